@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the time of a group went. The parts sum up to wall.
+#pragma once
+
+#include <cstdint>
+
+#include "elastic/types.h"
+
+namespace dlrover::elastic {
+
+struct Goodput {
+    Duration wall{0};
+    Duration productive{0};  ///< in steps that the training went on from
+    Duration startup{0};     ///< from the start to the first step ever
+    Duration lost_steps{0};  ///< steps that had to be done again
+    Duration recovery{0};    ///< from a failure to the first step after it
+    Duration save{0};        ///< the training loop waited in save()
+    Duration other{0};
+    std::uint64_t steps = 0, steps_repeated = 0, checkpoints = 0, checkpoints_skipped = 0;
+    std::uint32_t restarts = 0;
+    friend bool operator==(const Goodput &, const Goodput &) = default;
+};
+
+}  // namespace dlrover::elastic

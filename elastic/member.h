@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// One node's part in its group: elections, generations, restarts, the end. Pure: inputs with times in,
+// actions out; the daemon and the simulator drive the same code.
+#pragma once
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "elastic/goodput.h"
+#include "elastic/messages.h"
+#include "elastic/types.h"
+
+namespace dlrover::elastic {
+
+// ---- inputs -------------------------------------------------------------------------------------
+
+/// This node's agents are all connected (or one is gone). After a daemon's restart agents connect again and
+/// say what they run: running is the generation of their workers, {0,0} when none.
+struct LocalReady {
+    bool ready = true;
+    GenerationId running;
+};
+struct LocalExit {
+    WorkerExit exit;
+};
+/// The worker of this rank ended with status 0 and is not going to be started again in this generation.
+struct LocalFinished {
+    GenerationId generation;
+    Rank rank;
+};
+/// No process of this generation or an older one is left on this node.
+struct LocalStopped {
+    GenerationId generation;
+};
+/// Accepted by the daemon only while seal.generation is the promised one.
+struct LocalSealed {
+    Seal seal;
+};
+/// The objects this node holds (after a restart of the daemon; replaces what was known).
+struct LocalObjects {
+    std::vector<Seal> seals;
+};
+struct LocalProgress {
+    std::vector<RankProgress> ranks;
+};
+/// An agent got a signal meant for the job.
+struct LocalSignal {
+    int signal = 0;
+};
+/// The Store action with this number is on record; port: the free port asked for by it (0: none asked for).
+struct Stored {
+    std::uint64_t sequence = 0;
+    std::uint16_t port = 0;
+};
+struct PeerMessage {
+    NodeIndex from;
+    Message message;
+};
+/// The control link to this peer broke (true) or came up (false): a sign, not a verdict.
+struct PeerLink {
+    NodeIndex peer;
+    bool broken = false;
+};
+struct SlurmAnswer {
+    std::uint64_t request = 0;  ///< AskSlurm::request
+    enum class Result { done, refused, unreachable } result = Result::done;
+    std::vector<NodeIndex> job_nodes;  ///< for read_job: the job's present nodes
+    bool job_running = true;           ///< for read_job
+};
+struct Tick {};
+
+using Input =
+    std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalObjects,
+                 LocalProgress, LocalSignal, Stored, PeerMessage, PeerLink, SlurmAnswer>;
+
+// ---- actions: to be done in order ----------------------------------------------------------------
+
+struct SendMessage {
+    NodeIndex to;
+    Message message;
+};
+/// Put on record with the keeper, then feed Stored{sequence}. want_port: this node hosts rank 0 of the
+/// prepared generation; find a free port first.
+struct Store {
+    std::uint64_t sequence = 0;
+    Promise promise;
+    bool want_port = false;
+};
+/// A generation is in force: tell the agents of this node (each generation once; again after agents have
+/// connected anew).
+struct Publish {
+    World world;
+};
+/// Agents: end workers of `generation` and older; seals of these are refused from now on.
+struct StopWorkers {
+    GenerationId generation;
+    std::string reason;
+};
+/// Agents' lease runs anew from now.
+struct RenewLease {};
+/// Every rank of that world has sealed `step` (also on other nodes): older slots are free for reuse, unless
+/// somebody reads them.
+struct StepComplete {
+    TrainStep step;
+    GenerationId generation;
+};
+struct AskSlurm {
+    std::uint64_t request = 0;
+    enum class What { read_job, shrink_to, requeue, complete_job } what = What::read_job;
+    std::vector<NodeIndex> nodes;  ///< shrink_to: the survivors; requeue: the nodes to exclude
+    int exit_code = 0;             ///< complete_job
+};
+/// The group is over: agents end with exit_code. message: one sentence of ours, empty when all went well.
+struct End {
+    int exit_code = 0;
+    std::string message;
+    Goodput goodput;
+};
+/// A line of the time line. The driver adds the time and this node's name.
+struct Note {
+    enum class Kind : std::uint16_t {
+        none,
+        group_started,
+        node_ready,
+        world_published,
+        worker_failed,
+        worker_finished,
+        incident_opened,
+        incident_closed,
+        restore_planned,
+        checkpoint_complete,
+        leader_elected,
+        leader_lost,
+        gave_up,
+        group_finished,
+        warning
+    } kind = Kind::none;
+    GenerationId generation;
+    std::optional<NodeIndex> node;
+    std::optional<Rank> rank;
+    std::optional<TrainStep> step;
+    std::optional<Duration> duration;
+    std::string text;
+};
+
+using Action =
+    std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, AskSlurm, End, Note>;
+
+// ---- the machine -----------------------------------------------------------------------------------
+
+/// What `dlrover status` shows.
+struct MemberView {
+    std::optional<NodeIndex> leader;
+    Term term;
+    GenerationId generation;  ///< in force on this node
+    std::optional<World> world;
+    bool recovering = false;  ///< a newer generation is being prepared
+    bool ended = false;
+    std::uint32_t restarts_left = 0, restarts = 0;
+    std::uint32_t ready_nodes = 0;  ///< known to the leader; 0 elsewhere
+    std::vector<TrainStep> complete_steps;
+    Goodput goodput;  ///< as the leader last told
+};
+
+/// Single-threaded. Deterministic: equal inputs at equal times give equal actions.
+class Member {
+  public:
+    /// `promise`: what the keeper had on record, if this is not the first daemon.
+    Member(GroupConfig config, std::optional<Promise> promise, Time now);
+    ~Member();
+    Member(Member &&) noexcept;
+    Member &operator=(Member &&) noexcept;
+
+    /// The actions to do, in order.
+    std::vector<Action> step(Time now, const Input &input);
+    /// Feed Tick at this time at the latest.
+    Time next_deadline() const;
+    MemberView view() const;
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace dlrover::elastic

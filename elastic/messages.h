@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the members of a group tell each other. proto/peer.fbs carries exactly these; daemon/message_codec.h
+// translates.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "elastic/goodput.h"
+#include "elastic/types.h"
+
+namespace dlrover::elastic {
+
+/// What a node knows of itself; in every answer to the leader, so that a new leader can rebuild all from the
+/// answers.
+struct NodeReport {
+    bool ready = false;
+    GenerationId running;  ///< workers of this generation run here; {0,0}: none
+    GenerationId stopped;  ///< no process of this or an older generation is left
+    std::vector<Seal> seals;
+    std::vector<Rank> finished;     ///< ranks of `running` that ended with 0
+    std::vector<WorkerExit> exits;  ///< of `running`
+    std::vector<RankProgress> progress;
+    friend bool operator==(const NodeReport &, const NodeReport &) = default;
+};
+
+struct VoteRequest {
+    Term term;
+    GenerationId last_generation;
+    friend bool operator==(const VoteRequest &, const VoteRequest &) = default;
+};
+struct VoteReply {
+    Term term;
+    bool granted = false;
+    Promise promise;
+    NodeReport report;
+    friend bool operator==(const VoteReply &, const VoteReply &) = default;
+};
+struct Heartbeat {
+    Term term;
+    std::uint64_t sequence = 0;
+    std::optional<World> world;              ///< in force
+    std::optional<TrainStep> complete_step;  ///< newest
+    GenerationId complete_generation;
+    Goodput goodput;
+    friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
+};
+struct HeartbeatReply {
+    Term term;
+    std::uint64_t sequence = 0;
+    NodeReport report;
+    friend bool operator==(const HeartbeatReply &, const HeartbeatReply &) = default;
+};
+/// First phase of a new generation: stop the older ones, store the promise, answer.
+struct Prepare {
+    Term term;
+    GenerationId generation;
+    std::vector<NodeIndex> world_nodes;
+    std::vector<NodeIndex> removed;
+    std::string reason;
+    friend bool operator==(const Prepare &, const Prepare &) = default;
+};
+struct PrepareReply {
+    Term term;
+    GenerationId generation;
+    bool accepted = false;
+    std::uint16_t port = 0;  ///< of the node that hosts rank 0
+    NodeReport report;
+    friend bool operator==(const PrepareReply &, const PrepareReply &) = default;
+};
+/// Second phase: in force.
+struct Commit {
+    Term term;
+    World world;
+    friend bool operator==(const Commit &, const Commit &) = default;
+};
+/// Something the leader should know at once, between heartbeats.
+struct Report {
+    Term term;
+    NodeReport report;
+    friend bool operator==(const Report &, const Report &) = default;
+};
+struct Finish {
+    Term term;
+    int exit_code = 0;
+    std::string message;
+    Goodput goodput;
+    friend bool operator==(const Finish &, const Finish &) = default;
+};
+
+using Message = std::variant<VoteRequest, VoteReply, Heartbeat, HeartbeatReply, Prepare, PrepareReply, Commit,
+                             Report, Finish>;
+
+}  // namespace dlrover::elastic

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of the pure part (see docs/design: lineage, group, node, rank, term, generation, world). Everything
+// here is plain data.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace dlrover::elastic {
+
+/// Monotonic time of one node, given by the driver with every input. Never compared between nodes.
+using Time = std::chrono::microseconds;
+using Duration = std::chrono::microseconds;
+
+/// Published thresholds; the defaults are those of dlrover.toml(5).
+struct Timings {
+    Duration heartbeat = std::chrono::milliseconds(200);  ///< leader to every member
+    Duration leader_silence =
+        std::chrono::milliseconds(1000);  ///< a leader without a majority's answer for this long stops acting
+    Duration election = std::chrono::milliseconds(
+        1200);  ///< silence after which the first candidate stands; > leader_silence
+    Duration election_step = std::chrono::milliseconds(
+        300);  ///< each later candidate waits this much longer (order: node index, batch host last)
+    Duration agent_lease = std::chrono::milliseconds(
+        5000);  ///< workers stop when nobody with a majority renewed it; > leader_silence
+    Duration join =
+        std::chrono::seconds(60);  ///< wait for all nodes at the start before beginning with fewer (>= min)
+    Duration incident_window =
+        std::chrono::milliseconds(500);  ///< reports this close together are one incident
+    Duration fence_wait = std::chrono::milliseconds(
+        1500);  ///< any side but the leader in office waits this long before it asks Slurm
+};
+
+struct NodeSpec {
+    std::uint16_t ranks = 1;  ///< how many ranks this node runs when it takes part
+};
+
+struct GroupConfig {
+    NodeIndex self;
+    std::vector<NodeSpec> nodes;          ///< by NodeIndex
+    std::optional<NodeIndex> batch_host;  ///< not in the list, or unknown: none
+    std::uint32_t min_nodes = 1, max_nodes = 1, spares = 0, node_unit = 1, max_restarts = 3;
+    std::uint32_t slurm_restart_count = 0;
+    Timings timings;
+};
+
+/// What a member has promised; stored with the keeper before any message that depends on it is sent.
+struct Promise {
+    Term term;                           ///< no vote, no message of a lower term is honoured
+    std::optional<NodeIndex> voted_for;  ///< in `term`
+    GenerationId generation;  ///< highest generation prepared: workers and seals of older ones are refused
+    std::vector<NodeIndex> world_nodes;  ///< the nodes of that generation, in group-rank order
+    std::vector<NodeIndex> removed;      ///< nodes that Slurm has removed from the job
+    friend bool operator==(const Promise &, const Promise &) = default;
+};
+
+/// A generation's world, as committed by the leader.
+struct World {
+    GenerationId id;
+    std::vector<NodeIndex> nodes;   ///< group-rank order; ranks are numbered in blocks along it
+    std::vector<NodeIndex> spares;  ///< nodes of the group that wait
+    std::optional<TrainStep> restore_step;
+    std::uint32_t restart_count = 0;
+    std::uint16_t master_port = 0;  ///< on nodes[0], chosen by that node
+    std::string reason;             ///< why this generation came to be: one sentence
+    friend bool operator==(const World &, const World &) = default;
+};
+
+/// One rank's checkpoint object that is sealed on its node.
+struct Seal {
+    TrainStep step;
+    Rank rank;
+    std::uint32_t world_size = 0;
+    GenerationId generation;
+    friend bool operator==(const Seal &, const Seal &) = default;
+};
+
+/// What an agent tells of a worker that ended by itself.
+struct WorkerExit {
+    GenerationId generation;
+    Rank rank;
+    int wait_status = 0;            ///< as of waitpid
+    std::int64_t wall_time_us = 0;  ///< epoch; only for the order of causes
+    std::uint64_t signature = 0;    ///< equal: same failure at the same place
+    bool oom = false;
+    std::string error_text;  ///< at most 8 KiB
+    friend bool operator==(const WorkerExit &, const WorkerExit &) = default;
+};
+
+/// Progress of one rank, from its progress page.
+struct RankProgress {
+    Rank rank;
+    std::optional<TrainStep> step;  ///< last finished
+    std::uint64_t steps_done = 0;   ///< by this process
+    Duration step_sum{0}, save_sum{0};
+    std::uint64_t saves_done = 0, saves_skipped = 0;
+    Duration since_first_step{0};  ///< 0: no step yet
+    friend bool operator==(const RankProgress &, const RankProgress &) = default;
+};
+
+}  // namespace dlrover::elastic

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** \file dlrover.h
+ * C interface of libdlrover: the group's world, checkpoints in the node's memory, progress, membership events.
+ *
+ * Threads: calls on one context are serialised by a lock inside; a dlrover_save and a dlrover_restore belong to one thread at a time.
+ * Fork: a child of fork() (a data-loader worker, say) has no context: every call in it returns DLROVER_E_FORKED, and it holds neither our socket nor our mappings.
+ * Errors: a call returns 0 or a negative code; dlrover_error_text() then gives a sentence, per thread, until the next call.
+ * Without a daemon (a laptop, a login node) the same calls work on plain files in $DLROVER_LOCAL_DIR (default ./dlrover-checkpoints), with one warning.
+ */
+#ifndef DLROVER_H
+#define DLROVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DLROVER_API_VERSION 1
+
+enum dlrover_error {
+    DLROVER_OK = 0,
+    DLROVER_E_INVALID = -1,     /**< an argument is wrong */
+    DLROVER_E_UNAVAILABLE = -2, /**< the daemon is away; it comes back by itself */
+    DLROVER_E_STALE = -3,       /**< this process belongs to an old generation: end it */
+    DLROVER_E_NOT_FOUND = -4,   /**< no such chunk, or nothing to restore */
+    DLROVER_E_NO_MEMORY = -5,   /**< arena quota or node memory; the text says what is needed */
+    DLROVER_E_CORRUPT = -6,     /**< checksum or table wrong */
+    DLROVER_E_SKIPPED = -7,     /**< no slot is free: this save was skipped and counted; training goes on */
+    DLROVER_E_FORKED = -8,      /**< called in a forked child */
+    DLROVER_E_TIMEOUT = -9,
+    DLROVER_E_SYSTEM = -10,
+    DLROVER_E_UNSUPPORTED = -11
+};
+
+/** Element types; the numbers are those of the object table (docs/format-object.md). */
+enum dlrover_dtype {
+    DLROVER_BYTES = 0, DLROVER_BOOL, DLROVER_UINT8, DLROVER_INT8, DLROVER_UINT16, DLROVER_INT16, DLROVER_UINT32, DLROVER_INT32,
+    DLROVER_UINT64, DLROVER_INT64, DLROVER_FLOAT16, DLROVER_BFLOAT16, DLROVER_FLOAT32, DLROVER_FLOAT64, DLROVER_FLOAT8_E4M3,
+    DLROVER_FLOAT8_E5M2, DLROVER_COMPLEX64, DLROVER_COMPLEX128
+};
+
+#define DLROVER_MAX_DIMS 16
+
+typedef struct dlrover_context dlrover_context;
+typedef struct dlrover_save dlrover_save;
+typedef struct dlrover_restore dlrover_restore;
+
+typedef struct dlrover_world {
+    uint32_t rank, world_size, local_rank, local_world_size, group_rank, group_world_size;
+    uint64_t generation_term, generation_number;
+    uint32_t restart_count; /**< generations before this one */
+    int64_t restore_step;   /**< -1: start from the beginning */
+    int managed;            /**< 1: under a daemon; 0: plain files */
+} dlrover_world;
+
+/** One rectangular, contiguous, row-major piece of a global tensor. Shapes in elements. */
+typedef struct dlrover_chunk {
+    const char *name;
+    uint32_t dtype; /**< enum dlrover_dtype */
+    uint32_t ndim;
+    uint64_t global_shape[DLROVER_MAX_DIMS], global_offset[DLROVER_MAX_DIMS], local_shape[DLROVER_MAX_DIMS];
+    uint32_t replica; /**< 0: the piece to keep; > 0: the same bytes exist on another rank */
+} dlrover_chunk;
+
+enum dlrover_event_kind { DLROVER_EVENT_NEW_GENERATION = 1, DLROVER_EVENT_RANK_LOST, DLROVER_EVENT_NODE_LOST, DLROVER_EVENT_CHECKPOINT_COMPLETE,
+                          DLROVER_EVENT_ENDING, DLROVER_EVENT_OTHER };
+typedef struct dlrover_event {
+    uint32_t kind;
+    uint64_t generation_term, generation_number;
+    int64_t rank, train_step; /**< -1: none */
+    int64_t time_us;          /**< since the epoch */
+    char text[256];
+} dlrover_event;
+
+/** Version of the library, "0.1.0". */
+const char *dlrover_version(void);
+/** What went wrong last in this thread; never NULL. */
+const char *dlrover_error_text(void);
+
+/** Connects to the node's daemon (DLROVER_* in the environment, set by the agent), or falls back to files. Owner: the caller; end with dlrover_close. */
+int dlrover_open(dlrover_context **out);
+void dlrover_close(dlrover_context *context);
+int dlrover_get_world(dlrover_context *context, dlrover_world *out);
+
+/** Makes slots of at least `bytes` (data + 1 KiB per chunk is enough) ready in the background. Optional; the first save does it otherwise, slower. */
+int dlrover_prepare(dlrover_context *context, uint64_t bytes);
+
+/** Begins the checkpoint of training step `step`; `bytes`: upper bound of its data. DLROVER_E_SKIPPED when no slot is free. */
+int dlrover_save_begin(dlrover_context *context, uint64_t step, uint64_t bytes, dlrover_save **out);
+/** Copies `bytes` from `data` (NULL only where bytes is 0). bytes must be the product of local_shape and the element size. The data may change afterwards. */
+int dlrover_save_add(dlrover_save *save, const dlrover_chunk *chunk, const void *data, uint64_t bytes);
+/** JSON of the saved structure (Python); optional, at most 64 MiB. */
+int dlrover_save_skeleton(dlrover_save *save, const char *json, uint64_t bytes);
+/** Position in the data, opaque to us, at most 64 KiB. */
+int dlrover_save_ledger(dlrover_save *save, const void *data, uint64_t bytes);
+/** Checksums are done, the table is written, the daemon told: the object is sealed. Frees `save`, whatever the result. */
+int dlrover_save_commit(dlrover_save *save);
+void dlrover_save_abort(dlrover_save *save);
+
+/** Opens what this rank resumes from, verified; DLROVER_E_NOT_FOUND: start from the beginning. The views live until dlrover_restore_close. */
+int dlrover_restore_open(dlrover_context *context, dlrover_restore **out);
+int64_t dlrover_restore_step(const dlrover_restore *restore);
+uint64_t dlrover_restore_count(const dlrover_restore *restore);
+/** Chunk `index`; the name and data pointers belong to `restore`, read-only. */
+int dlrover_restore_chunk(const dlrover_restore *restore, uint64_t index, dlrover_chunk *chunk, const void **data, uint64_t *bytes);
+/** First chunk of that name (any global offset). */
+int dlrover_restore_find(const dlrover_restore *restore, const char *name, dlrover_chunk *chunk, const void **data, uint64_t *bytes);
+int dlrover_restore_skeleton(const dlrover_restore *restore, const char **json, uint64_t *bytes);
+int dlrover_restore_ledger(const dlrover_restore *restore, const void **data, uint64_t *bytes);
+void dlrover_restore_close(dlrover_restore *restore);
+
+/** The optimizer finished training step `step`. No system call but the clock. */
+int dlrover_report_step(dlrover_context *context, uint64_t step);
+/** Between begin and end nobody expects steps (evaluation, compilation). Nests. */
+int dlrover_phase_begin(dlrover_context *context, const char *name);
+int dlrover_phase_end(dlrover_context *context);
+
+/** Descriptor that becomes readable when dlrover_next_event has something; -1 without a daemon. Belongs to the context. Subscribes on first use. */
+int dlrover_event_fd(dlrover_context *context);
+/** DLROVER_E_NOT_FOUND: nothing now. */
+int dlrover_next_event(dlrover_context *context, dlrover_event *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

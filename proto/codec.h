@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes <-> messages of a FlatBuffers schema, verified on arrival. One template serves the local, keeper and
+// peer protocols.
+#pragma once
+
+#include <span>
+
+#include "base/status.h"
+#include "flatbuffers/flatbuffers.h"
+#include "proto/frame.h"
+
+namespace dlrover::proto {
+
+inline constexpr std::size_t max_message_tables = 200000;
+inline constexpr std::size_t max_message_depth = 16;
+
+/// `Root` is the generated root table (local::Message); `identifier` its four letters.
+template <typename Root>
+Bytes encode(const typename Root::NativeTableType &message, const char *identifier) {
+    flatbuffers::FlatBufferBuilder builder(512);
+    builder.Finish(Root::Pack(builder, &message), identifier);
+    return Bytes(builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize());
+}
+
+/// corrupt when the bytes are not a well-formed message with a known body.
+template <typename Root>
+Result<typename Root::NativeTableType> decode(std::span<const std::uint8_t> bytes, const char *identifier) {
+    if (bytes.size() < 8 || bytes.size() > max_frame_bytes)
+        return Status(Code::corrupt, "message of a wrong size");
+    flatbuffers::Verifier verifier(bytes.data(), bytes.size(), max_message_depth, max_message_tables);
+    if (!verifier.VerifyBuffer<Root>(identifier)) return Status(Code::corrupt, "message does not verify");
+    typename Root::NativeTableType message;
+    flatbuffers::GetRoot<Root>(bytes.data())->UnPackTo(&message);
+    return message;
+}
+
+}  // namespace dlrover::proto

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+FLATC_FLAGS = --cpp --gen-object-api --scoped-enums --cpp-std c++17
+proto_schemas = proto/common.fbs proto/keeper.fbs proto/local.fbs
+proto_generated = proto/common_generated.h proto/keeper_generated.h proto/local_generated.h
+
+$(proto_generated): $(proto_schemas)
+	$(AM_V_GEN)$(MKDIR_P) proto && $(FLATC) $(FLATC_FLAGS) -I $(top_srcdir)/proto -o proto $(top_srcdir)/$(@:_generated.h=.fbs)
+
+BUILT_SOURCES += $(proto_generated)
+CLEANFILES += $(proto_generated)
+EXTRA_DIST += $(proto_schemas)
+
+noinst_LTLIBRARIES += libproto.la
+libproto_la_SOURCES = proto/codec.h proto/frame.cpp proto/frame.h proto/local_client.cpp proto/local_client.h \
+	proto/local_codec.cpp proto/local_codec.h proto/progress.h
+nodist_libproto_la_SOURCES = $(proto_generated)
+libproto_la_LIBADD = libbase.la

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <utility>
+
+#include "local_generated.h"
+#include "proto/codec.h"
+
+namespace dlrover::proto {
+
+inline constexpr std::uint16_t local_protocol_version = 1;
+inline constexpr const char *default_socket_path = "/run/dlrover/dlroverd.sock";
+
+/// Payload of one frame (without the length).
+Bytes encode_local(const local::MessageT &message);
+Result<local::MessageT> decode_local(std::span<const std::uint8_t> payload);
+
+/// A message with this body: make_local(7, local::SealT{...}).
+template <typename BodyT>
+local::MessageT make_local(std::uint32_t id, BodyT body) {
+    local::MessageT message;
+    message.id = id;
+    message.body.Set(std::move(body));
+    return message;
+}
+
+}  // namespace dlrover::proto

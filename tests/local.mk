@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# Unit tests are Boost.Test programs, one per folder: tests/unit/FOLDER_*.cpp.
+check_PROGRAMS += tests/unit/base_test
+tests_unit_base_test_SOURCES = tests/unit/main.cpp tests/unit/status_test.cpp tests/unit/units_test.cpp
+tests_unit_base_test_LDADD = libbase.la
+TESTS += tests/unit/base_test
+
+check_PROGRAMS += tests/unit/proto_test
+tests_unit_proto_test_SOURCES = tests/unit/main.cpp tests/unit/frame_test.cpp tests/unit/local_client_test.cpp
+tests_unit_proto_test_LDADD = libproto.la $(PTHREAD_LIBS)
+TESTS += tests/unit/proto_test
