@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 dist_noinst_SCRIPTS += contrib/format
+bashcompletiondir = $(datadir)/bash-completion/completions
+dist_bashcompletion_DATA = contrib/completion/dlrover

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/ask.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/units.h"
+#include "proto/local_client.h"
+
+namespace dlrover::cli {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto answer_timeout = 10s;
+
+Status explain(Status status) {
+    if (status.code() != Code::unavailable && status.code() != Code::timeout) return status;
+    char host[256] = "this host";
+    ::gethostname(host, sizeof host - 1);
+    return Status(status.code(),
+                  "the DLRover daemon on " + std::string(host) + " does not answer (" + status.message() +
+                      "). Ask the administrator to start it: systemctl start dlrover; or run this "
+                      "command on a node of the job: srun --overlap --jobid=JOB dlrover ...");
+}
+
+template <typename Request>
+Result<proto::LocalMessage> ask(Request request) {
+    auto client = proto::LocalClient::connect(socket_path(), proto::local::Role::Cli, 2s);
+    if (!client) return explain(client.take_status());
+    auto reply = client->call(std::move(request), answer_timeout);
+    if (!reply) return explain(reply.take_status());
+    return reply;
+}
+
+template <typename Groups>
+void keep_step(Groups &groups, const JobStep &job) {
+    std::erase_if(groups, [&](const auto &g) { return !g || (job.step && g->step_id != *job.step); });
+    std::sort(groups.begin(), groups.end(), [](const auto &a, const auto &b) {
+        return std::pair(a->job_id, a->step_id) < std::pair(b->job_id, b->step_id);
+    });
+}
+
+}  // namespace
+
+Result<JobStep> parse_job_step(const std::string &text) {
+    auto dot = text.find('.');
+    auto job = parse_uint(std::string_view(text).substr(0, dot), 1, 0xfffffff0u);
+    if (!job)
+        return Status(Code::invalid_argument,
+                      "\"" + text + "\" is not a job: write JOB or JOB.STEP, for example 1234 or 1234.0");
+    JobStep result{static_cast<std::uint32_t>(*job), std::nullopt};
+    if (dot == std::string::npos) return result;
+    auto step = parse_uint(std::string_view(text).substr(dot + 1), 0, 0xfffffff0u);
+    if (!step)
+        return Status(Code::invalid_argument,
+                      "\"" + text + "\" is not a step: write JOB.STEP, for example 1234.0");
+    result.step = static_cast<std::uint32_t>(*step);
+    return result;
+}
+
+std::string socket_path() {
+    const char *path = std::getenv("DLROVER_SOCKET");
+    return path && *path ? path : proto::default_socket_path;
+}
+
+Result<proto::local::StatusReplyT> ask_status(const JobStep &job) {
+    proto::local::StatusRequestT request;
+    request.job_id = job.job;
+    auto reply = ask(std::move(request));
+    if (!reply) return reply.take_status();
+    auto *status = reply->message.body.AsStatusReply();
+    if (!status) return Status(Code::corrupt, "the daemon's answer is not a status");
+    keep_step(status->groups, job);
+    return std::move(*status);
+}
+
+Result<proto::local::EventsReplyT> ask_events(const JobStep &job) {
+    proto::local::EventsRequestT request;
+    request.job_id = job.job;
+    if (job.step) request.step_id = *job.step;
+    auto reply = ask(std::move(request));
+    if (!reply) return reply.take_status();
+    auto *events = reply->message.body.AsEventsReply();
+    if (!events) return Status(Code::corrupt, "the daemon's answer is not a list of events");
+    keep_step(events->groups, job);
+    return std::move(*events);
+}
+
+}  // namespace dlrover::cli

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Questions to the node's daemon, with words for a person when there is no answer.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "proto/local_codec.h"
+
+namespace dlrover::cli {
+
+/// "1234" or "1234.0"; without a step: all elastic steps of the job.
+struct JobStep {
+    std::uint32_t job = 0;
+    std::optional<std::uint32_t> step;
+};
+Result<JobStep> parse_job_step(const std::string &text);
+
+/// $DLROVER_SOCKET or the default.
+std::string socket_path();
+
+/// The groups of `job` (job 0: all of the caller; root: all), in order of job and step.
+Result<proto::local::StatusReplyT> ask_status(const JobStep &job);
+Result<proto::local::EventsReplyT> ask_events(const JobStep &job);
+
+}  // namespace dlrover::cli

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/status_text.h"
+
+#include <cstdio>
+
+#include "base/ids.h"
+#include "base/units.h"
+#include "cli/json.h"
+#include "cli/table.h"
+
+namespace dlrover::cli {
+namespace {
+
+using proto::local::CheckpointStatusT;
+using proto::local::GoodputT;
+using proto::local::GroupState;
+using proto::local::GroupStatusT;
+using proto::local::RankStatusT;
+
+std::string id_of(const GroupStatusT &g) {
+    return std::to_string(g.job_id) + "." + std::to_string(g.step_id);
+}
+
+std::string time_text(std::int64_t us) {
+    return us < 0 ? "-" : format_duration(std::chrono::microseconds(us));
+}
+
+std::string step_text(std::int64_t step) {
+    return step < 0 ? "-" : std::to_string(step);
+}
+
+std::string generation_text(const GroupStatusT &g) {
+    return g.generation ? to_string(GenerationId{Term(g.generation->term()), g.generation->number()}) : "-";
+}
+
+std::int64_t newest_step(const GroupStatusT &g) {
+    std::int64_t newest = -1;
+    for (const auto &r : g.ranks)
+        if (r && r->train_step > newest) newest = r->train_step;
+    return newest;
+}
+
+const CheckpointStatusT *newest_complete(const GroupStatusT &g) {
+    const CheckpointStatusT *best = nullptr;
+    for (const auto &c : g.checkpoints)
+        if (c && c->complete && !c->suspect && (!best || c->train_step > best->train_step)) best = c.get();
+    return best;
+}
+
+std::string checkpoint_text(const CheckpointStatusT &c) {
+    std::string text = "step " + std::to_string(c.train_step) + ": ";
+    text += c.complete ? "complete in memory"
+                       : std::to_string(c.ranks_sealed) + " of " + std::to_string(c.ranks) + " ranks";
+    if (c.suspect) text += ", suspect";
+    text += ", " + format_size_bytes(c.bytes);
+    if (c.age_us >= 0) text += ", " + time_text(c.age_us) + " old";
+    return text;
+}
+
+std::string goodput_text(const GoodputT &p) {
+    std::string text = goodput_percent(&p) + " of " + time_text(p.wall_us) + " (";
+    const std::pair<const char *, std::int64_t> parts[] = {{"start", p.startup_us},
+                                                           {"recovery", p.recovery_us},
+                                                           {"steps done again", p.lost_steps_us},
+                                                           {"saves", p.save_us},
+                                                           {"other", p.other_us}};
+    const char *separator = "";
+    for (const auto &[name, us] : parts) {
+        text += std::string(separator) + name + " " + time_text(us);
+        separator = ", ";
+    }
+    return text + ")";
+}
+
+void add_line(std::string &out, const char *name, const std::string &value) {
+    char label[24];
+    std::snprintf(label, sizeof label, "  %-14s", name);
+    out += label + printable(value) + "\n";
+}
+
+std::string rank_table(const GroupStatusT &g) {
+    Table table({"RANK", "NODE", "PID", "STATE", "STEP", "RESTARTS"});
+    for (const auto &r : g.ranks)
+        if (r)
+            table.add({std::to_string(r->rank), printable(r->node), r->pid ? std::to_string(r->pid) : "-",
+                       printable(r->state), step_text(r->train_step), std::to_string(r->restarts)});
+    return table.empty() ? "" : table.text("  ");
+}
+
+void write_goodput(JsonWriter &json, const GoodputT &p) {
+    json.begin_object();
+    json.field("wall_us", p.wall_us)
+        .field("productive_us", p.productive_us)
+        .field("startup_us", p.startup_us);
+    json.field("lost_steps_us", p.lost_steps_us)
+        .field("recovery_us", p.recovery_us)
+        .field("save_us", p.save_us)
+        .field("other_us", p.other_us);
+    json.field("steps", p.steps).field("steps_repeated", p.steps_repeated).field("restarts", p.restarts);
+    json.field("checkpoints", p.checkpoints).field("checkpoints_skipped", p.checkpoints_skipped).end_object();
+}
+
+void write_ranks(JsonWriter &json, const GroupStatusT &g) {
+    json.key("ranks").begin_array();
+    for (const auto &r : g.ranks) {
+        if (!r) continue;
+        json.begin_object()
+            .field("rank", r->rank)
+            .field("node", r->node)
+            .field("pid", r->pid)
+            .field("state", r->state);
+        json.field("train_step", r->train_step)
+            .field("restarts", r->restarts)
+            .field("connected", r->connected)
+            .end_object();
+    }
+    json.end_array().key("checkpoints").begin_array();
+    for (const auto &c : g.checkpoints) {
+        if (!c) continue;
+        json.begin_object()
+            .field("train_step", c->train_step)
+            .field("ranks_sealed", c->ranks_sealed)
+            .field("ranks", c->ranks);
+        json.field("complete", c->complete)
+            .field("suspect", c->suspect)
+            .field("bytes", c->bytes)
+            .field("age_us", c->age_us)
+            .end_object();
+    }
+    json.end_array();
+}
+
+void write_group(JsonWriter &json, const GroupStatusT &g) {
+    json.begin_object()
+        .field("job_id", g.job_id)
+        .field("step_id", g.step_id)
+        .field("uid", g.uid)
+        .field("user", g.user);
+    json.field("lineage", g.lineage)
+        .field("restart_count", g.restart_count)
+        .field("state", state_name(g.state));
+    json.key("generation").begin_object();
+    json.field("term", g.generation ? g.generation->term() : std::uint64_t{0});
+    json.field("number", g.generation ? g.generation->number() : std::uint64_t{0}).end_object();
+    json.field("leader", g.leader)
+        .field("node", g.node)
+        .field("world_size", g.world_size)
+        .key("nodes")
+        .begin_array();
+    for (const auto &n : g.nodes) json.value(n);
+    json.end_array()
+        .field("ready_nodes", g.ready_nodes)
+        .field("min_nodes", g.min_nodes)
+        .field("max_nodes", g.max_nodes);
+    json.field("spares", g.spares)
+        .field("restarts_left", g.restarts_left)
+        .field("max_restarts", g.max_restarts);
+    json.field("arena_bytes", g.arena_bytes)
+        .field("arena_ready_bytes", g.arena_ready_bytes)
+        .field("prefault_us", g.prefault_us);
+    json.field("redundancy", g.redundancy).field("note", g.note).field("started_us", g.started_us);
+    write_ranks(json, g);
+    json.key("goodput");
+    if (g.goodput)
+        write_goodput(json, *g.goodput);
+    else
+        json.null();
+    json.end_object();
+}
+
+}  // namespace
+
+const char *state_name(GroupState state) {
+    switch (state) {
+        case GroupState::Starting:
+            return "starting";
+        case GroupState::Running:
+            return "running";
+        case GroupState::Recovering:
+            return "recovering";
+        case GroupState::Ending:
+            return "ending";
+        case GroupState::Finished:
+            return "finished";
+        case GroupState::Failed:
+            return "failed";
+    }
+    return "unknown";
+}
+
+std::string goodput_percent(const GoodputT *p) {
+    if (!p || p->wall_us <= 0) return "-";
+    char buffer[32];
+    std::snprintf(buffer, sizeof buffer, "%.1f %%",
+                  100.0 * static_cast<double>(p->productive_us) / static_cast<double>(p->wall_us));
+    return buffer;
+}
+
+std::string status_list(const proto::local::StatusReplyT &reply) {
+    Table table({"JOB", "USER", "STATE", "RANKS", "NODES", "STEP", "CHECKPOINT", "RESTARTS", "GOODPUT"});
+    for (const auto &g : reply.groups) {
+        if (!g) continue;
+        const CheckpointStatusT *checkpoint = newest_complete(*g);
+        std::string restarts = std::to_string(g->goodput ? g->goodput->restarts : 0);
+        table.add({id_of(*g), printable(g->user), state_name(g->state), std::to_string(g->world_size),
+                   std::to_string(g->nodes.size()), step_text(newest_step(*g)),
+                   checkpoint ? std::to_string(checkpoint->train_step) : "-", restarts,
+                   goodput_percent(g->goodput.get())});
+    }
+    return table.empty() ? "no elastic jobs\n" : table.text();
+}
+
+std::string status_details(const GroupStatusT &g) {
+    std::string out = "Job " + id_of(g) + " of " + printable(g.user) + ": " + state_name(g.state) + "\n";
+    add_line(out, "world",
+             std::to_string(g.world_size) + " ranks on " + std::to_string(g.nodes.size()) +
+                 " nodes (elastic " + std::to_string(g.min_nodes) + ":" + std::to_string(g.max_nodes) +
+                 ", spares " + std::to_string(g.spares) + "), generation " + generation_text(g));
+    add_line(out, "leader", g.leader.empty() ? "none yet" : g.leader);
+    add_line(out, "lineage", g.lineage);
+    add_line(out, "restarts",
+             std::to_string(g.goodput ? g.goodput->restarts : 0) + "; " + std::to_string(g.restarts_left) +
+                 " of " + std::to_string(g.max_restarts) + " left before the next complete checkpoint");
+    for (const auto &c : g.checkpoints)
+        if (c) add_line(out, "checkpoint", checkpoint_text(*c));
+    if (g.arena_bytes > 0)
+        add_line(out, "memory here",
+                 format_size_bytes(g.arena_bytes) + " on " + g.node + ", " +
+                     format_size_bytes(g.arena_ready_bytes) + " pre-faulted in " +
+                     time_text(static_cast<std::int64_t>(g.prefault_us)) + ", redundancy " + g.redundancy);
+    if (g.goodput && g.goodput->wall_us > 0) add_line(out, "goodput", goodput_text(*g.goodput));
+    if (!g.note.empty()) add_line(out, "note", g.note);
+    return out + rank_table(g);
+}
+
+std::string status_json(const proto::local::StatusReplyT &reply) {
+    JsonWriter json;
+    json.begin_object().key("groups").begin_array();
+    for (const auto &g : reply.groups)
+        if (g) write_group(json, *g);
+    json.end_array().end_object();
+    return json.text() + "\n";
+}
+
+}  // namespace dlrover::cli

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include "cli/ask.h"
+#include "cli/events_text.h"
+#include "cli/json.h"
+#include "cli/status_text.h"
+#include "cli/table.h"
+
+using namespace dlrover;
+using namespace dlrover::cli;
+using namespace dlrover::proto::local;
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+    return text.find(part) != std::string::npos;
+}
+
+GroupStatusT example_group() {
+    GroupStatusT g;
+    g.job_id = 17;
+    g.step_id = 0;
+    g.user = "alice";
+    g.state = GroupState::Recovering;
+    g.world_size = 8;
+    g.nodes = {"n1", "n2"};
+    g.goodput = std::make_unique<GoodputT>();
+    g.goodput->wall_us = 10000000;
+    g.goodput->productive_us = 9720000;
+    g.goodput->restarts = 2;
+    auto c = std::make_unique<CheckpointStatusT>();
+    c->train_step = 40;
+    c->complete = true;
+    g.checkpoints.push_back(std::move(c));
+    auto r = std::make_unique<RankStatusT>();
+    r->rank = 3;
+    r->node = "n2";
+    r->state = "running";
+    r->train_step = 41;
+    g.ranks.push_back(std::move(r));
+    return g;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cli)
+
+BOOST_AUTO_TEST_CASE(job_and_step) {
+    BOOST_TEST(parse_job_step("1234")->job == 1234u);
+    BOOST_TEST(!parse_job_step("1234")->step.has_value());
+    BOOST_TEST(*parse_job_step("1234.7")->step == 7u);
+    for (const char *bad : {"", "0", "x", "12.", ".1", "1.2.3", "-1", "99999999999"})
+        BOOST_TEST(!parse_job_step(bad).ok(), bad);
+}
+
+BOOST_AUTO_TEST_CASE(table_columns_line_up) {
+    Table t({"A", "LONG"});
+    t.add({"wide cell", "x"});
+    BOOST_TEST(t.text(" ") == " A          LONG\n wide cell  x\n");
+}
+
+BOOST_AUTO_TEST_CASE(a_terminal_never_obeys_somebody_elses_text) {
+    BOOST_TEST(printable("a\033[2Jb\nc") == "a?[2Jb c");
+}
+
+BOOST_AUTO_TEST_CASE(json_is_escaped) {
+    JsonWriter j;
+    j.begin_object()
+        .field("a\"b", "x\n\\")
+        .key("n")
+        .begin_array()
+        .value(std::uint32_t{1})
+        .value(true)
+        .null()
+        .end_array()
+        .end_object();
+    BOOST_TEST(j.text() == "{\"a\\\"b\":\"x\\u000a\\\\\",\"n\":[1,true,null]}");
+}
+
+BOOST_AUTO_TEST_CASE(status_says_the_essentials) {
+    auto g = example_group();
+    std::string details = status_details(g);
+    for (const char *part : {"Job 17.0 of alice: recovering", "8 ranks on 2 nodes",
+                             "step 40: complete in memory", "97.2 % of 10.0 s", "41"})
+        BOOST_TEST(contains(details, part), part);
+    StatusReplyT reply;
+    BOOST_TEST(status_list(reply) == "no elastic jobs\n");
+    BOOST_TEST(status_json(reply) == "{\"groups\":[]}\n");
+    reply.groups.push_back(std::make_unique<GroupStatusT>(std::move(g)));
+    BOOST_TEST(contains(status_list(reply), "17.0  alice  recovering  8"));
+    BOOST_TEST(contains(status_json(reply), "\"state\":\"recovering\""));
+}
+
+BOOST_AUTO_TEST_CASE(events_are_a_time_line) {
+    GroupEventsT g;
+    g.job_id = 17;
+    for (std::int64_t t : {1000000, 3500000}) {
+        auto e = std::make_unique<proto::EventT>();
+        e->time_us = t;
+        e->kind = proto::EventKind::WorkerFailed;
+        e->rank = 3;
+        e->duration_us = 35000;
+        e->text = "rank 3 was killed by signal 9";
+        g.events.push_back(std::move(e));
+    }
+    std::string text = events_text(g);
+    for (const char *part : {"+0.000 s", "+2.500 s", "worker-failed", "35 ms", "killed by signal 9"})
+        BOOST_TEST(contains(text, part), part);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
