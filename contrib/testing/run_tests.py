@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs all tests in stages and counts every single result. Called by contrib/run-tests, which has installed the packages.
+
+The last line is "N passed, N failed" (", N skipped" where something was skipped; each skip is printed with its reason).
+Exit status 0 only when nothing failed and something passed."""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+
+
+class Results:
+    """Every result by name; the counts of the last line come from here and nowhere else."""
+
+    def __init__(self):
+        self.passed, self.failed, self.skipped = [], [], []
+
+    def add(self, name, outcome, reason=""):
+        {"pass": self.passed, "fail": self.failed, "skip": self.skipped}[outcome].append((name, reason))
+        if outcome != "pass":
+            print(f"  {outcome.upper()}: {name}{': ' + reason if reason else ''}", flush=True)
+
+    def last_line(self):
+        line = f"{len(self.passed)} passed, {len(self.failed)} failed"
+        return line + (f", {len(self.skipped)} skipped" if self.skipped else "")
+
+
+class Runner:
+    def __init__(self, options):
+        self.options = options
+        self.results = Results()
+        self.work = os.path.abspath(options.work)
+        self.logs = os.path.join(self.work, "logs")
+        os.makedirs(self.logs, exist_ok=True)
+        self.prefix = os.path.join(self.work, "prefix")
+        self.environment = dict(os.environ, CCACHE_DIR=os.environ.get("CCACHE_DIR", os.path.join(self.work, "ccache")),
+                                DLROVER_PREFIX=self.prefix, DLROVER_BUILD=os.path.join(self.work, "build"),
+                                DLROVER_NIGHTLY="1" if options.nightly else "0", PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8")
+        self.environment["PATH"] = "/usr/bin:/bin:/usr/sbin:/sbin:" + self.environment.get("PATH", "")
+
+    def run(self, name, command, cwd=TOP, timeout=1800, environment=None):
+        """Runs one command, its output in a log; returns (exit status, log's path). Shows the end of the log where it failed."""
+        log = os.path.join(self.logs, re.sub(r"[^\w.-]", "_", name) + ".log")
+        with open(log, "wb") as f:
+            try:
+                code = subprocess.run(command, cwd=cwd, stdout=f, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                      timeout=timeout, env=environment or self.environment).returncode
+            except subprocess.TimeoutExpired:
+                code = 124
+                f.write(f"\nstopped after {timeout} s\n".encode())
+        if code != 0:
+            with open(log, errors="replace") as f:
+                print("".join("    | " + line for line in f.readlines()[-40:]), flush=True)
+        return code, log
+
+    def check(self, name, command, **kwargs):
+        """A command that is one result."""
+        code, log = self.run(name, command, **kwargs)
+        self.results.add(name, "pass" if code == 0 else "fail", "" if code == 0 else f"exit status {code}, see {log}")
+        return code == 0
+
+    # ---- stages ----
+
+    def configure(self, build, *arguments):
+        os.makedirs(build, exist_ok=True)
+        code, _ = self.run("bootstrap", ["./bootstrap"]) if not os.path.exists(os.path.join(TOP, "configure")) else (0, "")
+        if code == 0:
+            code, _ = self.run("configure-" + os.path.basename(build), [os.path.join(TOP, "configure"), "-q", *arguments], cwd=build)
+        return code == 0
+
+    def make(self, build, *targets, timeout=2400):
+        code, _ = self.run("make-" + os.path.basename(build) + "-" + "-".join(targets or ["all"]),
+                           ["make", f"-j{self.options.jobs}", *targets], cwd=build, timeout=timeout)
+        return code == 0
+
+    def stage_build(self):
+        """Compiles with warnings as errors, installs into a private prefix."""
+        build = self.environment["DLROVER_BUILD"]
+        ok = self.configure(build, "CC=ccache gcc", "CXX=ccache g++", "CXXFLAGS=-O2 -g", "--enable-werror", f"--prefix={self.prefix}",
+                            f"--sysconfdir={self.prefix}/etc")
+        ok = ok and self.make(build) and self.make(build, "install")
+        self.results.add("build and install", "pass" if ok else "fail")
+        return ok
+
+    def stage_unit(self):
+        self.automake_tests(self.environment["DLROVER_BUILD"], "unit")
+
+    def automake_tests(self, build, label):
+        self.run(f"make-check-{label}", ["make", f"-j{self.options.jobs}", "-k", "check"], cwd=build, timeout=2400)
+        results = sorted(self.test_results(build))
+        for name, outcome, reason in results:
+            self.results.add(f"{label}: {name}", outcome, reason)
+        if not results:
+            self.results.add(f"{label}: make check", "fail", "no test ran")
+
+    @staticmethod
+    def test_results(build):
+        for base, _, names in os.walk(build):
+            for name in names:
+                if not name.endswith(".trs"):
+                    continue
+                with open(os.path.join(base, name)) as f:
+                    text = f.read()
+                test = os.path.relpath(os.path.join(base, name[:-4]), build)
+                for result in re.findall(r"^:test-result: (\w+)", text, re.M):
+                    yield test, {"PASS": "pass", "SKIP": "skip"}.get(result, "fail"), "" if result == "PASS" else f"see {test}.log"
+
+    def stage_checks(self):
+        """Rules about the sources and what was built from them."""
+        build = self.environment["DLROVER_BUILD"]
+        environment = dict(self.environment, CXX="ccache g++", CPPFLAGS="")
+        self.check("include table", ["tests/checks/include-table"])
+        self.check("headers alone", ["tests/checks/headers-alone", TOP, build], environment=environment)
+        self.check("format", ["tests/checks/format"])
+        for script in sorted(self.files("tests/checks", "")):
+            name = os.path.basename(script)
+            if name not in ("include-table", "headers-alone", "format"):
+                self.check(name, [script, TOP, build, self.prefix])
+        scripts = [f for f in subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True).stdout.split("\n") if self.is_shell(f)]
+        self.check("shellcheck", ["shellcheck", "-x", *scripts])
+
+    @staticmethod
+    def is_shell(name):
+        path = os.path.join(TOP, name)
+        if not os.path.isfile(path):
+            return False
+        with open(path, "rb") as f:
+            return bool(re.match(rb"#!\s*/bin/(ba)?sh", f.readline()))
+
+    def stage_dist(self):
+        """The release archive builds and passes by itself."""
+        self.check("distcheck", ["make", "distcheck", f"-j{self.options.jobs}",
+                                 "DISTCHECK_CONFIGURE_FLAGS=CC='ccache gcc' CXX='ccache g++' CXXFLAGS=-O1"],
+                   cwd=self.environment["DLROVER_BUILD"], timeout=2400)
+
+    def stage_sanitizers(self):
+        """All unit tests again under AddressSanitizer and UndefinedBehaviorSanitizer."""
+        build = os.path.join(self.work, "build-asan")
+        environment_options = ["--enable-sanitizers=address,undefined", "--enable-fault-injection"]
+        ok = self.configure(build, "CC=ccache gcc", "CXX=ccache g++", "CXXFLAGS=-O1 -g", *environment_options,
+                            f"--prefix={self.work}/prefix-asan") and self.make(build)
+        if not ok:
+            self.results.add("sanitizers: build", "fail")
+            return
+        self.automake_tests(build, "asan+ubsan")
+
+    def stage_python(self):
+        self.pytest("python", self.files("tests/python", "test_.*\\.py$"))
+
+    def stage_system(self):
+        """On contrib/minicluster: real slurmctld, slurmd, munge."""
+        for path in sorted(self.files("tests/minicluster", "\\.bats$") + self.files("tests/system", "\\.bats$")):
+            self.bats(path)
+        self.pytest("system", self.files("tests/system", "test_.*\\.py$"))
+
+    def stage_quickstart(self):
+        self.check("quickstart", ["contrib/quickstart", "--prefix", self.prefix], timeout=900)
+
+    def stage_nightly(self):
+        """Long campaigns, only with --nightly."""
+        for path in sorted(self.files("tests/nightly", "")):
+            self.check("nightly: " + os.path.basename(path), [path], timeout=4 * 3600)
+
+    # ---- runners ----
+
+    @staticmethod
+    def files(folder, pattern):
+        base = os.path.join(TOP, folder)
+        if not os.path.isdir(base):
+            return []
+        names = [os.path.join(base, n) for n in os.listdir(base) if re.search(pattern, n)]
+        return [n for n in names if os.path.isfile(n) and (pattern or os.access(n, os.X_OK))]
+
+    def bats(self, path):
+        name = os.path.relpath(path, TOP)
+        code, log = self.run(name, ["bats", "--tap", path], timeout=1800)
+        count = 0
+        with open(log, errors="replace") as f:
+            for line in f:
+                match = re.match(r"(ok|not ok) \d+ (.*?)(?:\s*# skip\s*(.*))?$", line.rstrip("\n"))
+                if match:
+                    count += 1
+                    outcome = "fail" if match.group(1) == "not ok" else "skip" if "# skip" in line else "pass"
+                    self.results.add(f"{name}: {match.group(2)}", outcome, match.group(3) or "")
+        if count == 0 or (code != 0 and not any(n.startswith(name) for n, _ in self.results.failed)):
+            self.results.add(name, "fail", f"exit status {code}, {count} results")
+
+    def pytest(self, label, paths):
+        for path in sorted(paths):
+            name = os.path.relpath(path, TOP)
+            report = os.path.join(self.logs, os.path.basename(path) + ".xml")
+            if os.path.exists(report):
+                os.unlink(report)
+            environment = dict(self.environment)
+            for file in (os.path.join(self.prefix, "share", "dlrover-slurm", "pythonpath"),):
+                if os.path.exists(file):
+                    environment["PYTHONPATH"] = open(file).read().strip()
+            code, _ = self.run(name, ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", path],
+                               timeout=2700, environment=environment)
+            self.junit(name, report, code)
+
+    def junit(self, name, report, code):
+        cases = ElementTree.parse(report).getroot().iter("testcase") if os.path.exists(report) else []
+        count = failures = 0
+        for case in cases:
+            count += 1
+            skipped = case.find("skipped")
+            failed = case.find("failure") is not None or case.find("error") is not None
+            failures += failed
+            outcome = "fail" if failed else "skip" if skipped is not None else "pass"
+            self.results.add(f"{name}: {case.get('name')}", outcome, skipped.get("message", "") if skipped is not None else "")
+        if count == 0 or (code != 0 and failures == 0):
+            self.results.add(name, "fail", f"exit status {code}, {count} results")
+
+
+STAGES = ["build", "unit", "checks", "python", "system", "quickstart", "sanitizers", "dist"]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="run-tests", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nightly", action="store_true", help="also the long campaigns (hours)")
+    parser.add_argument("--stage", action="append", choices=STAGES + ["nightly"], help="only these stages, in the given order (default: all)")
+    parser.add_argument("--work", default=os.path.join(TOP, "build", "tests"), help="folder for builds and logs (default: build/tests)")
+    parser.add_argument("--clean", action="store_true", help="remove that folder first")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    return parser.parse_args()
+
+
+def main():
+    options = parse_arguments()
+    if options.clean:
+        shutil.rmtree(options.work, ignore_errors=True)
+    runner = Runner(options)
+    begin = time.monotonic()
+    for stage in options.stage or STAGES + (["nightly"] if options.nightly else []):
+        start = time.monotonic()
+        print(f"== {stage}", flush=True)
+        result = getattr(runner, "stage_" + stage)()
+        print(f"== {stage}: {time.monotonic() - start:.0f} s; so far {runner.results.last_line()}", flush=True)
+        if stage == "build" and result is False:
+            break
+    print(f"whole run: {time.monotonic() - begin:.0f} s; logs in {runner.logs}")
+    for name, reason in runner.results.failed:
+        print(f"failed: {name}: {reason}")
+    for name, reason in runner.results.skipped:
+        print(f"skipped: {name}: {reason}")
+    print(runner.results.last_line(), flush=True)
+    return 1 if runner.results.failed or not runner.results.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
