@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-EXTRA_DIST += docs/internals.md
+EXTRA_DIST += docs/design.md docs/internals.md
