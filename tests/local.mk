@@ -10,3 +10,8 @@ tests_unit_proto_test_SOURCES = tests/unit/main.cpp tests/unit/frame_test.cpp te
 tests_unit_proto_test_LDADD = libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/proto_test
 dist_noinst_SCRIPTS += tests/checks/format tests/checks/headers-alone tests/checks/include-table
+
+# Programs that the system tests run on the virtual nodes.
+noinst_PROGRAMS += tests/system/message_probe
+tests_system_message_probe_SOURCES = tests/system/message_probe.cpp
+tests_system_message_probe_LDADD = libproto.la
