@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/asio_loop.h"
+
+#include <fcntl.h>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+namespace dlrover {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+class TimerRegistration final : public EventLoop::Registration {
+  public:
+    TimerRegistration(asio::io_context &io, EventLoop::Time delay, EventLoop::Task task)
+        : timer_(io, delay), alive_(std::make_shared<bool>(true)) {
+        timer_.async_wait([alive = alive_, task = std::move(task)](error_code error) {
+            if (!error && *alive) task();
+        });
+    }
+    ~TimerRegistration() override { *alive_ = false; }
+
+  private:
+    asio::steady_timer timer_;
+    std::shared_ptr<bool> alive_;
+};
+
+/// Waits on a duplicate: epoll takes a descriptor once only, and a socket is watched for both directions.
+class FdRegistration final : public EventLoop::Registration {
+  public:
+    using Wait = asio::posix::stream_descriptor::wait_type;
+    FdRegistration(asio::io_context &io, int fd, Wait wait, EventLoop::Task task)
+        : shared_(std::make_shared<Shared>(
+              Shared{asio::posix::stream_descriptor(io, ::fcntl(fd, F_DUPFD_CLOEXEC, 3)), wait,
+                     std::move(task), true})) {
+        arm(shared_);
+    }
+    ~FdRegistration() override {
+        shared_->alive = false;
+        error_code ignored;
+        shared_->descriptor.close(ignored);
+    }
+
+  private:
+    struct Shared {
+        asio::posix::stream_descriptor descriptor;
+        Wait wait;
+        EventLoop::Task task;
+        bool alive;
+    };
+    static void arm(const std::shared_ptr<Shared> &shared) {
+        shared->descriptor.async_wait(shared->wait, [shared](error_code error) {
+            if (error || !shared->alive) return;
+            shared->task();
+            if (shared->alive) arm(shared);
+        });
+    }
+    std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace
+
+struct AsioLoop::State {
+    asio::io_context io{1};
+    asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
+    std::unique_ptr<asio::signal_set> signals;
+    std::function<void(int)> on_signal;
+
+    void wait_signal() {
+        signals->async_wait([this](error_code error, int number) {
+            if (error) return;
+            on_signal(number);
+            wait_signal();
+        });
+    }
+};
+
+AsioLoop::AsioLoop() : state_(std::make_unique<State>()) {}
+AsioLoop::~AsioLoop() = default;
+
+EventLoop::Time AsioLoop::now() const {
+    return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+void AsioLoop::post(Task task) {
+    asio::post(state_->io, std::move(task));
+}
+
+EventLoop::Handle AsioLoop::after(Time delay, Task task) {
+    return std::make_unique<TimerRegistration>(state_->io, delay, std::move(task));
+}
+
+EventLoop::Handle AsioLoop::when_readable(int fd, Task task) {
+    return std::make_unique<FdRegistration>(state_->io, fd, FdRegistration::Wait::wait_read, std::move(task));
+}
+
+EventLoop::Handle AsioLoop::when_writable(int fd, Task task) {
+    return std::make_unique<FdRegistration>(state_->io, fd, FdRegistration::Wait::wait_write,
+                                            std::move(task));
+}
+
+void AsioLoop::on_signals(std::initializer_list<int> signals, std::function<void(int)> on_signal) {
+    state_->signals = std::make_unique<asio::signal_set>(state_->io);
+    for (int number : signals) state_->signals->add(number);
+    state_->on_signal = std::move(on_signal);
+    state_->wait_signal();
+}
+
+void AsioLoop::run() {
+    state_->io.run();
+}
+void AsioLoop::stop() {
+    state_->io.stop();
+}
+
+}  // namespace dlrover
