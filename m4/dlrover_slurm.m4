@@ -22,10 +22,17 @@ AC_DEFUN([DLROVER_SLURM], [
         [[extern "C" {
 #include <slurm/spank.h>
 }]])
+      AC_CHECK_DECL([ESPANK_JOB_FAILURE], [AC_DEFINE([HAVE_SPANK_INIT_FAILURE_MODE], [1], [Slurm 25.05 and later])], [],
+        [[extern "C" {
+#include <slurm/spank.h>
+}]])
       AC_CHECK_DECL([slurm_init], [AC_DEFINE([HAVE_SLURM_INIT], [1], [libslurm wants slurm_init()])], [], [[#include <slurm/slurm.h>]])
       AC_CHECK_TYPE([slurm_step_id_t], [AC_DEFINE([HAVE_SLURM_STEP_ID_T], [1], [step ids are a structure])], [], [[#include <slurm/slurm.h>]])
       AC_MSG_CHECKING([for Slurm's version])
-      dlrover_slurm_version=`printf '#include <slurm/slurm_version.h>\nDLROVER_VERSION SLURM_VERSION_STRING\n' | $CXX $CPPFLAGS -E -x c++ - 2>/dev/null | $SED -n 's/^DLROVER_VERSION "\(.*\)"/\1/p'`
+      dlrover_slurm_number=`printf '#include <slurm/slurm_version.h>\nDLROVER_VERSION SLURM_VERSION_NUMBER\n' | $CXX $CPPFLAGS -E -P -x c++ - 2>/dev/null | tr '\n' ' ' | $SED -n 's/.*DLROVER_VERSION *\(0x@<:@0-9a-fA-F@:>@*\).*/\1/p'`
+      AS_IF([test -n "$dlrover_slurm_number"],
+        [dlrover_slurm_version=`printf '%d.%02d.%d' $((dlrover_slurm_number >> 16)) $((dlrover_slurm_number >> 8 & 255)) $((dlrover_slurm_number & 255))`],
+        [dlrover_slurm_version=unknown])
       AC_MSG_RESULT([$dlrover_slurm_version])
     ])
     CPPFLAGS=$dlrover_save_cppflags

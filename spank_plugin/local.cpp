@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// In srun, as the user.
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "spank_plugin/submit.h"
+
+namespace dlrover::spank {
+namespace {
+
+const NeededOption step_options[] = {
+    need_no_kill,
+    {"wait", 'W', "0", "0", "Slurm may end the step some time after its first task; give --wait=0"},
+    {"kill-on-bad-exit", 0, "0", "0", "the first task that fails ends the step; give --kill-on-bad-exit=0"},
+};
+
+std::string working_directory(const std::optional<SlurmOptions> &slurm) {
+    if (slurm)
+        if (auto given = slurm->given("chdir"); given && given->starts_with('/')) return *given;
+    char path[max_path_bytes + 1];
+    return ::getcwd(path, sizeof path) ? path : "";
+}
+
+}  // namespace
+
+Status local_options_read(Module &module) {
+    auto slurm = SlurmOptions::find();
+    // Also where this step is inside another group's: its request must not reach ours.
+    ::unsetenv(request_variable);
+    if (conclude_options(module, Tool::srun, slurm) != Verdict::Kind::group) return {};
+    for (const NeededOption &needed : step_options) need_option(slurm, needed);
+    std::string request = encode_request({module.options, working_directory(slurm)});
+    if (request.size() > max_request_bytes)
+        return Status(Code::invalid_argument, "the working directory's name is too long");
+    if (::setenv(request_variable, request.c_str(), 1) != 0) return Status::from_errno("setenv");
+    return {};
+}
+
+/// The step's real size is known only now; where it differs from what --nodes said, the nodes leave the step
+/// alone.
+Status local_step_created(spank_t handle, Module &module) {
+    auto nodes = get_uint32(handle, S_JOB_NNODES);
+    if (!nodes || !std::getenv(request_variable)) return {};
+    auto size = fit_options(module.options, *nodes);
+    if (size) return {};
+    return std::move(size.take_status()).with_context("the step runs without protection");
+}
+
+}  // namespace dlrover::spank

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_plugin/options.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/units.h"
+
+namespace dlrover::spank {
+namespace {
+
+constexpr std::array<OptionSpec, option_count> specs = {{
+    {OptionId::elastic, "dlrover-elastic", "DLROVER_ELASTIC", "[MIN[:MAX]|off]",
+     "restart failed workers from memory; run on MIN to MAX nodes (default: restarts only, on the step's own "
+     "nodes)",
+     Argument::optional},
+    {OptionId::max_restarts, "dlrover-max-restarts", "DLROVER_MAX_RESTARTS", "N",
+     "give up after N restarts without a new complete step (0-10000, default 3)", Argument::required},
+    {OptionId::spares, "dlrover-spares", "DLROVER_SPARES", "N",
+     "keep N of the step's nodes idle as replacements (default 0)", Argument::required},
+    {OptionId::node_unit, "dlrover-node-unit", "DLROVER_NODE_UNIT", "N",
+     "use a multiple of N nodes only (default 1)", Argument::required},
+    {OptionId::name, "dlrover-name", "DLROVER_NAME", "NAME",
+     "name of the training run; a later job of this name may go on from its checkpoints", Argument::required},
+    {OptionId::ckpt_dir, "dlrover-ckpt-dir", "DLROVER_CKPT_DIR", "DIR",
+     "absolute path of the folder for durable checkpoints", Argument::required},
+    {OptionId::redundancy, "dlrover-redundancy", "DLROVER_REDUNDANCY", "MODE",
+     "copies of checkpoints on other nodes: single (none; the only mode of this version), partner:K or "
+     "rs:K+M",
+     Argument::required},
+    {OptionId::optional, "dlrover-optional", "DLROVER_OPTIONAL", nullptr,
+     "run without protection where a node's dlroverd is away, instead of failing", Argument::none},
+}};
+
+constexpr std::uint64_t max_copies = 16;
+constexpr std::uint64_t max_data_blocks = 128;
+constexpr std::uint64_t max_parity_blocks = 16;
+
+std::string option_name(OptionId id) {
+    return std::string("--") + specs[static_cast<std::size_t>(id)].name;
+}
+
+/// A user's text, fit for a terminal.
+std::string shown(std::string_view text) {
+    constexpr std::size_t limit = 100;
+    std::string copy(text.substr(0, limit));
+    std::replace_if(
+        copy.begin(), copy.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+    return copy + (text.size() > limit ? "..." : "");
+}
+
+Status refuse(OptionId id, std::string_view text, const std::string &allowed) {
+    return Status(Code::invalid_argument, option_name(id) + "=" + shown(text) + " is refused: " + allowed);
+}
+
+Status parse_count(OptionId id, std::string_view text, std::uint32_t low, std::uint32_t high,
+                   std::uint32_t &out) {
+    auto number = parse_uint(text, low, high);
+    if (!number)
+        return refuse(id, text,
+                      "give a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+    out = static_cast<std::uint32_t>(*number);
+    return {};
+}
+
+Status parse_elastic(std::string_view text, Options &options) {
+    if (text == "off") {
+        options.elastic = Elastic::off;
+        return {};
+    }
+    std::uint32_t min = 0;
+    std::uint32_t max = 0;
+    if (!text.empty()) {
+        std::size_t colon = text.find(':');
+        auto low = parse_uint(text.substr(0, colon), 1, max_nodes_limit);
+        auto high = colon == std::string_view::npos ? Result<std::uint64_t>(std::uint64_t{0})
+                                                    : parse_uint(text.substr(colon + 1), 1, max_nodes_limit);
+        if (!low || !high)
+            return refuse(OptionId::elastic, text,
+                          "give MIN or MIN:MAX (numbers of nodes from 1 to " +
+                              std::to_string(max_nodes_limit) + "), nothing, or off");
+        if (*high != 0 && *high < *low)
+            return refuse(OptionId::elastic, text, "MAX must not be smaller than MIN");
+        min = static_cast<std::uint32_t>(*low);
+        max = static_cast<std::uint32_t>(*high);
+    }
+    options.elastic = Elastic::on;
+    options.min_nodes = min;
+    options.max_nodes = max;
+    return {};
+}
+
+bool is_letter_or_digit(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+Status parse_name(std::string_view text, Options &options) {
+    auto allowed = [](char c) { return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-'; };
+    if (text.empty() || text.size() > max_name_bytes || !is_letter_or_digit(text[0]) ||
+        !std::all_of(text.begin(), text.end(), allowed))
+        return refuse(OptionId::name, text,
+                      "give 1 to " + std::to_string(max_name_bytes) +
+                          " letters, digits, '.', '_' and '-', the first a letter or digit");
+    options.name = text;
+    return {};
+}
+
+bool is_clean_path(std::string_view text) {
+    return !text.empty() && text[0] == '/' && text.size() <= max_path_bytes &&
+           std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+Status parse_ckpt_dir(std::string_view text, Options &options) {
+    if (!is_clean_path(text))
+        return refuse(OptionId::ckpt_dir, text,
+                      "give an absolute path of at most " + std::to_string(max_path_bytes) +
+                          " bytes without control characters");
+    options.ckpt_dir = text;
+    return {};
+}
+
+bool is_partner(std::string_view text) {
+    return text.starts_with("partner:") && parse_uint(text.substr(8), 1, max_copies).ok();
+}
+
+bool is_reed_solomon(std::string_view text) {
+    std::size_t plus = text.find('+');
+    return text.starts_with("rs:") && plus != std::string_view::npos && plus >= 3 &&
+           parse_uint(text.substr(3, plus - 3), 1, max_data_blocks).ok() &&
+           parse_uint(text.substr(plus + 1), 1, max_parity_blocks).ok();
+}
+
+Status parse_redundancy(std::string_view text, Options &options) {
+    if (is_partner(text) || is_reed_solomon(text))
+        return Status(Code::unsupported,
+                      option_name(OptionId::redundancy) + "=" + std::string(text) +
+                          " is refused: replication to other nodes comes with a later version; "
+                          "this one knows only single");
+    if (text != "single")
+        return refuse(OptionId::redundancy, text,
+                      "give single, partner:K (K from 1 to " + std::to_string(max_copies) +
+                          ") or rs:K+M (K from 1 to " + std::to_string(max_data_blocks) + ", M from 1 to " +
+                          std::to_string(max_parity_blocks) + ")");
+    options.redundancy = text;
+    return {};
+}
+
+Status parse_optional(std::string_view text, Options &options) {
+    bool yes = text.empty() || text == "1" || text == "yes" || text == "true";
+    if (!yes && text != "0" && text != "no" && text != "false")
+        return refuse(OptionId::optional, text, "give yes or no");
+    options.optional = yes;
+    return {};
+}
+
+std::string nodes_text(std::uint64_t n) {
+    return std::to_string(n) + (n == 1 ? " node" : " nodes");
+}
+
+std::string elastic_text(const Options &options) {
+    std::string text = option_name(OptionId::elastic);
+    if (options.min_nodes != 0) text += "=" + std::to_string(options.min_nodes);
+    if (options.max_nodes != 0) text += ":" + std::to_string(options.max_nodes);
+    return text;
+}
+
+}  // namespace
+
+std::span<const OptionSpec, option_count> option_specs() noexcept {
+    return specs;
+}
+
+Status parse_option(OptionId id, std::string_view text, Options &options) {
+    if (text == "(null)") text = {};
+    switch (id) {
+        case OptionId::elastic:
+            return parse_elastic(text, options);
+        case OptionId::max_restarts:
+            return parse_count(id, text, 0, max_restarts_limit, options.max_restarts);
+        case OptionId::spares:
+            return parse_count(id, text, 0, max_nodes_limit - 1, options.spares);
+        case OptionId::node_unit:
+            return parse_count(id, text, 1, max_nodes_limit, options.node_unit);
+        case OptionId::name:
+            return parse_name(text, options);
+        case OptionId::ckpt_dir:
+            return parse_ckpt_dir(text, options);
+        case OptionId::redundancy:
+            return parse_redundancy(text, options);
+        case OptionId::optional:
+            return parse_optional(text, options);
+    }
+    return Status(Code::internal, "unknown option");
+}
+
+Status check_options(const Options &options) {
+    if (options.elastic != Elastic::on) return {};
+    for (std::uint32_t nodes : {options.min_nodes, options.max_nodes})
+        if (nodes % options.node_unit != 0)
+            return Status(
+                Code::invalid_argument,
+                elastic_text(options) + " is refused: " + std::to_string(nodes) +
+                    " is not a multiple of --dlrover-node-unit=" + std::to_string(options.node_unit));
+    if (options.max_nodes + options.spares > max_nodes_limit)
+        return Status(Code::invalid_argument, elastic_text(options) +
+                                                  " with --dlrover-spares=" + std::to_string(options.spares) +
+                                                  " is refused: at most " + nodes_text(max_nodes_limit));
+    return {};
+}
+
+Result<GroupSize> fit_options(const Options &options, std::uint32_t nodes) {
+    auto refused = [&](const std::string &why) {
+        std::string text = elastic_text(options);
+        if (options.spares != 0) text += " with --dlrover-spares=" + std::to_string(options.spares);
+        return Status(Code::invalid_argument, text + " " + why + "; the step has " + std::to_string(nodes));
+    };
+    std::uint64_t floor = std::max(options.min_nodes, options.node_unit);
+    if (options.max_nodes != 0) {
+        std::uint64_t wanted = std::uint64_t{options.max_nodes} + options.spares;
+        if (nodes != wanted)
+            return refused("needs " + nodes_text(wanted) +
+                           (options.spares ? " (MAX + spares, -N" : " (MAX, -N") + std::to_string(wanted) +
+                           ")");
+        return GroupSize{options.min_nodes, options.max_nodes};
+    }
+    if (nodes < floor + options.spares)
+        return refused("needs at least " + nodes_text(floor + options.spares));
+    std::uint32_t max = nodes - options.spares;
+    if (max % options.node_unit != 0)
+        return refused("needs a multiple of " + std::to_string(options.node_unit) +
+                       " nodes besides the spares");
+    return GroupSize{options.min_nodes == 0 ? max : options.min_nodes, max};
+}
+
+}  // namespace dlrover::spank
