@@ -87,10 +87,13 @@ int dlrover_get_world(dlrover_context *context, dlrover_world *out);
 /** Makes slots of at least `bytes` (data + 1 KiB per chunk is enough) ready in the background. Optional; the first save does it otherwise, slower. */
 int dlrover_prepare(dlrover_context *context, uint64_t bytes);
 
-/** Begins the checkpoint of training step `step`; `bytes`: upper bound of its data. DLROVER_E_SKIPPED when no slot is free. */
+/** Begins the checkpoint of training step `step`. `bytes`: upper bound of its data, plus 1 KiB per chunk and the skeleton's length (1 MiB of this
+ * is added by itself, so a few hundred chunks need no counting). DLROVER_E_SKIPPED when no slot is free. One save at a time per context. */
 int dlrover_save_begin(dlrover_context *context, uint64_t step, uint64_t bytes, dlrover_save **out);
 /** Copies `bytes` from `data` (NULL only where bytes is 0). bytes must be the product of local_shape and the element size. The data may change afterwards. */
 int dlrover_save_add(dlrover_save *save, const dlrover_chunk *chunk, const void *data, uint64_t bytes);
+/** The same for `count` chunks at once: larger ones are shared by several threads (DLROVER_COPY_THREADS). */
+int dlrover_save_add_many(dlrover_save *save, uint64_t count, const dlrover_chunk *chunks, const void *const *data, const uint64_t *bytes);
 /** JSON of the saved structure (Python); optional, at most 64 MiB. */
 int dlrover_save_skeleton(dlrover_save *save, const char *json, uint64_t bytes);
 /** Position in the data, opaque to us, at most 64 KiB. */
@@ -99,7 +102,8 @@ int dlrover_save_ledger(dlrover_save *save, const void *data, uint64_t bytes);
 int dlrover_save_commit(dlrover_save *save);
 void dlrover_save_abort(dlrover_save *save);
 
-/** Opens what this rank resumes from, verified; DLROVER_E_NOT_FOUND: start from the beginning. The views live until dlrover_restore_close. */
+/** Opens what this rank resumes from; the table and every chunk's checksum are verified before it returns. DLROVER_E_NOT_FOUND: start from the
+ * beginning. The views live until dlrover_restore_close (their slot is not reused meanwhile). One restore at a time per context. */
 int dlrover_restore_open(dlrover_context *context, dlrover_restore **out);
 int64_t dlrover_restore_step(const dlrover_restore *restore);
 uint64_t dlrover_restore_count(const dlrover_restore *restore);

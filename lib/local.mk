@@ -1,2 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 include_HEADERS += lib/dlrover.h
+
+# Everything but the entry points, for the tests.
+noinst_LTLIBRARIES += libclient.la
+libclient_la_SOURCES = lib/context.cpp lib/context.h lib/daemon_link.cpp lib/daemon_link.h lib/daemon_store.cpp lib/daemon_store.h \
+	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h lib/fault.cpp lib/fault.h \
+	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h \
+	lib/mapping.cpp lib/mapping.h lib/parallel.cpp lib/parallel.h lib/progress.cpp lib/progress.h lib/restore.cpp lib/restore.h \
+	lib/save.cpp lib/save.h lib/store.h
+libclient_la_LIBADD = libckpt.la libproto.la
+
+# The C++ library is linked statically, so that the only needs are the C library and libgcc: it must work in containers of another make.
+lib_LTLIBRARIES += libdlrover.la
+libdlrover_la_SOURCES = lib/api.cpp
+libdlrover_la_LIBADD = libclient.la $(PTHREAD_LIBS)
+libdlrover_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -no-undefined -Wl,--version-script=$(top_srcdir)/lib/libdlrover.map \
+	-Wl,-z,defs -Wl,-z,now -Wl,--as-needed -Wl,-l:libstdc++.a -Wl,--exclude-libs,ALL
+EXTRA_libdlrover_la_DEPENDENCIES = $(top_srcdir)/lib/libdlrover.map
+EXTRA_DIST += lib/libdlrover.map lib/dlrover.pc.in
+
+pkgconfigdir = $(libdir)/pkgconfig
+nodist_pkgconfig_DATA = lib/dlrover.pc
+CLEANFILES += lib/dlrover.pc
+lib/dlrover.pc: $(top_srcdir)/lib/dlrover.pc.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) lib && $(SED) -e 's|@prefix[@]|$(prefix)|; s|@exec_prefix[@]|$(exec_prefix)|; s|@libdir[@]|$(libdir)|' \
+		-e 's|@includedir[@]|$(includedir)|; s|@PACKAGE_VERSION[@]|$(PACKAGE_VERSION)|' $(top_srcdir)/lib/dlrover.pc.in >$@

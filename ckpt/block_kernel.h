@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops over one block: checksum, and copy with checksum in one pass over memory. Chosen once by
+// what the processor can do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dlrover::ckpt {
+
+struct BlockKernel {
+    const char *name;
+    /// XXH3-64, seed 0.
+    std::uint64_t (*hash)(const void *data, std::size_t bytes);
+    /// Copies and returns the hash of what was copied. `to` is a multiple of 64; the ranges do not overlap.
+    /// Large blocks bypass the cache on the way out; visible to other processors at return.
+    std::uint64_t (*copy_hash)(void *to, const void *from, std::size_t bytes);
+};
+
+extern const BlockKernel portable_block_kernel;
+#if defined(__x86_64__)
+extern const BlockKernel sse2_block_kernel;
+extern const BlockKernel avx2_block_kernel;
+#endif
+
+/// The fastest one for this processor.
+const BlockKernel &block_kernel() noexcept;
+
+}  // namespace dlrover::ckpt

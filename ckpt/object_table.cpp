@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/object_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace dlrover::ckpt {
+namespace {
+
+constexpr std::uint16_t table_version = 1;
+constexpr std::uint64_t fixed_table_bytes = 4096;  // root, vtables, header
+constexpr std::uint64_t fixed_chunk_bytes = 160;   // table, vtable, offsets, padding
+
+Status wrong(const ChunkInfo &chunk, const char *what) {
+    std::string name(chunk.name.substr(0, 200));
+    return Status(Code::invalid_argument, "chunk \"" + name + "\": " + what);
+}
+
+std::optional<std::uint64_t> product(std::span<const std::uint64_t> shape, std::uint64_t unit) {
+    std::uint64_t result = unit;
+    if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
+    for (std::uint64_t n : shape)
+        if (__builtin_mul_overflow(result, n, &result)) return std::nullopt;
+    return result;
+}
+
+bool inside(std::uint64_t offset, std::uint64_t length, std::uint64_t whole) {
+    return length <= whole && offset <= whole - length;
+}
+
+std::span<const std::uint64_t> to_span(const flatbuffers::Vector<std::uint64_t> *vector) {
+    static_assert(FLATBUFFERS_LITTLEENDIAN, "the format is little-endian");
+    if (vector == nullptr) return {};
+    return {reinterpret_cast<const std::uint64_t *>(vector->Data()), vector->size()};
+}
+
+std::string_view to_view(const flatbuffers::String *text) {
+    return text == nullptr ? std::string_view{} : std::string_view(text->c_str(), text->size());
+}
+
+ChunkInfo to_info(const format::Chunk &chunk) {
+    return {to_view(chunk.name()),
+            chunk.dtype(),
+            to_span(chunk.global_shape()),
+            to_span(chunk.global_offset()),
+            to_span(chunk.local_shape()),
+            chunk.replica(),
+            chunk.offset(),
+            chunk.bytes(),
+            chunk.xxh3()};
+}
+
+std::vector<std::uint64_t> to_vector(std::span<const std::uint64_t> shape) {
+    return {shape.begin(), shape.end()};
+}
+
+Status check_limits(const format::ObjectTable &table) {
+    if (table.version() != table_version)
+        return Status(Code::unsupported, "object table of version " + std::to_string(table.version()));
+    if (table.chunks() == nullptr) return {};
+    if (table.chunks()->size() > max_chunks)
+        return Status(Code::corrupt, "too many chunks in an object table");
+    return {};
+}
+
+Status check_chunks(const format::ObjectTable &table, std::uint64_t data_bytes) {
+    if (table.chunks() == nullptr) return {};
+    for (const format::Chunk *entry : *table.chunks()) {
+        ChunkInfo chunk = to_info(*entry);
+        if (Status s = check_chunk(chunk); !s.ok()) return Status(Code::corrupt, s.message());
+        if (!inside(chunk.offset, chunk.bytes, data_bytes))
+            return Status(Code::corrupt, wrong(chunk, "lies outside the object").message());
+    }
+    return {};
+}
+
+bool before(const ChunkInfo &a, const ChunkInfo &b) {
+    if (int order = a.name.compare(b.name); order != 0) return order < 0;
+    return std::lexicographical_compare(a.global_offset.begin(), a.global_offset.end(),
+                                        b.global_offset.begin(), b.global_offset.end());
+}
+
+Status check_unique(const format::ObjectTable &table) {
+    if (table.chunks() == nullptr) return {};
+    std::vector<std::uint32_t> order(table.chunks()->size());
+    std::iota(order.begin(), order.end(), 0u);
+    auto info = [&](std::uint32_t i) { return to_info(*table.chunks()->Get(i)); };
+    std::sort(order.begin(), order.end(), [&](auto a, auto b) { return before(info(a), info(b)); });
+    for (std::size_t i = 1; i < order.size(); ++i)
+        if (!before(info(order[i - 1]), info(order[i])))
+            return Status(Code::corrupt, wrong(info(order[i]), "is there twice").message());
+    return {};
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> align_object_offset(std::uint64_t offset) noexcept {
+    std::uint64_t raised;
+    if (__builtin_add_overflow(offset, object_alignment_bytes - 1, &raised)) return std::nullopt;
+    return raised & ~(object_alignment_bytes - 1);
+}
+
+Status check_chunk(const ChunkInfo &chunk) {
+    if (chunk.name.empty() || chunk.name.size() > max_name_bytes)
+        return wrong(chunk, "the name is empty or longer than 4096 bytes");
+    std::uint32_t unit = element_bytes(chunk.dtype);
+    if (unit == 0) return wrong(chunk, "unknown element type");
+    std::size_t dims = chunk.local_shape.size();
+    if (dims > max_dims) return wrong(chunk, "more than 16 dimensions");
+    if (chunk.global_shape.size() != dims || chunk.global_offset.size() != dims)
+        return wrong(chunk, "shapes and offset differ in length");
+    for (std::size_t i = 0; i < dims; ++i)
+        if (!inside(chunk.global_offset[i], chunk.local_shape[i], chunk.global_shape[i]))
+            return wrong(chunk, "reaches outside its global shape");
+    auto bytes = product(chunk.local_shape, unit);
+    if (!bytes || *bytes != chunk.bytes) return wrong(chunk, "the number of bytes does not fit its shape");
+    if (chunk.offset % object_alignment_bytes != 0) return wrong(chunk, "is not aligned");
+    return {};
+}
+
+ObjectTableWriter::ObjectTableWriter(ObjectIdentity identity)
+    : bytes_bound_(fixed_table_bytes + identity.lineage.size()) {
+    table_.version = table_version;
+    table_.train_step = identity.train_step.value();
+    table_.rank = identity.rank.value();
+    table_.world_size = identity.world_size;
+    table_.generation_term = identity.generation.term.value();
+    table_.generation_number = identity.generation.number;
+    table_.lineage = std::move(identity.lineage);
+}
+
+Status ObjectTableWriter::add(const ChunkInfo &chunk) {
+    DLROVER_TRY(check_chunk(chunk));
+    std::uint64_t cost = fixed_chunk_bytes + chunk.name.size() + 24 * chunk.local_shape.size();
+    if (table_.chunks.size() >= max_chunks)
+        return Status(Code::resource_exhausted, "more than 4194304 chunks");
+    if (bytes_bound_ + cost > max_table_bytes)
+        return Status(Code::resource_exhausted, "the object table would be larger than 1 GiB");
+    auto entry = std::make_unique<format::ChunkT>();
+    entry->name = std::string(chunk.name);
+    entry->dtype = chunk.dtype;
+    entry->global_shape = to_vector(chunk.global_shape);
+    entry->global_offset = to_vector(chunk.global_offset);
+    entry->local_shape = to_vector(chunk.local_shape);
+    entry->replica = chunk.replica;
+    entry->offset = chunk.offset;
+    entry->bytes = chunk.bytes;
+    entry->xxh3 = chunk.checksum;
+    table_.chunks.push_back(std::move(entry));
+    bytes_bound_ += cost;
+    return {};
+}
+
+Status ObjectTableWriter::set_skeleton(std::string_view json) {
+    if (json.size() > max_skeleton_bytes)
+        return Status(Code::invalid_argument, "the skeleton is larger than 64 MiB");
+    bytes_bound_ += json.size();
+    table_.skeleton = std::string(json);
+    return {};
+}
+
+Result<std::vector<std::uint8_t>> ObjectTableWriter::finish() {
+    flatbuffers::FlatBufferBuilder builder(std::min<std::uint64_t>(bytes_bound_, max_table_bytes));
+    builder.Finish(format::ObjectTable::Pack(builder, &table_), format::ObjectTableIdentifier());
+    DLROVER_TRY(check_unique(*format::GetObjectTable(builder.GetBufferPointer())));
+    return std::vector<std::uint8_t>(builder.GetBufferPointer(),
+                                     builder.GetBufferPointer() + builder.GetSize());
+}
+
+Result<ObjectTableView> ObjectTableView::parse(std::span<const std::uint8_t> bytes,
+                                               std::uint64_t data_bytes) {
+    if (bytes.size() < 8 || bytes.size() > max_table_bytes)
+        return Status(Code::corrupt, "object table of a wrong size");
+    ObjectTableView view;
+    const std::uint8_t *data = bytes.data();
+    if (reinterpret_cast<std::uintptr_t>(data) % alignof(std::uint64_t) != 0) {
+        view.aligned_copy_.resize((bytes.size() + 7) / 8);
+        std::memcpy(view.aligned_copy_.data(), data, bytes.size());
+        data = reinterpret_cast<const std::uint8_t *>(view.aligned_copy_.data());
+    }
+    constexpr auto max_tables = static_cast<flatbuffers::uoffset_t>(max_chunks + 1);
+    flatbuffers::Verifier verifier(data, bytes.size(), 4, max_tables);
+    if (!format::VerifyObjectTableBuffer(verifier))
+        return Status(Code::corrupt, "the object table does not verify");
+    view.table_ = format::GetObjectTable(data);
+    DLROVER_TRY(check_limits(*view.table_));
+    DLROVER_TRY(check_chunks(*view.table_, data_bytes));
+    DLROVER_TRY(check_unique(*view.table_));
+    return view;
+}
+
+ObjectIdentity ObjectTableView::identity() const {
+    return {TrainStep(table_->train_step()), Rank(table_->rank()), table_->world_size(),
+            GenerationId{Term(table_->generation_term()), table_->generation_number()},
+            std::string(to_view(table_->lineage()))};
+}
+
+std::string_view ObjectTableView::skeleton() const {
+    return to_view(table_->skeleton());
+}
+
+std::uint64_t ObjectTableView::count() const {
+    return table_->chunks() == nullptr ? 0 : table_->chunks()->size();
+}
+
+ChunkInfo ObjectTableView::chunk(std::uint64_t index) const {
+    return to_info(*table_->chunks()->Get(static_cast<flatbuffers::uoffset_t>(index)));
+}
+
+}  // namespace dlrover::ckpt

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writer and verifying reader of the object table (table.fbs, docs/format-object.md).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "ckpt/dtype.h"
+
+namespace dlrover::ckpt {
+
+inline constexpr std::uint64_t max_chunks = std::uint64_t{1} << 22;
+inline constexpr std::size_t max_dims = 16;
+inline constexpr std::size_t max_name_bytes = 4096;
+inline constexpr std::size_t max_skeleton_bytes = std::size_t{64} << 20;
+inline constexpr std::size_t max_ledger_bytes = 65536;
+inline constexpr std::size_t max_table_bytes = std::size_t{1} << 30;
+inline constexpr std::uint64_t object_alignment_bytes = 64;
+
+/// Round up to the alignment of chunks and table; none on overflow.
+std::optional<std::uint64_t> align_object_offset(std::uint64_t offset) noexcept;
+
+/// One rectangular piece of a global tensor. The three shapes have one length.
+struct ChunkInfo {
+    std::string_view name;
+    DType dtype = DType::Bytes;
+    std::span<const std::uint64_t> global_shape, global_offset, local_shape;
+    std::uint32_t replica = 0;
+    std::uint64_t offset = 0, bytes = 0, checksum = 0;
+};
+
+/// What is wrong with this chunk: type, lengths, shape inside the global shape, bytes = elements x element
+/// size, alignment. No overflow whatever the numbers.
+Status check_chunk(const ChunkInfo &chunk);
+
+/// Whose object it is.
+struct ObjectIdentity {
+    TrainStep train_step;
+    Rank rank;
+    std::uint32_t world_size = 0;
+    GenerationId generation;
+    std::string lineage;
+};
+
+/// Collects the chunks of one object. Not thread-safe.
+class ObjectTableWriter {
+  public:
+    explicit ObjectTableWriter(ObjectIdentity identity);
+    /// Copies what `chunk` points to. Names may come once per global offset; checked in finish().
+    Status add(const ChunkInfo &chunk);
+    Status set_skeleton(std::string_view json);
+    std::uint64_t count() const noexcept { return table_.chunks.size(); }
+    /// Upper bound of what finish() returns now.
+    std::uint64_t bytes_bound() const noexcept { return bytes_bound_; }
+    /// The table's bytes, checked as the reader will check them.
+    Result<std::vector<std::uint8_t>> finish();
+
+  private:
+    format::ObjectTableT table_;
+    std::uint64_t bytes_bound_;
+};
+
+/// The verified table. Views into the bytes it was parsed from, which must outlive it.
+class ObjectTableView {
+  public:
+    /// Trusts nothing: structure, counts, every chunk as check_chunk() and inside [0, data_bytes), no two
+    /// chunks of one name and global offset. The chunks' data is not read.
+    static Result<ObjectTableView> parse(std::span<const std::uint8_t> bytes,
+                                         std::uint64_t data_bytes = UINT64_MAX);
+
+    ObjectIdentity identity() const;
+    std::string_view skeleton() const;
+    std::uint64_t count() const;
+    /// Precondition: index < count().
+    ChunkInfo chunk(std::uint64_t index) const;
+
+  private:
+    std::vector<std::uint64_t> aligned_copy_;  ///< only when the bytes were not aligned
+    const format::ObjectTable *table_ = nullptr;
+};
+
+}  // namespace dlrover::ckpt

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface: checks of arguments, locks, exceptions and statuses into codes. What happens is elsewhere.
+#include <cstring>
+#include <new>
+
+#include "lib/context.h"
+#include "lib/error.h"
+#include "lib/fault.h"
+#include "lib/fork_guard.h"
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+using namespace dlrover;
+using namespace dlrover::lib;
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+const char *dlrover_version(void) {
+    return PACKAGE_VERSION;
+}
+
+const char *dlrover_error_text(void) {
+    return last_error_text();
+}
+}
+#pragma GCC visibility pop
+
+namespace {
+
+constexpr int success = DLROVER_OK;
+constexpr std::uint64_t table_allowance_bytes = std::uint64_t{1} << 20;
+
+/// body() -> Status or int, in a process that may, with valid handles, without letting an exception out.
+template <typename Body>
+int guarded(bool arguments, Body &&body) noexcept {
+    if (forked())
+        return fail(DLROVER_E_FORKED, "this process is a forked child: the checkpoint belongs to its parent");
+    if (!arguments) return fail(DLROVER_E_INVALID, "an argument is NULL or out of range");
+    try {
+        if constexpr (std::is_same_v<decltype(body()), int>)
+            return body();
+        else
+            return to_code(body());
+    } catch (const std::bad_alloc &) {
+        return fail(DLROVER_E_NO_MEMORY, "out of memory");
+    } catch (const std::exception &e) {
+        return fail(DLROVER_E_SYSTEM, e.what());
+    } catch (...) {
+        return fail(DLROVER_E_SYSTEM, "unexpected failure");
+    }
+}
+
+/// The same under the context's lock; afterwards the event descriptor is brought up to date.
+template <typename Body>
+int locked(dlrover_context *context, bool arguments, Body &&body) noexcept {
+    return guarded(context != nullptr && arguments, [&] {
+        std::lock_guard lock(context->mutex);
+        auto result = body();
+        if (context->events) context->events->refresh();
+        return result;
+    });
+}
+
+ckpt::ObjectIdentity identity_of(const Environment &e, TrainStep step) {
+    return {step, Rank(e.rank), e.world_size, e.generation, e.lineage};
+}
+
+/// The spans point into `chunk`.
+Result<ChunkSource> to_source(const dlrover_chunk &chunk, const void *data, std::uint64_t bytes) {
+    auto dtype = ckpt::to_dtype(chunk.dtype);
+    if (!dtype || chunk.ndim > DLROVER_MAX_DIMS || chunk.name == nullptr)
+        return Status(Code::invalid_argument, "a chunk's name, type or number of dimensions is wrong");
+    ChunkSource source;
+    source.info.name = chunk.name;
+    source.info.dtype = *dtype;
+    source.info.global_shape = {chunk.global_shape, chunk.ndim};
+    source.info.global_offset = {chunk.global_offset, chunk.ndim};
+    source.info.local_shape = {chunk.local_shape, chunk.ndim};
+    source.info.replica = chunk.replica;
+    source.info.bytes = bytes;
+    source.data = static_cast<const std::byte *>(data);
+    return source;
+}
+
+void from_info(const ckpt::ChunkInfo &info, dlrover_chunk &out) {
+    out = {};
+    out.name = info.name.data();  // the table's strings end in a zero byte
+    out.dtype = static_cast<std::uint32_t>(info.dtype);
+    out.ndim = static_cast<std::uint32_t>(info.local_shape.size());
+    out.replica = info.replica;
+    std::copy(info.global_shape.begin(), info.global_shape.end(), out.global_shape);
+    std::copy(info.global_offset.begin(), info.global_offset.end(), out.global_offset);
+    std::copy(info.local_shape.begin(), info.local_shape.end(), out.local_shape);
+}
+
+int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes, dlrover_save **out) {
+    if (context->saving) return fail(DLROVER_E_INVALID, "a save is open already");
+    if (__builtin_add_overflow(bytes, table_allowance_bytes, &bytes) || step > INT64_MAX)
+        return fail(DLROVER_E_INVALID, "step or bytes is too large");
+    auto begun_at = std::chrono::steady_clock::now();
+    context->progress.save_begin();
+    auto begun = context->store->begin(TrainStep(step), bytes);
+    auto lost = [&] { return std::chrono::steady_clock::now() - begun_at; };
+    if (!begun.ok()) {
+        context->progress.save_end(lost(), false);
+        return to_code(begun.status());
+    }
+    if (auto *skipped = std::get_if<SaveSkipped>(&*begun)) {
+        context->progress.save_end(lost(), false);
+        context->progress.save_skipped();
+        return fail(DLROVER_E_SKIPPED, skipped->reason.c_str());
+    }
+    const Environment &e = context->environment;
+    *out = new dlrover_save{
+        context, ObjectWriter(std::get<SaveTarget>(*begun), identity_of(e, TrainStep(step)), e.copy_threads),
+        begun_at};
+    context->saving = true;
+    return success;
+}
+
+Status add_chunks(dlrover_save *save, std::uint64_t count, const dlrover_chunk *chunks,
+                  const void *const *data, const std::uint64_t *bytes) {
+    if (count > ckpt::max_chunks) return Status(Code::invalid_argument, "too many chunks");
+    std::vector<ChunkSource> sources;
+    sources.reserve(count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+        auto source = to_source(chunks[i], data[i], bytes[i]);
+        if (!source) return source.take_status();
+        sources.push_back(*source);
+    }
+    return save->writer.add(sources);
+}
+
+int commit_save(dlrover_save *save) {
+    dlrover_context *context = save->context;
+    const SaveTarget &target = save->writer.target();
+    auto layout = save->writer.finish();
+    if (!layout) {
+        context->store->abort(target);
+        return to_code(layout.status());
+    }
+    auto copy_us = std::chrono::duration_cast<std::chrono::microseconds>(save->writer.copy_time()).count();
+    auto sealed = context->store->seal(target, *layout, static_cast<std::uint64_t>(copy_us));
+    if (!sealed.ok()) return to_code(sealed.status());
+    fault_point("after_seal");
+    auto *skipped = std::get_if<SaveSkipped>(&*sealed);
+    if (skipped == nullptr) return success;
+    context->progress.save_skipped();
+    return fail(DLROVER_E_SKIPPED, skipped->reason.c_str());
+}
+
+void end_save(std::unique_ptr<dlrover_save> save, bool saved) {
+    save->context->saving = false;
+    save->context->progress.save_end(std::chrono::steady_clock::now() - save->begun, saved);
+}
+
+std::uint64_t microseconds_since(std::chrono::steady_clock::time_point begun) {
+    auto passed = std::chrono::steady_clock::now() - begun;
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(passed).count());
+}
+
+int open_restore(dlrover_context *context, dlrover_restore **out) {
+    if (context->restoring) return fail(DLROVER_E_INVALID, "a restore is open already");
+    auto begun = std::chrono::steady_clock::now();
+    auto source = context->store->open();
+    if (!source) return to_code(source.status());
+    const Environment &e = context->environment;
+    auto reader = ObjectReader::open(*source, {e.rank, e.world_size, e.lineage}, e.copy_threads);
+    if (!reader) {
+        context->store->close(false, microseconds_since(begun), reader.status().message());
+        return to_code(reader.status());
+    }
+    *out = new dlrover_restore{context, std::move(*reader), begun};
+    context->restoring = true;
+    return success;
+}
+
+int give_chunk(const dlrover_restore *restore, std::uint64_t index, dlrover_chunk *chunk, const void **data,
+               std::uint64_t *bytes) {
+    ckpt::ChunkInfo info = restore->reader.chunk(index);
+    from_info(info, *chunk);
+    *data = restore->reader.data(info);
+    *bytes = info.bytes;
+    return success;
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int dlrover_open(dlrover_context **out) {
+    return guarded(out != nullptr, [&] {
+        auto context = dlrover_context::open();
+        if (!context) return context.take_status();
+        if (!fork_guard_add(context->get()))
+            return Status(Code::resource_exhausted, "too many open contexts");
+        *out = context->release();
+        return Status();
+    });
+}
+
+void dlrover_close(dlrover_context *context) {
+    if (context == nullptr || forked()) return;
+    fork_guard_remove(context);
+    delete context;
+}
+
+int dlrover_get_world(dlrover_context *context, dlrover_world *out) {
+    return locked(context, out != nullptr, [&] {
+        auto world = context->world();
+        if (world.ok()) *out = *world;
+        return world.take_status();
+    });
+}
+
+int dlrover_prepare(dlrover_context *context, uint64_t bytes) {
+    return locked(context, bytes <= UINT64_MAX - table_allowance_bytes,
+                  [&] { return context->store->prepare(bytes + table_allowance_bytes); });
+}
+
+int dlrover_save_begin(dlrover_context *context, uint64_t step, uint64_t bytes, dlrover_save **out) {
+    return locked(context, out != nullptr, [&] { return begin_save(context, step, bytes, out); });
+}
+
+int dlrover_save_add(dlrover_save *save, const dlrover_chunk *chunk, const void *data, uint64_t bytes) {
+    return guarded(save != nullptr && chunk != nullptr,
+                   [&] { return add_chunks(save, 1, chunk, &data, &bytes); });
+}
+
+int dlrover_save_add_many(dlrover_save *save, uint64_t count, const dlrover_chunk *chunks,
+                          const void *const *data, const uint64_t *bytes) {
+    bool arrays = chunks != nullptr && data != nullptr && bytes != nullptr;
+    return guarded(save != nullptr && (count == 0 || arrays),
+                   [&] { return add_chunks(save, count, chunks, data, bytes); });
+}
+
+int dlrover_save_skeleton(dlrover_save *save, const char *json, uint64_t bytes) {
+    return guarded(save != nullptr && (json != nullptr || bytes == 0), [&] {
+        return save->writer.set_skeleton({json, bytes});
+    });
+}
+
+int dlrover_save_ledger(dlrover_save *save, const void *data, uint64_t bytes) {
+    return guarded(save != nullptr && (data != nullptr || bytes == 0), [&] {
+        return save->writer.set_ledger({static_cast<const std::uint8_t *>(data), bytes});
+    });
+}
+
+int dlrover_save_commit(dlrover_save *save) {
+    return locked(save != nullptr ? save->context : nullptr, true, [&] {
+        int code = commit_save(save);
+        end_save(std::unique_ptr<dlrover_save>(save), code == DLROVER_OK);
+        return code;
+    });
+}
+
+void dlrover_save_abort(dlrover_save *save) {
+    (void)locked(save != nullptr ? save->context : nullptr, true, [&] {
+        save->context->store->abort(save->writer.target());
+        end_save(std::unique_ptr<dlrover_save>(save), false);
+        return success;
+    });
+}
+
+int dlrover_restore_open(dlrover_context *context, dlrover_restore **out) {
+    return locked(context, out != nullptr, [&] {
+        context->progress.restore_begin();
+        int code = open_restore(context, out);
+        context->progress.restore_end();
+        return code;
+    });
+}
+
+int64_t dlrover_restore_step(const dlrover_restore *restore) {
+    if (restore == nullptr) return -1;
+    return static_cast<int64_t>(restore->reader.train_step().value());
+}
+
+uint64_t dlrover_restore_count(const dlrover_restore *restore) {
+    return restore == nullptr ? 0 : restore->reader.count();
+}
+
+int dlrover_restore_chunk(const dlrover_restore *restore, uint64_t index, dlrover_chunk *chunk,
+                          const void **data, uint64_t *bytes) {
+    bool arguments = restore != nullptr && chunk != nullptr && data != nullptr && bytes != nullptr;
+    return guarded(arguments, [&] {
+        if (index >= restore->reader.count()) return fail(DLROVER_E_NOT_FOUND, "no chunk of that number");
+        return give_chunk(restore, index, chunk, data, bytes);
+    });
+}
+
+int dlrover_restore_find(const dlrover_restore *restore, const char *name, dlrover_chunk *chunk,
+                         const void **data, uint64_t *bytes) {
+    bool arguments =
+        restore != nullptr && name != nullptr && chunk != nullptr && data != nullptr && bytes != nullptr;
+    return guarded(arguments, [&] {
+        auto index = restore->reader.find(name);
+        if (!index) return fail(DLROVER_E_NOT_FOUND, "no chunk of that name");
+        return give_chunk(restore, *index, chunk, data, bytes);
+    });
+}
+
+int dlrover_restore_skeleton(const dlrover_restore *restore, const char **json, uint64_t *bytes) {
+    return guarded(restore != nullptr && json != nullptr && bytes != nullptr, [&] {
+        std::string_view text = restore->reader.skeleton();
+        *json = text.data() != nullptr ? text.data() : "";
+        *bytes = text.size();
+        return success;
+    });
+}
+
+int dlrover_restore_ledger(const dlrover_restore *restore, const void **data, uint64_t *bytes) {
+    return guarded(restore != nullptr && data != nullptr && bytes != nullptr, [&] {
+        *data = restore->reader.ledger().data();
+        *bytes = restore->reader.ledger().size();
+        return success;
+    });
+}
+
+void dlrover_restore_close(dlrover_restore *restore) {
+    (void)locked(restore != nullptr ? restore->context : nullptr, true, [&] {
+        restore->context->store->close(true, microseconds_since(restore->begun), "");
+        restore->context->restoring = false;
+        delete restore;
+        return success;
+    });
+}
+
+int dlrover_report_step(dlrover_context *context, uint64_t step) {
+    return guarded(context != nullptr && step < UINT64_MAX, [&] {
+        context->progress.report_step(step);
+        return success;
+    });
+}
+
+int dlrover_phase_begin(dlrover_context *context, const char *name) {
+    return guarded(context != nullptr && name != nullptr, [&] {
+        context->progress.phase_begin();
+        return success;
+    });
+}
+
+int dlrover_phase_end(dlrover_context *context) {
+    return guarded(context != nullptr, [&] {
+        if (!context->progress.phase_end()) return fail(DLROVER_E_INVALID, "no phase is open");
+        return success;
+    });
+}
+
+int dlrover_event_fd(dlrover_context *context) {
+    int fd = -1;
+    (void)locked(context, true, [&] {
+        if (!context->events) return Status(Code::unsupported, "there are no events without a daemon");
+        auto result = context->events->fd();
+        if (result.ok()) fd = *result;
+        return result.take_status();
+    });
+    return fd;
+}
+
+int dlrover_next_event(dlrover_context *context, dlrover_event *out) {
+    return locked(context, out != nullptr, [&] {
+        if (!context->events) return Status(Code::not_found, "there are no events without a daemon");
+        auto event = context->events->next();
+        if (event.ok()) *out = *event;
+        return event.take_status();
+    });
+}
+}
+#pragma GCC visibility pop

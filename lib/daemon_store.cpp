@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/daemon_store.h"
+
+#include <cstring>
+
+#include "lib/fault.h"
+
+namespace dlrover::lib {
+namespace {
+
+using proto::LocalMessage;
+namespace local = proto::local;
+using Clock = DaemonLink::Clock;
+using Sealed = std::variant<std::monostate, SaveSkipped>;
+
+constexpr std::uint64_t slowest_fill_bytes_per_s = 200u << 20;  // of memory that was not made ready before
+
+/// The descriptors belong to the segments with `fd` set, in order; the receiver has checked their number.
+template <typename Segments>
+std::vector<SegmentGrant> to_grants(const Segments &segments, std::vector<UniqueFd> fds) {
+    std::vector<SegmentGrant> grants;
+    std::size_t next = 0;
+    for (const auto &s : segments) {
+        if (!s) continue;
+        SegmentGrant grant{s->id, s->bytes, {}};
+        if (s->fd && next < fds.size()) grant.fd = std::move(fds[next++]);
+        grants.push_back(std::move(grant));
+    }
+    return grants;
+}
+
+Status unexpected() {
+    return Status(Code::corrupt, "the daemon gave an answer of a wrong kind");
+}
+
+local::SealT to_seal(SlotIndex slot, const ObjectLayout &layout, std::uint64_t copy_us) {
+    local::SealT seal;
+    seal.train_step = layout.train_step.value();
+    seal.slot = static_cast<std::uint16_t>(slot.value());
+    seal.data_bytes = layout.data_bytes;
+    seal.table_offset = layout.table_offset;
+    seal.table_bytes = layout.table_bytes;
+    seal.table_xxh3 = layout.table_xxh3;
+    seal.copy_us = copy_us;
+    seal.ledger = layout.ledger;
+    return seal;
+}
+
+}  // namespace
+
+Status DaemonStore::prepare(std::uint64_t bytes) {
+    local::PrepareT prepare;
+    prepare.bytes = bytes;
+    auto reply = link_.call(prepare, link_.deadline());
+    return reply.ok() ? Status() : reply.take_status();
+}
+
+Status DaemonStore::map_slot(SlotIndex slot, std::vector<SegmentGrant> segments) {
+    auto found = slots_.find(slot);
+    if (found != slots_.end()) return found->second.update(std::move(segments));
+    for (const auto &s : segments)
+        if (!s.fd) return Status(Code::unavailable, "the daemon did not send a segment's descriptor");
+    auto range = SegmentRange::map(std::move(segments), Access::read_write);
+    if (!range) return range.take_status();
+    slots_.emplace(slot, std::move(*range));
+    return {};
+}
+
+Result<DaemonStore::Begun> DaemonStore::take_slot(TrainStep step, const local::SlotGrantedT &granted,
+                                                  std::vector<SegmentGrant> segments) {
+    SlotIndex slot(granted.slot);
+    auto give_back = [&] {
+        local::AbortSaveT abort;
+        abort.slot = granted.slot;
+        link_.tell(abort);
+    };
+    if (opened_ && opened_->slot == slot) {
+        give_back();
+        return Begun(SaveSkipped{"the free slot is still being read"});
+    }
+    if (Status s = map_slot(slot, std::move(segments)); !s.ok()) {
+        give_back();
+        return s;
+    }
+    granted_on_ = link_.connections();
+    const SegmentRange &range = slots_.at(slot);
+    return Begun(SaveTarget{range.base(), range.bytes(), step, slot});
+}
+
+Result<DaemonStore::Begun> DaemonStore::ask_slot(TrainStep step, std::uint64_t bytes,
+                                                 Clock::time_point deadline) {
+    local::BeginSaveT begin;
+    begin.train_step = step.value();
+    begin.bytes = bytes;
+    auto reply = link_.call(begin, deadline);
+    if (!reply) return reply.take_status();
+    if (auto *skipped = reply->message.body.AsSaveSkipped()) return Begun(SaveSkipped{skipped->reason});
+    auto *granted = reply->message.body.AsSlotGranted();
+    if (granted == nullptr) return unexpected();
+    return take_slot(step, *granted, to_grants(granted->segments, std::move(reply->fds)));
+}
+
+Result<DaemonStore::Begun> DaemonStore::begin(TrainStep step, std::uint64_t bytes) {
+    auto deadline = link_.deadline() + std::chrono::seconds(bytes / slowest_fill_bytes_per_s);
+    auto begun = ask_slot(step, bytes, deadline);
+    // A new connection gets every descriptor anew: once, when what we hold and what the daemon has sent
+    // differ.
+    if (begun.status().code() == Code::unavailable && link_.connected()) {
+        link_.disconnect();
+        begun = ask_slot(step, bytes, deadline);
+    }
+    return begun;
+}
+
+Result<DaemonStore::Begun> DaemonStore::regain(const SaveTarget &target, std::uint64_t bytes,
+                                               Clock::time_point deadline) {
+    auto old = slots_.extract(target.slot);  // its memory must stay, whatever the slot becomes
+    auto begun = ask_slot(target.train_step, bytes, deadline);
+    if (!begun.ok() || std::holds_alternative<SaveSkipped>(*begun)) {
+        slots_.insert(std::move(old));
+        return begun;
+    }
+    auto &fresh = std::get<SaveTarget>(*begun);
+    if (fresh.capacity < bytes) return Status(Code::resource_exhausted, "the slot granted anew is too small");
+    bool same = !old.empty() && slots_.at(fresh.slot).same_memory(old.mapped());
+    if (!same) std::memcpy(fresh.base, target.base, bytes);
+    if (fresh.slot != target.slot) slots_.insert(std::move(old));
+    return begun;
+}
+
+Result<Sealed> DaemonStore::seal(const SaveTarget &target, const ObjectLayout &layout,
+                                 std::uint64_t copy_us) {
+    auto deadline = link_.deadline();
+    SaveTarget current = target;
+    for (;;) {
+        if (!link_.connected() || link_.connections() != granted_on_) {
+            auto begun = regain(current, layout.table_offset + layout.table_bytes, deadline);
+            if (!begun) return begun.take_status();
+            if (auto *skipped = std::get_if<SaveSkipped>(&*begun)) return Sealed(std::move(*skipped));
+            current = std::get<SaveTarget>(*begun);
+        }
+        fault_point("before_seal");
+        auto reply = link_.call_once(to_seal(current.slot, layout, copy_us), deadline);
+        if (reply.ok()) return Sealed();
+        if (link_.connected() || reply.status().code() == Code::stale) return reply.take_status();
+        if (Clock::now() >= deadline) return reply.take_status();
+    }
+}
+
+void DaemonStore::abort(const SaveTarget &target) {
+    if (link_.connections() != granted_on_) return;
+    local::AbortSaveT abort;
+    abort.slot = static_cast<std::uint16_t>(target.slot.value());
+    link_.tell(abort);
+}
+
+Result<ObjectSource> DaemonStore::open() {
+    auto reply = link_.call(local::RestoreT{}, link_.deadline());
+    if (!reply) return reply.take_status();
+    auto *plan = reply->message.body.AsRestorePlan();
+    if (plan == nullptr) return unexpected();
+    if (plan->train_step < 0)
+        return Status(Code::not_found, "there is no checkpoint: start from the beginning");
+    auto range = SegmentRange::map(to_grants(plan->segments, std::move(reply->fds)), Access::read_only);
+    if (!range) return range.take_status();
+    ObjectLayout layout{TrainStep(static_cast<std::uint64_t>(plan->train_step)),
+                        plan->data_bytes,
+                        plan->table_offset,
+                        plan->table_bytes,
+                        plan->table_xxh3,
+                        std::move(plan->ledger)};
+    opened_.emplace(Opened{SlotIndex(plan->slot), std::move(*range)});
+    return ObjectSource{opened_->range.base(), opened_->range.bytes(), std::move(layout)};
+}
+
+void DaemonStore::close(bool ok, std::uint64_t restore_us, const std::string &text) {
+    local::RestoreDoneT done;
+    done.ok = ok;
+    done.restore_us = restore_us;
+    done.text = text;
+    link_.tell(done);
+    opened_.reset();
+}
+
+}  // namespace dlrover::lib

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's slots. Mappings for saving are kept for the process's life; a save goes on across a restart of
+// the daemon as long as the call's deadline allows.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "lib/daemon_link.h"
+#include "lib/mapping.h"
+#include "lib/store.h"
+
+namespace dlrover::lib {
+
+class DaemonStore final : public Store {
+  public:
+    explicit DaemonStore(DaemonLink &link) : link_(link) {}
+    /// As told with the last WorkerWelcome.
+    void set_restore_step(std::int64_t step) { restore_step_ = step; }
+
+    Result<std::int64_t> restore_step() override { return restore_step_; }
+    Status prepare(std::uint64_t bytes) override;
+    Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes) override;
+    Result<std::variant<std::monostate, SaveSkipped>> seal(const SaveTarget &target,
+                                                           const ObjectLayout &layout,
+                                                           std::uint64_t copy_us) override;
+    void abort(const SaveTarget &target) override;
+    Result<ObjectSource> open() override;
+    void close(bool ok, std::uint64_t restore_us, const std::string &text) override;
+
+  private:
+    struct Opened {
+        SlotIndex slot;
+        SegmentRange range;
+    };
+    using Begun = std::variant<SaveTarget, SaveSkipped>;
+    Result<Begun> ask_slot(TrainStep step, std::uint64_t bytes, DaemonLink::Clock::time_point deadline);
+    Result<Begun> take_slot(TrainStep step, const proto::local::SlotGrantedT &granted,
+                            std::vector<SegmentGrant> segments);
+    Status map_slot(SlotIndex slot, std::vector<SegmentGrant> segments);
+    /// A slot on the present connection for an object whose own grant was lost; the bytes are moved if need
+    /// be.
+    Result<Begun> regain(const SaveTarget &target, std::uint64_t bytes,
+                         DaemonLink::Clock::time_point deadline);
+
+    DaemonLink &link_;
+    std::int64_t restore_step_ = -1;
+    std::map<SlotIndex, SegmentRange> slots_;
+    std::uint64_t granted_on_ = 0;  ///< DaemonLink::connections() when the slot was granted
+    std::optional<Opened> opened_;
+};
+
+}  // namespace dlrover::lib

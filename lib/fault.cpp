@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/fault.h"
+
+#ifdef DLROVER_FAULT_INJECTION
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+namespace dlrover::lib {
+
+void fault_point(const char *name) noexcept {
+    static std::atomic<unsigned long> passed{0};
+    const char *wanted = std::getenv("DLROVER_FAULT");
+    if (wanted == nullptr) return;
+    const char *colon = std::strchr(wanted, ':');
+    std::size_t length = colon != nullptr ? static_cast<std::size_t>(colon - wanted) : std::strlen(wanted);
+    if (std::strlen(name) != length || std::strncmp(wanted, name, length) != 0) return;
+    unsigned long nth = colon != nullptr ? std::strtoul(colon + 1, nullptr, 10) : 1;
+    if (passed.fetch_add(1) + 1 == nth) ::kill(::getpid(), SIGKILL);
+}
+
+}  // namespace dlrover::lib
+
+#endif

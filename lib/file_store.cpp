@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/file_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/units.h"
+#include "ckpt/block_kernel.h"
+#include "lib/fault.h"
+#include "lib/file_format.h"
+
+namespace dlrover::lib {
+namespace {
+
+constexpr std::string_view step_prefix = "step-", step_suffix = ".dlrover", temporary_prefix = ".new-";
+
+Status write_all(int fd, const void *data, std::uint64_t bytes) {
+    auto *at = static_cast<const char *>(data);
+    while (bytes != 0) {
+        ssize_t n = ::write(fd, at, std::min<std::uint64_t>(bytes, std::uint64_t{1} << 30));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return Status::from_errno("write");
+        at += n;
+        bytes -= static_cast<std::uint64_t>(n);
+    }
+    return {};
+}
+
+Status sync_folder(const std::string &dir) {
+    UniqueFd fd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd || ::fsync(fd.get()) != 0) return Status::from_errno("fsync of " + dir);
+    return {};
+}
+
+/// Newest first.
+std::vector<std::uint64_t> steps_in(const std::string &dir) {
+    std::vector<std::uint64_t> steps;
+    std::error_code error;
+    for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+        std::string name = it->path().filename().string();
+        if (!name.starts_with(step_prefix) || !name.ends_with(step_suffix)) continue;
+        auto digits = std::string_view(name).substr(step_prefix.size());
+        auto step = parse_uint(digits.substr(0, digits.size() - step_suffix.size()), 0, UINT64_MAX);
+        if (step.ok()) steps.push_back(*step);
+    }
+    std::sort(steps.rbegin(), steps.rend());
+    return steps;
+}
+
+Result<FileFooter> read_footer(int fd, const std::string &path) {
+    struct stat st;
+    if (::fstat(fd, &st) != 0) return Status::from_errno("fstat of " + path);
+    auto bytes = static_cast<std::uint64_t>(st.st_size);
+    FileFooter footer;
+    if (bytes < sizeof footer) return Status(Code::corrupt, path + ": too short for a checkpoint");
+    ssize_t n = ::pread(fd, &footer, sizeof footer, static_cast<off_t>(bytes - sizeof footer));
+    if (n != sizeof footer) return Status::from_errno("read of " + path);
+    if (Status s = check_footer(footer, bytes); !s.ok()) return std::move(s).with_context(path);
+    return footer;
+}
+
+Result<UniqueFd> open_file(const std::string &path) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd) return Status::from_errno("open of " + path);
+    return fd;
+}
+
+bool whole_file(const std::string &path) {
+    auto fd = open_file(path);
+    return fd.ok() && read_footer(fd->get(), path).ok();
+}
+
+Result<ObjectLayout> layout_of(const FileFooter &footer, const std::byte *base) {
+    ObjectLayout layout;
+    layout.train_step = TrainStep(footer.train_step);
+    layout.data_bytes = footer.data_bytes;
+    layout.table_offset = footer.table_offset;
+    layout.table_bytes = footer.table_bytes;
+    layout.table_xxh3 = footer.table_xxh3;
+    auto *ledger = reinterpret_cast<const std::uint8_t *>(base + footer.ledger_offset);
+    layout.ledger.assign(ledger, ledger + footer.ledger_bytes);
+    if (ckpt::block_kernel().hash(layout.ledger.data(), layout.ledger.size()) != footer.ledger_xxh3)
+        return Status(Code::corrupt, "the ledger's checksum is wrong");
+    return layout;
+}
+
+}  // namespace
+
+FileStore::FileStore(std::string dir, Rank rank, std::uint32_t world_size)
+    : dir_(std::move(dir)), rank_(rank), world_size_(world_size) {}
+
+std::string FileStore::rank_dir(std::uint32_t rank) const {
+    return dir_ + "/rank-" + std::to_string(rank);
+}
+
+std::string FileStore::step_path(std::uint32_t rank, std::uint64_t step) const {
+    return rank_dir(rank) + "/" + std::string(step_prefix) + std::to_string(step) + std::string(step_suffix);
+}
+
+Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, std::uint64_t bytes) {
+    if (image_.bytes() < bytes) {
+        auto image = Mapping::anonymous(bytes);
+        if (!image) return image.take_status();
+        image_ = std::move(*image);
+    }
+    return std::variant<SaveTarget, SaveSkipped>(
+        SaveTarget{image_.base(), image_.bytes(), step, SlotIndex(0)});
+}
+
+Status FileStore::write_object(const SaveTarget &target, const ObjectLayout &layout) const {
+    std::string dir = rank_dir(rank_.value());
+    std::error_code error;
+    std::filesystem::create_directories(dir, error);
+    if (error) return Status(Code::system, "cannot make " + dir + ": " + error.message());
+    std::string temporary =
+        dir + "/" + std::string(temporary_prefix) + std::to_string(layout.train_step.value());
+    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (!fd) return Status::from_errno("open of " + temporary);
+    std::uint64_t image_bytes = layout.table_offset + layout.table_bytes;
+    FileFooter footer = make_footer(layout, image_bytes);
+    DLROVER_TRY(write_all(fd.get(), target.base, image_bytes));
+    DLROVER_TRY(write_all(fd.get(), layout.ledger.data(), layout.ledger.size()));
+    DLROVER_TRY(write_all(fd.get(), &footer, sizeof footer));
+    if (::fsync(fd.get()) != 0) return Status::from_errno("fsync of " + temporary);
+    fault_point("before_rename");
+    std::string path = step_path(rank_.value(), layout.train_step.value());
+    if (::rename(temporary.c_str(), path.c_str()) != 0) return Status::from_errno("rename to " + path);
+    return sync_folder(dir);
+}
+
+void FileStore::remove_old(std::uint64_t saved) const {
+    std::string dir = rank_dir(rank_.value());
+    auto steps = steps_in(dir);
+    auto other = std::find_if(steps.begin(), steps.end(), [&](auto step) { return step != saved; });
+    std::uint64_t kept = previous_ ? *previous_ : other != steps.end() ? *other : saved;
+    std::error_code error;
+    for (std::uint64_t step : steps)
+        if (step != saved && step != kept) std::filesystem::remove(step_path(rank_.value(), step), error);
+    for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
+        if (it->path().filename().string().starts_with(temporary_prefix))
+            std::filesystem::remove(it->path(), error);
+}
+
+Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarget &target,
+                                                                  const ObjectLayout &layout, std::uint64_t) {
+    DLROVER_TRY(write_object(target, layout));
+    std::uint64_t saved = layout.train_step.value();
+    remove_old(saved);
+    previous_ = saved;
+    return std::variant<std::monostate, SaveSkipped>();
+}
+
+void FileStore::abort(const SaveTarget &) {}
+
+std::optional<std::uint64_t> FileStore::newest_common_step() const {
+    for (std::uint64_t step : steps_in(rank_dir(rank_.value()))) {
+        bool everywhere = true;
+        for (std::uint32_t r = 0; everywhere && r < world_size_; ++r)
+            everywhere = whole_file(step_path(r, step));
+        if (everywhere) return step;
+    }
+    return std::nullopt;
+}
+
+Result<std::int64_t> FileStore::restore_step() {
+    auto step = newest_common_step();
+    return step ? static_cast<std::int64_t>(*step) : -1;
+}
+
+Result<ObjectSource> FileStore::open() {
+    auto step = newest_common_step();
+    if (!step) return Status(Code::not_found, "no checkpoint in " + rank_dir(rank_.value()));
+    std::string path = step_path(rank_.value(), *step);
+    auto fd = open_file(path);
+    if (!fd) return fd.take_status();
+    auto footer = read_footer(fd->get(), path);
+    if (!footer) return footer.take_status();
+    std::uint64_t bytes = footer->ledger_offset + footer->ledger_bytes;
+    auto mapping = Mapping::file(fd->get(), std::max(bytes, footer->table_offset + footer->table_bytes));
+    if (!mapping) return mapping.take_status();
+    auto layout = layout_of(*footer, mapping->base());
+    if (!layout) return std::move(layout.take_status()).with_context(path);
+    opened_ = std::move(*mapping);
+    previous_ = *step;
+    return ObjectSource{opened_.base(), opened_.bytes(), std::move(*layout)};
+}
+
+void FileStore::close(bool, std::uint64_t, const std::string &) {
+    opened_ = Mapping();
+}
+
+}  // namespace dlrover::lib

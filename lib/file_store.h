@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain files for programs that run without a daemon: DIR/rank-R/step-S.dlrover (docs/format-object.md).
+#pragma once
+
+#include <optional>
+
+#include "lib/environment.h"
+#include "lib/mapping.h"
+#include "lib/store.h"
+
+namespace dlrover::lib {
+
+/// Writes under a temporary name, then fsync, rename, fsync of the folder; keeps the last two steps of its
+/// rank. Restores the newest step of which every rank of the world has a whole file.
+class FileStore final : public Store {
+  public:
+    FileStore(std::string dir, Rank rank, std::uint32_t world_size);
+
+    Result<std::int64_t> restore_step() override;
+    Status prepare(std::uint64_t) override { return {}; }
+    Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes) override;
+    Result<std::variant<std::monostate, SaveSkipped>> seal(const SaveTarget &target,
+                                                           const ObjectLayout &layout,
+                                                           std::uint64_t copy_us) override;
+    void abort(const SaveTarget &target) override;
+    Result<ObjectSource> open() override;
+    void close(bool ok, std::uint64_t restore_us, const std::string &text) override;
+
+  private:
+    std::string rank_dir(std::uint32_t rank) const;
+    std::string step_path(std::uint32_t rank, std::uint64_t step) const;
+    Status write_object(const SaveTarget &target, const ObjectLayout &layout) const;
+    /// Keeps `saved` and the one before it (saved or restored by this process, else the newest other).
+    void remove_old(std::uint64_t saved) const;
+    std::optional<std::uint64_t> newest_common_step() const;
+
+    std::string dir_;
+    Rank rank_;
+    std::uint32_t world_size_;
+    std::optional<std::uint64_t> previous_;
+    Mapping image_, opened_;
+};
+
+}  // namespace dlrover::lib

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/parallel.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+namespace dlrover::lib {
+namespace {
+
+struct Loop {
+    std::atomic<std::uint64_t> next{0};
+    std::uint64_t count;
+    const std::function<void(std::uint64_t)> &body;
+    void run() {
+        for (std::uint64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(i);
+    }
+};
+
+void *run_loop(void *loop) {
+    static_cast<Loop *>(loop)->run();
+    return nullptr;
+}
+
+}  // namespace
+
+void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body) {
+    Loop loop{{}, count, body};
+    std::vector<pthread_t> helpers;
+    auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(threads, count));
+    helpers.reserve(wanted);
+    sigset_t all, old;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (std::size_t i = 1; i < wanted; ++i) {
+        pthread_t helper;
+        if (::pthread_create(&helper, nullptr, run_loop, &loop) != 0) break;
+        helpers.push_back(helper);
+    }
+    ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    loop.run();
+    for (pthread_t helper : helpers) ::pthread_join(helper, nullptr);
+}
+
+}  // namespace dlrover::lib

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loop shared by a few threads that live only as long as the call: nothing to stop, nothing that a fork
+// could lose.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace dlrover::lib {
+
+/// Calls body(i) once for every i in [0, count), on this thread and at most threads - 1 others (signals
+/// blocked there). Fewer when threads can not be had. body must not throw.
+void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body);
+
+}  // namespace dlrover::lib

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// An object opened for reading: table and every chunk verified.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+
+#include "ckpt/object_table.h"
+#include "lib/store.h"
+
+namespace dlrover::lib {
+
+/// Whose object is expected.
+struct ExpectedObject {
+    std::uint32_t rank = 0, world_size = 1;
+    std::string lineage;  ///< empty: any
+};
+
+/// Immutable after open(): any number of threads may read.
+class ObjectReader {
+  public:
+    /// corrupt: a checksum, a bound or the table is wrong, or it is not the object it should be. unsupported:
+    /// saved by a world of another size.
+    static Result<ObjectReader> open(const ObjectSource &source, const ExpectedObject &expected,
+                                     unsigned threads);
+
+    TrainStep train_step() const noexcept { return layout_.train_step; }
+    std::uint64_t count() const noexcept { return table_.count(); }
+    ckpt::ChunkInfo chunk(std::uint64_t index) const { return table_.chunk(index); }
+    const std::byte *data(const ckpt::ChunkInfo &chunk) const noexcept { return base_ + chunk.offset; }
+    /// Index of the first chunk of that name.
+    std::optional<std::uint64_t> find(std::string_view name) const;
+    std::string_view skeleton() const { return table_.skeleton(); }
+    const std::vector<std::uint8_t> &ledger() const noexcept { return layout_.ledger; }
+
+  private:
+    ObjectReader(const std::byte *base, ObjectLayout layout, ckpt::ObjectTableView table);
+    Status check_identity(const ExpectedObject &expected) const;
+    Status check_data(unsigned threads) const;
+
+    const std::byte *base_;
+    ObjectLayout layout_;
+    ckpt::ObjectTableView table_;
+    std::unordered_map<std::string_view, std::uint64_t> by_name_;
+};
+
+}  // namespace dlrover::lib

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/save.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/units.h"
+#include "ckpt/checksum.h"
+#include "lib/fault.h"
+#include "lib/parallel.h"
+
+namespace dlrover::lib {
+namespace {
+
+using ckpt::checksum_block_bytes;
+constexpr std::uint64_t bytes_per_thread = std::uint64_t{2} << 20;  // starting a thread costs about as much
+
+struct Block {
+    std::byte *to;
+    const std::byte *from;
+    std::size_t bytes;
+};
+
+std::vector<Block> cut(std::span<ChunkSource> chunks, std::byte *base) {
+    std::vector<Block> blocks;
+    for (const auto &chunk : chunks)
+        for (std::uint64_t i = 0; i < ckpt::checksum_blocks(chunk.info.bytes); ++i) {
+            std::uint64_t at = i * checksum_block_bytes;
+            blocks.push_back({base + chunk.info.offset + at, chunk.data + at,
+                              std::min<std::uint64_t>(checksum_block_bytes, chunk.info.bytes - at)});
+        }
+    return blocks;
+}
+
+}  // namespace
+
+ObjectWriter::ObjectWriter(SaveTarget target, ckpt::ObjectIdentity identity, unsigned threads)
+    : target_(target), threads_(threads), table_(std::move(identity)) {}
+
+Status ObjectWriter::too_small(std::uint64_t needed) const {
+    return Status(Code::resource_exhausted, "the slot has " + format_size_bytes(target_.capacity) +
+                                                ", the object needs at least " + format_size_bytes(needed) +
+                                                ": give a larger bound when the save begins");
+}
+
+Status ObjectWriter::place(std::span<ChunkSource> chunks) {
+    for (auto &chunk : chunks) {
+        auto offset = ckpt::align_object_offset(end_);
+        if (!offset) return Status(Code::invalid_argument, "the object is too large");
+        chunk.info.offset = *offset;
+        DLROVER_TRY(ckpt::check_chunk(chunk.info));
+        if (*offset > target_.capacity || chunk.info.bytes > target_.capacity - *offset)
+            return too_small(*offset + chunk.info.bytes);
+        if (chunk.data == nullptr && chunk.info.bytes != 0)
+            return Status(Code::invalid_argument, "a chunk without data");
+        end_ = *offset + chunk.info.bytes;
+    }
+    return {};
+}
+
+void ObjectWriter::copy(std::span<ChunkSource> chunks) {
+    std::vector<Block> blocks = cut(chunks, target_.base);
+    std::vector<std::uint64_t> hashes(blocks.size());
+    std::uint64_t bytes = 0;
+    for (const auto &chunk : chunks) bytes += chunk.info.bytes;
+    auto threads = static_cast<unsigned>(std::min<std::uint64_t>(threads_, 1 + bytes / bytes_per_thread));
+    const auto &kernel = ckpt::block_kernel();
+    parallel_for(blocks.size(), threads, [&](std::uint64_t i) {
+        hashes[i] = kernel.copy_hash(blocks[i].to, blocks[i].from, blocks[i].bytes);
+        fault_point("mid_copy");
+    });
+    std::size_t next = 0;
+    for (auto &chunk : chunks) {
+        std::size_t count = ckpt::checksum_blocks(chunk.info.bytes);
+        chunk.info.checksum = ckpt::combine_block_hashes(std::span(hashes).subspan(next, count));
+        next += count;
+    }
+}
+
+Status ObjectWriter::add(std::span<ChunkSource> chunks) {
+    if (broken_) return Status(Code::invalid_argument, "this save has failed already");
+    broken_ = true;
+    auto begun = std::chrono::steady_clock::now();
+    DLROVER_TRY(place(chunks));
+    copy(chunks);
+    for (const auto &chunk : chunks) DLROVER_TRY(table_.add(chunk.info));
+    copy_time_ += std::chrono::steady_clock::now() - begun;
+    broken_ = false;
+    return {};
+}
+
+Status ObjectWriter::set_ledger(std::span<const std::uint8_t> bytes) {
+    if (bytes.size() > ckpt::max_ledger_bytes)
+        return Status(Code::invalid_argument, "the ledger is larger than 64 KiB");
+    ledger_.assign(bytes.begin(), bytes.end());
+    return {};
+}
+
+Result<ObjectLayout> ObjectWriter::finish() {
+    if (broken_) return Status(Code::invalid_argument, "this save has failed already");
+    auto table = table_.finish();
+    if (!table) return table.take_status();
+    auto offset = ckpt::align_object_offset(end_);
+    if (!offset) return Status(Code::invalid_argument, "the object is too large");
+    if (*offset > target_.capacity || table->size() > target_.capacity - *offset)
+        return too_small(*offset + table->size());
+    std::memcpy(target_.base + *offset, table->data(), table->size());
+    std::uint64_t hash = ckpt::block_kernel().hash(table->data(), table->size());
+    return ObjectLayout{target_.train_step, end_, *offset, table->size(), hash, std::move(ledger_)};
+}
+
+}  // namespace dlrover::lib

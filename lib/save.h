@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One checkpoint being made in a store's memory: chunks one after the other, then the table.
+#pragma once
+
+#include <chrono>
+
+#include "ckpt/object_table.h"
+#include "lib/store.h"
+
+namespace dlrover::lib {
+
+/// A chunk and where its bytes come from.
+struct ChunkSource {
+    ckpt::ChunkInfo info;  ///< offset and checksum are filled in here
+    const std::byte *data = nullptr;
+};
+
+/// One thread at a time; touches only the target's memory.
+class ObjectWriter {
+  public:
+    ObjectWriter(SaveTarget target, ckpt::ObjectIdentity identity, unsigned threads);
+
+    /// Copies and checksums all of them, sharing the blocks among the threads. After a failure the object can
+    /// only be thrown away.
+    Status add(std::span<ChunkSource> chunks);
+    Status set_skeleton(std::string_view json) { return table_.set_skeleton(json); }
+    Status set_ledger(std::span<const std::uint8_t> bytes);
+    /// Writes the table behind the data.
+    Result<ObjectLayout> finish();
+    const SaveTarget &target() const noexcept { return target_; }
+    std::chrono::nanoseconds copy_time() const noexcept { return copy_time_; }
+
+  private:
+    Status place(std::span<ChunkSource> chunks);
+    void copy(std::span<ChunkSource> chunks);
+    Status too_small(std::uint64_t needed) const;
+
+    SaveTarget target_;
+    unsigned threads_;
+    ckpt::ObjectTableWriter table_;
+    std::uint64_t end_ = 0;
+    std::vector<std::uint8_t> ledger_;
+    std::chrono::nanoseconds copy_time_{0};
+    bool broken_ = false;
+};
+
+}  // namespace dlrover::lib

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a rank's objects live: the daemon's slots, or plain files.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace dlrover::lib {
+
+/// Memory for the object being saved; the store keeps it mapped until seal() or abort().
+struct SaveTarget {
+    std::byte *base = nullptr;
+    std::uint64_t capacity = 0;
+    TrainStep train_step;
+    SlotIndex slot;
+};
+struct SaveSkipped {
+    std::string reason;
+};
+
+/// Where the parts of an object lie from its base on.
+struct ObjectLayout {
+    TrainStep train_step;
+    std::uint64_t data_bytes = 0, table_offset = 0, table_bytes = 0, table_xxh3 = 0;
+    std::vector<std::uint8_t> ledger;
+};
+
+/// An object to restore; the store keeps it mapped until close().
+struct ObjectSource {
+    const std::byte *base = nullptr;
+    std::uint64_t bytes = 0;
+    ObjectLayout layout;
+};
+
+/// Calls are serialised by the context's lock; the memory behind SaveTarget and ObjectSource is used without
+/// it.
+class Store {
+  public:
+    virtual ~Store() = default;
+    /// -1: start from the beginning.
+    virtual Result<std::int64_t> restore_step() = 0;
+    virtual Status prepare(std::uint64_t bytes) = 0;
+    /// At most one save at a time.
+    virtual Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes) = 0;
+    /// Ends the save, whatever the result. May have to move the object: its memory is not to be used
+    /// afterwards.
+    virtual Result<std::variant<std::monostate, SaveSkipped>> seal(const SaveTarget &target,
+                                                                   const ObjectLayout &layout,
+                                                                   std::uint64_t copy_us) = 0;
+    virtual void abort(const SaveTarget &target) = 0;
+    /// not_found: start from the beginning. At most one at a time.
+    virtual Result<ObjectSource> open() = 0;
+    /// text: what was wrong, if not ok.
+    virtual void close(bool ok, std::uint64_t restore_us, const std::string &text) = 0;
+};
+
+}  // namespace dlrover::lib

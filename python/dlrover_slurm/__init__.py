@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints in node memory, world, progress and membership events of an elastic Slurm job.
+
+    import dlrover_slurm as dlrover
+
+    checkpoint = dlrover.load()
+    if checkpoint:
+        model.load_state_dict(checkpoint.state["model"])
+    for step in range(checkpoint.step + 1 if checkpoint else 0, steps):
+        train(step)
+        dlrover.save(step, {"model": model.state_dict(), "rng": dlrover.rng_state()})
+"""
+
+from ._errors import (
+    CorruptError,
+    DlroverError,
+    ForkedError,
+    InvalidError,
+    NoMemoryError,
+    NotFoundError,
+    SkippedError,
+    StaleError,
+    TimeoutError,
+    UnavailableError,
+    UnsupportedError,
+)
+from ._events import Event, EventKind, Subscription, on_membership, poll_membership
+from ._hook import install_optimizer_hook
+from ._progress import phase, report_step
+from ._rng import rng_state, set_rng_state
+from ._session import Checkpoint, World, load, prepare, save, world
+from ._version import __version__
+
+__all__ = [
+    "Checkpoint",
+    "CorruptError",
+    "DlroverError",
+    "Event",
+    "EventKind",
+    "ForkedError",
+    "InvalidError",
+    "NoMemoryError",
+    "NotFoundError",
+    "SkippedError",
+    "StaleError",
+    "Subscription",
+    "TimeoutError",
+    "UnavailableError",
+    "UnsupportedError",
+    "World",
+    "__version__",
+    "install_optimizer_hook",
+    "load",
+    "on_membership",
+    "phase",
+    "poll_membership",
+    "prepare",
+    "report_step",
+    "rng_state",
+    "save",
+    "set_rng_state",
+    "world",
+]

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks on their way into an object, and out of one."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from . import _dtypes
+from ._library import MAX_DIMS, ChunkStruct
+
+MAX_NAME_BYTES = 4000
+
+
+@dataclass
+class Chunk:
+    """Memory to save. ``owner`` keeps it alive."""
+
+    name: str
+    dtype: int
+    shape: tuple[int, ...]
+    address: int
+    nbytes: int
+    owner: Any
+
+
+def bytes_chunk(name: str, data: bytes) -> Chunk:
+    address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+    return Chunk(name, _dtypes.BYTES, (len(data),), address, len(data), data)
+
+
+class Names:
+    """Unique, valid chunk names out of paths through the state."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def take(self, path: str) -> str:
+        name = path.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode() or "value"
+        if len(name.encode()) > MAX_NAME_BYTES:
+            digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+            name = name.encode()[: MAX_NAME_BYTES - 20].decode("utf-8", "ignore") + "~" + digest
+        unique, n = name, 1
+        while unique in self._taken:
+            n += 1
+            unique = f"{name}#{n}"
+        self._taken.add(unique)
+        return unique
+
+
+def to_struct(chunk: Chunk, out: ChunkStruct, name: bytes) -> None:
+    out.name = name
+    out.dtype = chunk.dtype
+    out.ndim = len(chunk.shape)
+    for i, length in enumerate(chunk.shape):
+        out.global_shape[i] = length
+        out.local_shape[i] = length
+
+
+def fits_table(dtype_name: str, ndim: int) -> bool:
+    """Whether the object table can say it; else the bytes are saved and the skeleton says what they are."""
+    return dtype_name in _dtypes.TABLE and ndim <= MAX_DIMS
+
+
+@dataclass
+class StoredChunk:
+    """Memory of an opened object. Valid as long as ``owner`` lives."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    address: int
+    nbytes: int
+    owner: Any
+
+    def buffer(self) -> Any:
+        """An object with the buffer interface; keeps the owner alive."""
+        array = (ctypes.c_char * self.nbytes).from_address(self.address)
+        array._owner = self.owner
+        return array
+
+    def to_bytes(self) -> bytes:
+        return ctypes.string_at(self.address, self.nbytes) if self.nbytes else b""

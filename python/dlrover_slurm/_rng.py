@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of the random number generators that the program uses."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+
+def rng_state() -> dict[str, Any]:
+    """Of Python, and of numpy and torch (CPU; CUDA where it is initialised) if they are imported. Part of a state to save."""
+    state: dict[str, Any] = {"python": random.getstate()}
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        state["numpy"] = numpy.random.get_state(legacy=False)
+    if torch is not None:
+        state["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """What rng_state() returned, also after save() and load()."""
+    random.setstate(state["python"])
+    if "numpy" in state:
+        import numpy
+
+        numpy.random.set_state(state["numpy"])
+    if "torch" in state:
+        import torch
+
+        torch.set_rng_state(state["torch"])
+        if "cuda" in state:
+            torch.cuda.set_rng_state_all(state["cuda"])

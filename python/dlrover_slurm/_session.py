@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process's one connection, and what hangs on it: world, save, load."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from ctypes import byref, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+from . import _state
+from ._chunks import Chunk, StoredChunk, to_struct
+from ._errors import ForkedError, NotFoundError, SkippedError
+from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
+
+_ALIGNMENT = 64
+_TABLE_BYTES_PER_CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class World:
+    """Who takes part in this generation."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    group_rank: int
+    group_world_size: int
+    generation: tuple[int, int]
+    """(term, number); only ever grows"""
+    restart_count: int
+    restore_step: int | None
+    """the step that load() returns; None: start from the beginning"""
+    managed: bool
+    """False: plain files, no daemon"""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    step: int
+    state: Any
+    ledger: Any = None
+
+
+class _Session:
+    """Owner of the context."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.handle = c_void_p()
+        check(library().dlrover_open(byref(self.handle)))
+
+    def close(self) -> None:
+        if self.handle and self.pid == os.getpid():
+            library().dlrover_close(self.handle)
+            self.handle = c_void_p()
+
+
+_session: _Session | None = None
+_lock = threading.RLock()
+last_step = -1  # of save, load and report_step: where the optimizer hook goes on counting
+
+
+def note_step(step: int) -> None:
+    global last_step
+    last_step = step
+
+
+def handle() -> c_void_p:
+    """The context; opened at first use."""
+    global _session
+    if _session is not None and _session.pid != os.getpid():
+        raise ForkedError("this process is a forked child: the checkpoint belongs to its parent")
+    with _lock:
+        if _session is None:
+            _session = _Session()
+            atexit.register(_session.close)
+            from . import _hook
+
+            _hook.install_if_managed()
+        return _session.handle
+
+
+def world() -> World:
+    raw = WorldStruct()
+    check(library().dlrover_get_world(handle(), byref(raw)))
+    return World(
+        raw.rank,
+        raw.world_size,
+        raw.local_rank,
+        raw.local_world_size,
+        raw.group_rank,
+        raw.group_world_size,
+        (raw.generation_term, raw.generation_number),
+        raw.restart_count,
+        raw.restore_step if raw.restore_step >= 0 else None,
+        bool(raw.managed),
+    )
+
+
+def _bound(encoded: _state.Encoded) -> int:
+    """Upper bound of the object's size."""
+    data = sum(chunk.nbytes + _ALIGNMENT for chunk in encoded.chunks)
+    return data + _TABLE_BYTES_PER_CHUNK * len(encoded.chunks) + len(encoded.skeleton) + _name_bytes(encoded.chunks)
+
+
+def _name_bytes(chunks: list[Chunk]) -> int:
+    return sum(len(chunk.name.encode()) for chunk in chunks)
+
+
+def prepare(state_or_bytes: Any) -> None:
+    """Makes memory for checkpoints of this state (or of this many bytes) ready in the background."""
+    if isinstance(state_or_bytes, int):
+        size = state_or_bytes
+    else:
+        size = _bound(_state.encode(state_or_bytes, allow_pickle=True))
+    check(library().dlrover_prepare(handle(), size))
+
+
+def _copy(save: c_void_p, encoded: _state.Encoded) -> None:
+    count = len(encoded.chunks)
+    structs = (ChunkStruct * count)()
+    addresses = (c_void_p * count)()
+    sizes = (c_uint64 * count)()
+    names = [chunk.name.encode() for chunk in encoded.chunks]
+    for i, chunk in enumerate(encoded.chunks):
+        to_struct(chunk, structs[i], names[i])
+        addresses[i] = chunk.address or None
+        sizes[i] = chunk.nbytes
+    lib = library()
+    check(lib.dlrover_save_add_many(save, count, structs, addresses, sizes))
+    check(lib.dlrover_save_skeleton(save, encoded.skeleton, len(encoded.skeleton)))
+    check(lib.dlrover_save_ledger(save, encoded.ledger, len(encoded.ledger)))
+
+
+def save(step: int, state: Any, *, ledger: Any = None, allow_pickle: bool = False) -> bool:
+    """Copies ``state`` after training step ``step`` into the node's memory and seals it.
+
+    True: everything is copied and checksummed; the state may change. False: no slot was free, this save was skipped.
+    ``ledger``: the position in the data (bytes, or anything that JSON can say), at most 64 KiB.
+    """
+    note_step(step)
+    encoded = _state.encode(state, ledger, allow_pickle)
+    lib, context, begun = library(), handle(), c_void_p()
+    with _lock:
+        try:
+            check(lib.dlrover_save_begin(context, step, _bound(encoded), byref(begun)))
+            try:
+                _copy(begun, encoded)
+            except BaseException:
+                lib.dlrover_save_abort(begun)
+                raise
+            check(lib.dlrover_save_commit(begun))
+        except SkippedError:
+            return False
+    return True
+
+
+class _Opened:
+    """An object opened for reading; closed when nobody holds a view of it any more."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._restore = c_void_p()
+        check(library().dlrover_restore_open(handle(), byref(self._restore)))
+
+    def __del__(self) -> None:
+        if self._restore and self._pid == os.getpid() and _session is not None and _session.handle:
+            library().dlrover_restore_close(self._restore)
+
+    def step(self) -> int:
+        return library().dlrover_restore_step(self._restore)
+
+    def chunks(self) -> dict[str, StoredChunk]:
+        lib, result = library(), {}
+        info, data, size = ChunkStruct(), c_void_p(), c_uint64()
+        for i in range(lib.dlrover_restore_count(self._restore)):
+            check(lib.dlrover_restore_chunk(self._restore, i, byref(info), byref(data), byref(size)))
+            shape = tuple(info.local_shape[: info.ndim])
+            result[info.name.decode()] = StoredChunk(info.dtype, shape, data.value or 0, size.value, self)
+        return result
+
+    def skeleton(self) -> bytes:
+        return read_pointer(library().dlrover_restore_skeleton, self._restore)
+
+    def ledger(self) -> bytes:
+        return read_pointer(library().dlrover_restore_ledger, self._restore)
+
+
+def load(map_location: Any = "cpu", *, views: bool = False) -> Checkpoint | None:
+    """The checkpoint that this rank resumes from; None: start from the beginning.
+
+    ``views=True``: tensors and arrays lie in the checkpoint's own memory, without a copy. Never write to them (the memory is
+    read-only: the process would be killed), and let go of them soon: their slot can not be used for saving meanwhile.
+    """
+    with _lock:
+        try:
+            opened = _Opened()
+        except NotFoundError:
+            return None
+        state, ledger = _state.decode(opened.skeleton(), opened.chunks(), opened.ledger(), map_location, views)
+        step = opened.step()
+    note_step(step)
+    return Checkpoint(step, state, ledger)
+

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch tensors in a state. torch is only touched when the program has imported it already, or a checkpoint holds tensors.
+
+Tensors that share their storage are saved once: the same view gives one chunk; different views that overlap give one chunk
+with the whole storage. They share memory again after load().
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._chunks import Chunk, Names, StoredChunk, fits_table
+from ._dtypes import BYTES, TABLE
+from ._errors import UnsupportedError
+
+
+def torch_if_there() -> Any:
+    return sys.modules.get("torch")
+
+
+def is_tensor(value: Any) -> bool:
+    torch = torch_if_there()
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def dtype_name(dtype: Any) -> str:
+    return str(dtype).split(".", 1)[1]
+
+
+def _refuse(tensor: Any, path: str) -> None:
+    torch = torch_if_there()
+    known = {torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor)}
+    what = None
+    if type(tensor) not in known:
+        what = f"a {type(tensor).__module__}.{type(tensor).__qualname__}"
+    elif tensor.device.type != "cpu":
+        what = f"a tensor on {tensor.device}"
+    elif tensor.layout != torch.strided or tensor.is_quantized or getattr(tensor, "is_nested", False):
+        what = "a sparse, quantized or nested tensor"
+    if what is not None:
+        raise UnsupportedError(f"{path or 'the state'} is {what}: not in this version; save a plain CPU tensor instead")
+
+
+@dataclass
+class _View:
+    """One way of looking at a storage: all tensors with the same key are one chunk."""
+
+    tensor: Any
+    path: str
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _storage(tensor: Any) -> Any:
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+
+
+def _extent(tensor: Any) -> tuple[int, int]:
+    """First byte and the byte after the last that the tensor can touch; equal when it is empty."""
+    size = tensor.element_size()
+    start = tensor.data_ptr()
+    if tensor.numel() == 0:
+        return start, start
+    return start, start + size * (1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())))
+
+
+def _dense(tensor: Any) -> bool:
+    """Whether the elements fill their extent, each once (contiguous up to the order of the dimensions)."""
+    expected = 1
+    for stride, length in sorted((s, n) for n, s in zip(tensor.shape, tensor.stride()) if n != 1):
+        if stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+class TensorEncoder:
+    """Collects the tensors of a state; chunks come out when all are known."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._views: dict[Any, _View] = {}
+        self._objects: dict[int, tuple[Any, int]] = {}
+
+    def add(self, tensor: Any, path: str) -> dict[str, Any]:
+        torch = torch_if_there()
+        _refuse(tensor, path)
+        known = self._objects.setdefault(id(tensor), (tensor, len(self._objects)))
+        node: dict[str, Any] = {"$": "tensor", "o": known[1]}
+        if isinstance(tensor, torch.nn.Parameter):
+            node["p"] = 1
+        if tensor.requires_grad:
+            node["g"] = 1
+        plain = tensor.detach()
+        plain = plain.resolve_conj() if plain.is_complex() else plain
+        plain = plain.resolve_neg() if hasattr(plain, "resolve_neg") else plain
+        view = self._views.setdefault(self._key(plain, id(tensor)), _View(plain, path))
+        view.nodes.append(node)
+        return node
+
+    @staticmethod
+    def _key(tensor: Any, identity: int) -> Any:
+        if tensor.numel() == 0:
+            return identity
+        return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def chunks(self) -> list[Chunk]:
+        """Fills in the nodes that add() returned."""
+        result = []
+        for group in self._overlapping():
+            if len(group) == 1:
+                result.append(self._single(group[0]))
+            else:
+                result.append(self._shared(group))
+        return result
+
+    def _overlapping(self) -> list[list[_View]]:
+        """Views in the order of the state; those whose extents touch the same bytes are together."""
+        order = {id(view): i for i, view in enumerate(self._views.values())}
+        groups: list[list[_View]] = []
+        end = -1
+        for view in sorted(self._views.values(), key=lambda v: _extent(v.tensor)):
+            first, after = _extent(view.tensor)
+            if groups and first < end and first != after:
+                groups[-1].append(view)
+            else:
+                groups.append([view])
+            end = max(end, after) if first != after else end
+        for group in groups:
+            group.sort(key=lambda v: order[id(v)])
+        return sorted(groups, key=lambda g: order[id(g[0])])
+
+    def _single(self, view: _View) -> Chunk:
+        tensor, name = view.tensor, self._names.take(view.path)
+        extra: dict[str, Any] = {"c": name}
+        kind = dtype_name(tensor.dtype)
+        if not tensor.is_contiguous() and tensor.numel() != 0 and _dense(tensor):
+            extra["t"] = list(tensor.stride())
+        tensor = tensor.contiguous()
+        nbytes = tensor.numel() * tensor.element_size()
+        if fits_table(kind, tensor.dim()):
+            chunk = Chunk(name, TABLE[kind][0], tuple(tensor.shape), tensor.data_ptr(), nbytes, tensor)
+        else:
+            extra.update(d=kind, s=list(tensor.shape))
+            chunk = Chunk(name, BYTES, (nbytes,), tensor.data_ptr(), nbytes, tensor)
+        for node in view.nodes:
+            node.update(extra)
+        return chunk
+
+    def _shared(self, group: list[_View]) -> Chunk:
+        """One chunk of raw bytes for views that overlap, and where in it each of them is."""
+        start = min(_extent(v.tensor)[0] for v in group)
+        if start - start % 16 >= _storage(group[0].tensor).data_ptr():
+            start -= start % 16  # so that views of larger elements stay aligned
+        end = max(_extent(v.tensor)[1] for v in group)
+        name = self._names.take(group[0].path + ".storage")
+        for view in group:
+            where = {
+                "c": name,
+                "d": dtype_name(view.tensor.dtype),
+                "s": list(view.tensor.shape),
+                "t": list(view.tensor.stride()),
+                "b": view.tensor.data_ptr() - start,
+            }
+            for node in view.nodes:
+                node.update(where)
+        return Chunk(name, BYTES, (end - start,), start, end - start, [v.tensor for v in group])
+
+
+class TensorDecoder:
+    """Makes tensors of chunks; what shared memory does so again, what was one object is one object."""
+
+    def __init__(self, map_location: Any, views: bool) -> None:
+        import torch
+
+        self._torch = torch
+        self._map_location = map_location
+        self._views = views
+        self._bases: dict[str, Any] = {}
+        self._objects: dict[int, Any] = {}
+
+    def decode(self, node: dict[str, Any], chunk: StoredChunk) -> Any:
+        if node["o"] not in self._objects:
+            self._objects[node["o"]] = self._dress(node, self._plain(node, chunk))
+        return self._objects[node["o"]]
+
+    def _base(self, name: str, dtype: Any, shape: tuple[int, ...], chunk: StoredChunk) -> Any:
+        """The chunk's tensor: one per chunk, so that all of its users share it."""
+        torch = self._torch
+        if name not in self._bases:
+            if chunk.nbytes == 0:
+                base = torch.empty(shape, dtype=dtype)
+            else:
+                base = torch.frombuffer(chunk.buffer(), dtype=dtype).reshape(shape)
+                if not self._views:
+                    base = base.clone()
+            self._bases[name] = self._to_location(base)
+        return self._bases[name]
+
+    def _to_location(self, tensor: Any) -> Any:
+        if self._map_location is None or str(self._map_location) == "cpu":
+            return tensor
+        return tensor.to(self._map_location)
+
+    def _plain(self, node: dict[str, Any], chunk: StoredChunk) -> Any:
+        torch = self._torch
+        if "b" in node:
+            dtype = getattr(torch, node["d"])
+            raw = self._base(node["c"], torch.uint8, (chunk.nbytes,), chunk)
+            size = torch.empty((), dtype=dtype).element_size()
+            count = chunk.nbytes - node["b"]
+            typed = raw[node["b"] : node["b"] + count // size * size].view(dtype)
+            return typed.as_strided(node["s"], node["t"])
+        if "d" in node:
+            dtype, shape = getattr(torch, node["d"]), tuple(node["s"])
+        else:
+            from ._dtypes import NAMES
+
+            dtype, shape = getattr(torch, NAMES[chunk.dtype]), chunk.shape
+        base = self._base(node["c"], dtype, shape, chunk)
+        if "t" in node and not self._views:
+            return self._strided(node, base)
+        return base.detach()
+
+    def _strided(self, node: dict[str, Any], base: Any) -> Any:
+        """In the order of memory that the tensor had (channels last, say)."""
+        name = node["c"] + "\0strided"
+        if name not in self._bases:
+            made = self._torch.empty_strided(base.shape, node["t"], dtype=base.dtype, device=base.device)
+            self._bases[name] = made.copy_(base)
+        return self._bases[name].detach()
+
+    def _dress(self, node: dict[str, Any], tensor: Any) -> Any:
+        wants_grad = bool(node.get("g"))
+        if node.get("p"):
+            return self._torch.nn.Parameter(tensor, requires_grad=wants_grad)
+        return tensor.requires_grad_(wants_grad) if wants_grad else tensor
