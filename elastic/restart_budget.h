@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a failed group is worth another start.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "elastic/types.h"
+
+namespace dlrover::elastic {
+
+/// Two rules. Hopeless: the same failure at the same place in a row, without one training step in between: at
+/// most two restarts. Budget: at most `max_restarts` restarts without a newly complete checkpoint in between.
+/// Membership changes are not failures and do not count.
+class RestartBudget {
+  public:
+    /// Restarts that a hopeless program gets.
+    static constexpr std::uint32_t hopeless_restarts = 2;
+
+    explicit RestartBudget(std::uint32_t max_restarts) : max_restarts_(max_restarts) {}
+
+    enum class Verdict { restart, hopeless, exhausted };
+    /// A failure with this signature; `stepped`: the failed generation had finished at least one training
+    /// step.
+    Verdict on_failure(std::uint64_t signature, bool stepped);
+    /// A checkpoint newer than every one before is complete.
+    void on_complete(TrainStep step);
+
+    std::uint32_t left() const noexcept { return max_restarts_ - used_; }
+
+  private:
+    std::uint32_t max_restarts_;
+    std::uint32_t used_ = 0;
+    std::uint32_t repeats_ = 0;  ///< restarts after the same failure
+    std::optional<std::uint64_t> signature_;
+    std::optional<TrainStep> newest_;
+};
+
+/// What srun shows: the exit status, or 128 + signal. 1 for a status that says success.
+int exit_code_of(int wait_status) noexcept;
+/// "exited with code 3", "was killed by signal 9 (Killed)", "ran out of memory".
+std::string describe_exit(const WorkerExit &exit);
+/// Position in `exits` of the first cause: earlier before later; within a window of `same_time`, a signal or
+/// an error text before a plain exit (peers that only lost their connection). Precondition: not empty.
+std::size_t first_cause(const std::vector<WorkerExit> &exits, Duration same_time);
+
+}  // namespace dlrover::elastic

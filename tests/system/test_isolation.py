@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users are strangers to each other: what alice can do to bob's group is nothing. One test for each message and each kind of file."""
+import json
+import os
+import pathlib
+
+import pytest
+from cluster import Cluster, wait_until
+
+BUILD = pathlib.Path(os.environ.get("DLROVER_BUILD", "."))
+PROBE = BUILD / "tests" / "system" / "message_probe"
+HEAT = BUILD / "examples" / "heat" / "heat"
+MESSAGES = [line.split('"')[1] for line in (pathlib.Path(__file__).parent / "message_probe.cpp").read_text().splitlines()
+            if line.strip().startswith("attempt<")]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster("isolation", nodes=2, arguments=("--users", "alice,bob")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def bobs_job(cluster):
+    """(job id, generation) of a long elastic job of bob on both nodes, with at least one complete checkpoint."""
+    job = cluster.start("srun", "--dlrover-elastic", "-N2", "-n2", "-J", "bobsjob", str(HEAT), "--size=64", "--steps=100000000", "--save-every=50",
+                        "--step-us=2000", user="bob")
+    job_id = cluster.job_id("bobsjob")
+
+    def status():
+        done = cluster.run("dlrover", "status", str(job_id), "--json", user="bob")
+        groups = json.loads(done.stdout)["groups"] if done.returncode == 0 else []
+        return groups[0] if groups and any(c["complete"] for c in groups[0]["checkpoints"]) else None
+
+    group = wait_until(status, 60, "a complete checkpoint of bob's job")
+    yield job_id, group["generation"]
+    cluster.run("scancel", str(job_id), user="bob")
+    job.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def probe_results(cluster, bobs_job):
+    job_id, generation = bobs_job
+    done = cluster.run(str(PROBE), "/run/dlrover/dlroverd.sock", str(job_id), "0", str(generation["term"]), str(generation["number"]), user="alice",
+                       node="n1", timeout=180)
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert len(lines) == len(MESSAGES), done.stdout + done.stderr
+    return {name: (outcome, text) for name, outcome, text in lines}
+
+
+def test_the_probe_can_see_something_at_all(cluster, bobs_job):
+    """The same probe as bob is granted what is his: the refusals of the other tests mean something."""
+    job_id, generation = bobs_job
+    done = cluster.run(str(PROBE), "/run/dlrover/dlroverd.sock", str(job_id), "0", str(generation["term"]), str(generation["number"]), user="bob",
+                       node="n1", timeout=180)
+    granted = [line.split("\t")[0] for line in done.stdout.splitlines() if "\tGRANTED\t" in line]
+    assert "StatusRequest" in granted and "EventsRequest" in granted, done.stdout
+    assert "RegisterStep" not in granted and "EndStep" not in granted, done.stdout
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_message_is_refused(probe_results, message):
+    outcome, text = probe_results[message]
+    assert outcome in ("refused", "closed", "silent"), f"{message}: {outcome} {text}"
+
+
+def test_bobs_job_did_not_notice(cluster, bobs_job, probe_results):
+    job_id, generation = bobs_job
+    group = json.loads(cluster.run("dlrover", "status", str(job_id), "--json", user="bob", check=True).stdout)["groups"][0]
+    assert group["generation"] == generation and group["state"] == "running"
+
+
+def test_alice_sees_nothing_on_the_command_line(cluster, bobs_job):
+    job_id, _ = bobs_job
+    for command in (["status"], ["status", str(job_id)], ["events", str(job_id)]):
+        for node in ("ctl", "n1", "n2"):
+            done = cluster.run("dlrover", *command, user="alice", node=node)
+            assert "bob" not in done.stdout and str(job_id) not in done.stdout, (node, command, done.stdout)
+
+
+def files_of(cluster, folder):
+    """Every file below `folder` on n1 with its owner and mode, as root sees it."""
+    done = cluster.run("find", folder, "-printf", "%p %U %m %y\n", user="root", node="n1")
+    return [line.rsplit(" ", 3) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("folder", ["/run/dlrover", "/etc/dlrover", "/dev/shm"])
+def test_alice_can_write_no_file_of_ours(cluster, bobs_job, folder):
+    for path, _, _, kind in files_of(cluster, folder):
+        if path == "/dev/shm" or kind == "s":
+            continue
+        assert cluster.run("test", "-w", path, user="alice", node="n1").returncode != 0, path
+
+
+def test_memory_and_descriptors_of_others_are_closed(cluster, bobs_job):
+    """The arenas are memfds: reachable only through /proc of the daemon, the keeper and bob's own processes."""
+    ours = [p for node, p in cluster.processes(user_only=False)
+            if node == "n1" and p.command and (any(word in p.command[0] for word in ("dlroverd", "dlrover-keeper")) or p.uid != 0)]
+    assert len(ours) >= 3, ours
+    for process in ours:
+        for name in ("mem", "environ", "fd", "maps"):
+            path = f"/proc/{process.inner_pid}/{name}"
+            done = cluster.run("sh", "-c", f"ls {path}/ || cat {path}", user="alice", node="n1")
+            assert done.returncode != 0, (process, path)
+
+
+def test_alice_can_signal_nobody(cluster, bobs_job):
+    targets = [p for node, p in cluster.processes(user_only=False) if node == "n1" and p.command
+               and ("dlrover" in p.command[0] or "heat" in p.command[0])]
+    assert targets
+    for process in targets:
+        done = cluster.run("sh", "-c", f"kill -0 {process.inner_pid}", user="alice", node="n1")
+        assert done.returncode != 0, process
+
+
+def test_the_peer_port_lets_no_user_in(cluster, bobs_job):
+    """A user connects to the daemons' port: no greeting is answered from an unprivileged source port, and the connection ends."""
+    ports = cluster.run("sh", "-c", "ss -Hltnp | grep dlroverd || true", user="root", node="n1").stdout.split()
+    port = next(word.rsplit(":", 1)[1] for word in ports if ":" in word and word.rsplit(":", 1)[1].isdigit())
+    script = ("import socket,sys\n"
+              f"s=socket.create_connection(('n2',{port}),5)\n"
+              "s.settimeout(10)\n"
+              "s.sendall(b'\\x10\\0\\0\\0'+b'x'*16)\n"
+              "data=b''\n"
+              "try:\n"
+              "    while True:\n"
+              "        part=s.recv(4096)\n"
+              "        if not part: break\n"
+              "        data+=part\n"
+              "except ConnectionResetError: pass\n"
+              "sys.exit(1 if data else 0)\n")
+    done = cluster.run("python3", "-c", script, user="alice", node="n1")
+    assert done.returncode == 0, done.stdout + done.stderr
