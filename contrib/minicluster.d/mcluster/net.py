@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster's network, all of it inside the fabric's and the hosts' network namespaces.
+
+    host nX:  eth0 ── to-nX ┐ fabric: bridge sw-nX ┌ up-nX ── dn-nX ┐ bridge core
+
+A link is cut in the middle of the way: what is dropped on to-nX never reaches the node, what is dropped on up-nX never
+leaves its switch. Both ends keep their carrier, and neither is told, as with a failed switch. Dropping needs nothing but
+a queue of length 0, which every kernel has.
+"""
+
+import subprocess
+
+from mcluster import Failure, kernel
+from mcluster.cluster import FABRIC
+
+DROP_IN = "to-"
+DROP_OUT = "up-"
+
+
+def _run(pid, argv, text=None):
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=20,
+                          preexec_fn=lambda: _enter_net(pid))
+    if done.returncode != 0:
+        raise Failure(f"{' '.join(argv)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _enter_net(pid):
+    with open(f"/proc/{pid}/ns/net", "rb") as namespace:
+        kernel.setns(namespace.fileno())
+
+
+def create_core(fabric_pid):
+    _run(fabric_pid, ["ip", "-batch", "-"], "link add core type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n"
+         "link set core up\n")
+
+
+def attach(cluster, host, pid):
+    """Connect a new host. Its MAC address is always the same, so that peers' ARP entries survive its reboot."""
+    fabric = cluster.running(FABRIC)
+    _run(fabric, ["ip", "-batch", "-"], f"""\
+link add sw-{host} type bridge stp_state 0 forward_delay 0 mcast_snooping 0
+link add to-{host} type veth peer name eth0 address {cluster.mac(host)} netns {pid}
+link add up-{host} type veth peer name dn-{host}
+link set to-{host} master sw-{host} up
+link set up-{host} master sw-{host} up
+link set dn-{host} master core up
+link set sw-{host} up
+""")
+    _run(pid, ["ip", "-batch", "-"], f"""\
+link set lo up
+addr add {cluster.address(host)}/16 dev eth0
+link set eth0 up
+""")
+
+
+def detach(cluster, host):
+    """Remove the host's part of the fabric. The kernel may be at it too, after the host's death."""
+    fabric = cluster.running(FABRIC)
+    for device in (f"to-{host}", f"up-{host}", f"sw-{host}"):
+        try:
+            _run(fabric, ["ip", "link", "del", device])
+        except Failure:
+            if device in _devices(fabric):
+                raise
+
+
+def _devices(fabric):
+    lines = _run(fabric, ["ip", "-o", "link", "show"]).splitlines()
+    return {line.split()[1].rstrip(":").partition("@")[0] for line in lines}
+
+
+def cut(cluster, host, inward=True, outward=True):
+    """Drop silently what goes to the host and what comes from it."""
+    fabric = cluster.running(FABRIC)
+    for device, wanted in ((DROP_IN + host, inward), (DROP_OUT + host, outward)):
+        if wanted:
+            _run(fabric, ["tc", "qdisc", "replace", "dev", device, "root", "pfifo", "limit", "0"])
+
+
+def heal(cluster, host):
+    fabric = cluster.running(FABRIC)
+    dropping = _dropping(fabric)
+    for device in (DROP_IN + host, DROP_OUT + host):
+        if device in dropping:
+            _run(fabric, ["tc", "qdisc", "del", "dev", device, "root"])
+
+
+def _dropping(fabric):
+    lines = _run(fabric, ["tc", "qdisc", "show"]).splitlines()
+    return {line.split()[4] for line in lines if line.startswith("qdisc pfifo") and "limit 0p" in line}
+
+
+def states(cluster):
+    """Host to `up`, `cut`, `cut in` or `cut out`."""
+    dropping = _dropping(cluster.running(FABRIC))
+    words = {(False, False): "up", (True, True): "cut", (True, False): "cut in", (False, True): "cut out"}
+    return {host: words[DROP_IN + host in dropping, DROP_OUT + host in dropping] for host in cluster.hosts}
