@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 EXTRA_DIST += docs/design.md docs/internals.md
+EXTRA_DIST += docs/minicluster.md

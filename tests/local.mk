@@ -15,3 +15,4 @@ dist_noinst_SCRIPTS += tests/checks/format tests/checks/headers-alone tests/chec
 noinst_PROGRAMS += tests/system/message_probe
 tests_system_message_probe_SOURCES = tests/system/message_probe.cpp
 tests_system_message_probe_LDADD = libproto.la
+EXTRA_DIST += tests/minicluster/minicluster.bats

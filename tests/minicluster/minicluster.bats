@@ -21,7 +21,7 @@ setup_file() {
 
 teardown_file() {
     local name
-    for name in "$A" "$A-f" "$A-k" "$A-x"; do
+    for name in "$A" "$A-f" "$A-k" "$A-x" "$A-v2" "$A-d"; do
         "$minicluster" stop --name "$name"
     done
     DLROVER_MINICLUSTER_DIR=$B_DIR "$minicluster" stop --name "$B"
@@ -339,6 +339,35 @@ socket.socket(socket.AF_UNIX).bind(path)
 signal.pause()
 END
     chmod -R a+rx "$1"
+}
+
+@test "accounting with --slurmdbd" {
+    local name="$A-d"
+    "$minicluster" start --name "$name" --nodes 1 --no-dlrover --slurmdbd 3>&-
+    "$minicluster" exec --name "$name" --user bob -- srun true
+    recorded() { "$minicluster" exec --name "$name" -- sacct -anXP -o user,account,state | grep -qx 'bob|users|COMPLETED'; }
+    eventually 30 recorded
+    "$minicluster" stop --name "$name"
+}
+
+@test "a machine with cgroup version 2 alone" {
+    # Such a machine is played in a mount namespace of the test's own.
+    local name="$A-v2"
+    export minicluster name
+    unshare --mount bash -euc '
+        awk "\$2 ~ \"^/sys/fs/cgroup\" { print \$2 }" /proc/self/mounts | tac | xargs -n1 umount -l
+        mount -t cgroup2 none /sys/fs/cgroup
+        run() { local command=$1; shift; "$minicluster" "$command" --name "$name" "$@"; }
+        run start --nodes 2 --no-dlrover
+        trap "run stop" EXIT
+        run exec --user alice -- srun -N2 hostname
+        run exec -- scontrol show config | grep -q "ProctrackType *= proctrack/linuxproc"
+        run freeze-node n1
+        run status | grep -E "^n1 .* frozen "
+        run thaw-node n1
+        run exec --user alice -- srun -N2 hostname
+        run freeze-node n2
+    ' 3>&-
 }
 
 @test "stop leaves no process, mount, namespace, cgroup or file, and may be repeated" {

@@ -74,6 +74,16 @@ class Cluster:
         """Where DLRover is installed, or None."""
         return self.options.get("prefix")
 
+    def installed_text(self, name):
+        """Text of a file that the installation keeps under share, or None."""
+        for folder in ("dlrover-slurm", "dlrover"):
+            try:
+                with open(f"{self.prefix}/share/{folder}/{name}", encoding="utf-8") as file:
+                    return file.read()
+            except FileNotFoundError:
+                continue
+        return None
+
     def check_host(self, host):
         if host not in self.hosts:
             raise Failure(f"cluster '{self.name}' has no host '{host}' (it has {', '.join(self.hosts)})")

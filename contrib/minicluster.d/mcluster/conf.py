@@ -174,11 +174,12 @@ def gres_conf(cluster):
 
 def cgroup_conf(cluster):
     lines = ["ConstrainCores=no", "ConstrainDevices=no", "ConstrainRAMSpace=yes", "ConstrainSwapSpace=no"]
-    if cluster.options["cgroup"] == "v1":
-        lines += ["CgroupPlugin=cgroup/v1", "CgroupAutomount=no"]
-    elif cluster.options["cgroup"] == "v2":
+    if cluster.options["cgroup"] == "v2":
         # No systemd in the nodes: Slurm makes its own cgroups below the node's.
         lines += ["CgroupPlugin=cgroup/v2", "IgnoreSystemd=yes"]
+    else:
+        # Also where none is used: slurmd always loads a plugin, and this one touches nothing before it is used.
+        lines += ["CgroupPlugin=cgroup/v1", "CgroupAutomount=no"]
     return "\n".join(lines) + "\n"
 
 
@@ -193,11 +194,7 @@ def plugstack_conf(cluster):
     """The snippet that the installation ships, or the same line made here; it names the module by its full path."""
     if cluster.prefix is None:
         return ""
-    try:
-        with open(f"{cluster.prefix}/share/dlrover/plugstack.conf", encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return f"optional {cluster.prefix}/lib/slurm/dlrover.so\n"
+    return cluster.installed_text("plugstack.conf") or f"optional {cluster.prefix}/lib/slurm/dlrover.so\n"
 
 
 def write_slurmdbd_conf(cluster):

@@ -8,8 +8,7 @@ from mcluster import Failure, spawn
 
 PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client", "munged": "munge", "ip": "iproute2",
             "tc": "iproute2"}
-ACCOUNTING_PROGRAMS = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server-core",
-                       "mariadb-install-db": "mariadb-server-core"}
+ACCOUNTING_PROGRAMS = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server-core"}
 INSTALLED_FILES = ("sbin/dlroverd", "sbin/dlrover-keeper", "bin/dlrover", "libexec/dlrover/dlrover-agent")
 PREFIXES = ("/usr/local", "/usr")
 

@@ -88,22 +88,15 @@ def environment(cluster, user, home):
                SLURM_CONF=cluster.path("etc", "slurm.conf"), MINICLUSTER_NAME=cluster.name,
                MINICLUSTER_WORK=cluster.path("work"))
     if cluster.prefix:
-        add_installation(env, cluster.prefix)
+        add_installation(env, cluster)
     return env
 
 
-def add_installation(env, prefix):
+def add_installation(env, cluster):
+    prefix = cluster.prefix
     env["PATH"] = f"{prefix}/bin:{prefix}/sbin:{STANDARD_PATH}"
     env["MANPATH"] = f"{prefix}/share/man:"
-    env["PYTHONPATH"] = python_path(prefix)
-
-
-def python_path(prefix):
-    try:
-        with open(f"{prefix}/share/dlrover/pythonpath", encoding="utf-8") as file:
-            return file.read().strip()
-    except FileNotFoundError:
-        return f"{prefix}/lib/python3/dist-packages"
+    env["PYTHONPATH"] = (cluster.installed_text("pythonpath") or f"{prefix}/lib/python3/dist-packages").strip()
 
 
 def root_environment(cluster):
@@ -117,7 +110,8 @@ def run(cluster, host, argv, timeout=30, text=None):
                           timeout=timeout, check=False, env=root_environment(cluster),
                           preexec_fn=lambda: kernel.enter(pid, with_pid_namespace=False))
     if done.returncode != 0:
-        raise Failure(f"{' '.join(argv)} on {host}: " + (done.stderr.strip() or f"exit code {done.returncode}"))
+        raise Failure(f"{' '.join(argv)} on {host}: "
+                      + (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"))
     return done.stdout
 
 
