@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+# Translation between elastic/messages.h and proto/peer.fbs.
+noinst_LTLIBRARIES += libmessagecodec.la
+libmessagecodec_la_SOURCES = daemon/message_codec.cpp daemon/message_codec.h
+libmessagecodec_la_LIBADD = libproto.la libelastic.la
+
+check_PROGRAMS += tests/unit/message_codec_test
+tests_unit_message_codec_test_SOURCES = tests/unit/main.cpp tests/unit/message_codec_test.cpp
+tests_unit_message_codec_test_LDADD = libmessagecodec.la
+TESTS += tests/unit/message_codec_test

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/message_codec.h"
+
+#include <algorithm>
+
+#include "peer_generated.h"
+#include "proto/codec.h"
+
+namespace dlrover::daemon {
+namespace {
+
+namespace wire = proto::peer;
+using namespace elastic;
+
+constexpr std::size_t max_list = 1u << 17;
+constexpr std::size_t max_text = 8192;
+constexpr const char *promise_identifier = "DLR1";
+
+std::int64_t optional_number(const std::optional<TrainStep> &step) {
+    return step ? static_cast<std::int64_t>(step->value()) : -1;
+}
+std::optional<TrainStep> optional_step(std::int64_t number) {
+    if (number < 0) return std::nullopt;
+    return TrainStep(static_cast<std::uint64_t>(number));
+}
+
+std::unique_ptr<proto::Generation> pack(const GenerationId &g) {
+    return std::make_unique<proto::Generation>(g.term.value(), g.number);
+}
+GenerationId unpack(const std::unique_ptr<proto::Generation> &g) {
+    return g ? GenerationId{Term(g->term()), g->number()} : GenerationId{};
+}
+
+std::vector<std::uint32_t> pack(const std::vector<NodeIndex> &nodes) {
+    std::vector<std::uint32_t> out;
+    for (NodeIndex n : nodes) out.push_back(n.value());
+    return out;
+}
+
+std::unique_ptr<wire::SealT> pack(const Seal &s) {
+    auto w = std::make_unique<wire::SealT>();
+    w->train_step = s.step.value();
+    w->rank = s.rank.value();
+    w->world_size = s.world_size;
+    w->generation = pack(s.generation);
+    return w;
+}
+
+std::unique_ptr<wire::WorkerExitT> pack(const WorkerExit &e) {
+    auto w = std::make_unique<wire::WorkerExitT>();
+    w->generation = pack(e.generation);
+    w->rank = e.rank.value();
+    w->wait_status = e.wait_status;
+    w->wall_time_us = e.wall_time_us;
+    w->signature = e.signature;
+    w->oom = e.oom;
+    w->error_text = e.error_text.substr(0, max_text);
+    return w;
+}
+
+std::unique_ptr<wire::RankProgressT> pack(const RankProgress &p) {
+    auto w = std::make_unique<wire::RankProgressT>();
+    w->rank = p.rank.value();
+    w->train_step = optional_number(p.step);
+    w->steps_done = p.steps_done;
+    w->step_sum_us = p.step_sum.count();
+    w->save_sum_us = p.save_sum.count();
+    w->saves_done = p.saves_done;
+    w->saves_skipped = p.saves_skipped;
+    w->since_first_step_us = p.since_first_step.count();
+    return w;
+}
+
+template <typename Wire, typename T>
+std::vector<std::unique_ptr<Wire>> pack_all(const std::vector<T> &items) {
+    std::vector<std::unique_ptr<Wire>> out;
+    for (const T &item : items) out.push_back(pack(item));
+    return out;
+}
+
+std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
+    auto w = std::make_unique<wire::NodeReportT>();
+    w->ready = r.ready;
+    w->running = pack(r.running);
+    w->stopped = pack(r.stopped);
+    w->seals = pack_all<wire::SealT>(r.seals);
+    for (Rank rank : r.finished) w->finished.push_back(rank.value());
+    w->exits = pack_all<wire::WorkerExitT>(r.exits);
+    w->progress = pack_all<wire::RankProgressT>(r.progress);
+    return w;
+}
+
+std::unique_ptr<wire::WorldT> pack(const World &world) {
+    auto w = std::make_unique<wire::WorldT>();
+    w->generation = pack(world.id);
+    w->nodes = pack(world.nodes);
+    w->spares = pack(world.spares);
+    w->restore_step = optional_number(world.restore_step);
+    w->restart_count = world.restart_count;
+    w->master_port = world.master_port;
+    w->reason = world.reason.substr(0, max_text);
+    return w;
+}
+
+std::unique_ptr<wire::PromiseT> pack(const Promise &p) {
+    auto w = std::make_unique<wire::PromiseT>();
+    w->term = p.term.value();
+    w->voted_for = p.voted_for ? static_cast<std::int32_t>(p.voted_for->value()) : -1;
+    w->generation = pack(p.generation);
+    w->world_nodes = pack(p.world_nodes);
+    w->removed = pack(p.removed);
+    return w;
+}
+
+std::unique_ptr<wire::GoodputT> pack(const Goodput &g) {
+    auto w = std::make_unique<wire::GoodputT>();
+    w->wall_us = g.wall.count();
+    w->productive_us = g.productive.count();
+    w->startup_us = g.startup.count();
+    w->lost_steps_us = g.lost_steps.count();
+    w->recovery_us = g.recovery.count();
+    w->save_us = g.save.count();
+    w->other_us = g.other.count();
+    w->steps = g.steps;
+    w->steps_repeated = g.steps_repeated;
+    w->checkpoints = g.checkpoints;
+    w->checkpoints_skipped = g.checkpoints_skipped;
+    w->restarts = g.restarts;
+    return w;
+}
+
+void pack_into(wire::GroupMessageT &out, const VoteRequest &m) {
+    wire::VoteRequestT w;
+    w.term = m.term.value();
+    w.last_generation = pack(m.last_generation);
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const VoteReply &m) {
+    wire::VoteReplyT w;
+    w.term = m.term.value();
+    w.granted = m.granted;
+    w.promise = pack(m.promise);
+    w.report = pack(m.report);
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
+    wire::HeartbeatT w;
+    w.term = m.term.value();
+    w.sequence = m.sequence;
+    if (m.world) w.world = pack(*m.world);
+    w.complete_step = optional_number(m.complete_step);
+    w.complete_generation = pack(m.complete_generation);
+    w.goodput = pack(m.goodput);
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
+    wire::HeartbeatReplyT w;
+    w.term = m.term.value();
+    w.sequence = m.sequence;
+    w.report = pack(m.report);
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const Prepare &m) {
+    wire::PrepareT w;
+    w.term = m.term.value();
+    w.generation = pack(m.generation);
+    w.world_nodes = pack(m.world_nodes);
+    w.removed = pack(m.removed);
+    w.reason = m.reason.substr(0, max_text);
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const PrepareReply &m) {
+    wire::PrepareReplyT w;
+    w.term = m.term.value();
+    w.generation = pack(m.generation);
+    w.accepted = m.accepted;
+    w.port = m.port;
+    w.report = pack(m.report);
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const Commit &m) {
+    wire::CommitT w;
+    w.term = m.term.value();
+    w.world = pack(m.world);
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const Report &m) {
+    wire::ReportT w;
+    w.term = m.term.value();
+    w.report = pack(m.report);
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const Finish &m) {
+    wire::GroupFinishT w;
+    w.term = m.term.value();
+    w.exit_code = m.exit_code;
+    w.message = m.message.substr(0, max_text);
+    w.goodput = pack(m.goodput);
+    out.body.Set(std::move(w));
+}
+
+/// Unpacks and remembers whether anything was out of range.
+class Unpacker {
+  public:
+    explicit Unpacker(std::uint32_t node_count) : node_count_(node_count) {}
+    bool ok() const noexcept { return ok_; }
+
+    std::vector<NodeIndex> nodes(const std::vector<std::uint32_t> &in) {
+        std::vector<NodeIndex> out;
+        if (!expect(in.size() <= node_count_)) return out;
+        for (std::uint32_t n : in)
+            if (expect(n < node_count_)) out.emplace_back(n);
+        return out;
+    }
+    std::string text(std::string in) {
+        expect(in.size() <= max_text);
+        return in;
+    }
+    NodeReport report(const std::unique_ptr<wire::NodeReportT> &w) {
+        NodeReport r;
+        if (!expect(w && w->seals.size() <= max_list && w->finished.size() <= max_list &&
+                    w->exits.size() <= max_list && w->progress.size() <= max_list))
+            return r;
+        r.ready = w->ready;
+        r.running = unpack(w->running);
+        r.stopped = unpack(w->stopped);
+        for (const auto &s : w->seals)
+            r.seals.push_back(
+                Seal{TrainStep(s->train_step), Rank(s->rank), s->world_size, unpack(s->generation)});
+        for (std::uint32_t rank : w->finished) r.finished.emplace_back(rank);
+        for (const auto &e : w->exits)
+            r.exits.push_back(WorkerExit{unpack(e->generation), Rank(e->rank), e->wait_status,
+                                         e->wall_time_us, e->signature, e->oom, text(e->error_text)});
+        for (const auto &p : w->progress) r.progress.push_back(progress(*p));
+        return r;
+    }
+    std::optional<World> optional_world(const std::unique_ptr<wire::WorldT> &w) {
+        if (!w) return std::nullopt;
+        World world;
+        world.id = unpack(w->generation);
+        world.nodes = nodes(w->nodes);
+        world.spares = nodes(w->spares);
+        world.restore_step = optional_step(w->restore_step);
+        world.restart_count = w->restart_count;
+        world.master_port = w->master_port;
+        world.reason = text(w->reason);
+        expect(!world.nodes.empty());
+        return world;
+    }
+    World world(const std::unique_ptr<wire::WorldT> &w) {
+        auto found = optional_world(w);
+        expect(found.has_value());
+        return found.value_or(World{});
+    }
+    Promise promise(const std::unique_ptr<wire::PromiseT> &w) {
+        Promise p;
+        if (!expect(w != nullptr)) return p;
+        p.term = Term(w->term);
+        if (w->voted_for >= 0 && expect(static_cast<std::uint32_t>(w->voted_for) < node_count_))
+            p.voted_for = NodeIndex(static_cast<std::uint32_t>(w->voted_for));
+        p.generation = unpack(w->generation);
+        p.world_nodes = nodes(w->world_nodes);
+        p.removed = nodes(w->removed);
+        return p;
+    }
+    Goodput goodput(const std::unique_ptr<wire::GoodputT> &w) {
+        Goodput g;
+        if (!w) return g;
+        g.wall = Duration(w->wall_us);
+        g.productive = Duration(w->productive_us);
+        g.startup = Duration(w->startup_us);
+        g.lost_steps = Duration(w->lost_steps_us);
+        g.recovery = Duration(w->recovery_us);
+        g.save = Duration(w->save_us);
+        g.other = Duration(w->other_us);
+        g.steps = w->steps;
+        g.steps_repeated = w->steps_repeated;
+        g.checkpoints = w->checkpoints;
+        g.checkpoints_skipped = w->checkpoints_skipped;
+        g.restarts = w->restarts;
+        return g;
+    }
+    bool expect(bool condition) {
+        ok_ = ok_ && condition;
+        return condition;
+    }
+
+  private:
+    static RankProgress progress(const wire::RankProgressT &w) {
+        RankProgress p;
+        p.rank = Rank(w.rank);
+        p.step = optional_step(w.train_step);
+        p.steps_done = w.steps_done;
+        p.step_sum = Duration(w.step_sum_us);
+        p.save_sum = Duration(w.save_sum_us);
+        p.saves_done = w.saves_done;
+        p.saves_skipped = w.saves_skipped;
+        p.since_first_step = Duration(w.since_first_step_us);
+        return p;
+    }
+    std::uint32_t node_count_;
+    bool ok_ = true;
+};
+
+Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
+    switch (body.type) {
+        case wire::Body::VoteRequest:
+            return VoteRequest{Term(body.AsVoteRequest()->term),
+                               unpack(body.AsVoteRequest()->last_generation)};
+        case wire::Body::VoteReply: {
+            auto &w = *body.AsVoteReply();
+            return VoteReply{Term(w.term), w.granted, u.promise(w.promise), u.report(w.report)};
+        }
+        case wire::Body::Heartbeat: {
+            auto &w = *body.AsHeartbeat();
+            return Heartbeat{Term(w.term),
+                             w.sequence,
+                             u.optional_world(w.world),
+                             optional_step(w.complete_step),
+                             unpack(w.complete_generation),
+                             u.goodput(w.goodput)};
+        }
+        case wire::Body::HeartbeatReply: {
+            auto &w = *body.AsHeartbeatReply();
+            return HeartbeatReply{Term(w.term), w.sequence, u.report(w.report)};
+        }
+        case wire::Body::Prepare: {
+            auto &w = *body.AsPrepare();
+            return Prepare{Term(w.term), unpack(w.generation), u.nodes(w.world_nodes), u.nodes(w.removed),
+                           u.text(w.reason)};
+        }
+        case wire::Body::PrepareReply: {
+            auto &w = *body.AsPrepareReply();
+            return PrepareReply{Term(w.term), unpack(w.generation), w.accepted, w.port, u.report(w.report)};
+        }
+        case wire::Body::Commit:
+            return Commit{Term(body.AsCommit()->term), u.world(body.AsCommit()->world)};
+        case wire::Body::Report:
+            return Report{Term(body.AsReport()->term), u.report(body.AsReport()->report)};
+        case wire::Body::GroupFinish: {
+            auto &w = *body.AsGroupFinish();
+            return Finish{Term(w.term), w.exit_code, u.text(w.message), u.goodput(w.goodput)};
+        }
+        case wire::Body::NONE:
+            break;
+    }
+    u.expect(false);
+    return VoteRequest{};
+}
+
+}  // namespace
+
+proto::Bytes encode_message(const Message &message) {
+    wire::GroupMessageT out;
+    std::visit([&](const auto &m) { pack_into(out, m); }, message);
+    return proto::encode<wire::GroupMessage>(out, wire::GroupMessageIdentifier());
+}
+
+Result<Message> decode_message(std::span<const std::uint8_t> bytes, std::uint32_t node_count) {
+    auto decoded = proto::decode<wire::GroupMessage>(bytes, wire::GroupMessageIdentifier());
+    if (!decoded) return decoded.take_status();
+    Unpacker unpacker(node_count);
+    Message message = unpack_body(unpacker, decoded->body);
+    if (!unpacker.ok()) return Status(Code::corrupt, "a group message has a value out of range");
+    return message;
+}
+
+proto::Bytes encode_promise(const Promise &promise) {
+    wire::PromiseRecordT out;
+    out.promise = pack(promise);
+    return proto::encode<wire::PromiseRecord>(out, promise_identifier);
+}
+
+Result<Promise> decode_promise(std::span<const std::uint8_t> bytes, std::uint32_t node_count) {
+    auto decoded = proto::decode<wire::PromiseRecord>(bytes, promise_identifier);
+    if (!decoded) return decoded.take_status();
+    Unpacker unpacker(node_count);
+    Promise promise = unpacker.promise(decoded->promise);
+    if (!unpacker.ok()) return Status(Code::corrupt, "a promise has a value out of range");
+    return promise;
+}
+
+}  // namespace dlrover::daemon

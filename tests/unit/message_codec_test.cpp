@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/message_codec.h"
+
+#include <boost/test/unit_test.hpp>
+
+using namespace dlrover;
+using namespace dlrover::elastic;
+using namespace dlrover::daemon;
+using std::chrono::microseconds;
+
+namespace {
+
+const GenerationId generation{Term(1ull << 32 | 7), 3};
+
+NodeReport full_report() {
+    NodeReport r;
+    r.ready = true;
+    r.running = generation;
+    r.stopped = {Term(2), 1};
+    r.seals = {Seal{TrainStep(9), Rank(1), 8, generation}, Seal{TrainStep(8), Rank(1), 8, generation}};
+    r.finished = {Rank(0), Rank(3)};
+    r.exits = {WorkerExit{generation, Rank(2), 9, 123456, 77, true, "boom"}};
+    RankProgress p;
+    p.rank = Rank(4);
+    p.step = TrainStep(11);
+    p.steps_done = 5;
+    p.step_sum = microseconds(99);
+    r.progress = {p, RankProgress{}};
+    return r;
+}
+
+World full_world() {
+    return World{generation, {NodeIndex(2), NodeIndex(0)}, {NodeIndex(1)}, TrainStep(9), 4,
+                 2222,       "rank 2 was killed"};
+}
+
+Goodput full_goodput() {
+    Goodput g;
+    g.wall = microseconds(10);
+    g.lost_steps = microseconds(3);
+    g.restarts = 2;
+    return g;
+}
+
+Promise full_promise() {
+    return Promise{Term(5), NodeIndex(1), generation, {NodeIndex(2), NodeIndex(0)}, {NodeIndex(1)}};
+}
+
+std::vector<Message> one_of_each() {
+    return {VoteRequest{Term(5), generation},
+            VoteReply{Term(5), true, full_promise(), full_report()},
+            Heartbeat{Term(5), 6, full_world(), TrainStep(9), generation, full_goodput()},
+            Heartbeat{Term(5), 6, std::nullopt, std::nullopt, {}, {}},
+            HeartbeatReply{Term(5), 6, full_report()},
+            Prepare{Term(5), generation, {NodeIndex(2)}, {NodeIndex(1)}, "why"},
+            PrepareReply{Term(5), generation, true, 2222, full_report()},
+            Commit{Term(5), full_world()},
+            Report{Term(5), full_report()},
+            Finish{Term(5), 3, "given up", full_goodput()}};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(message_codec)
+
+BOOST_AUTO_TEST_CASE(every_message_comes_back_as_it_was) {
+    for (const Message &m : one_of_each()) {
+        auto back = decode_message(encode_message(m), 3);
+        BOOST_REQUIRE_MESSAGE(back.ok(), back.status().to_string());
+        BOOST_TEST((*back == m), "message " << m.index());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(promise_comes_back_as_it_was) {
+    auto back = decode_promise(encode_promise(full_promise()), 3);
+    BOOST_REQUIRE(back.ok());
+    BOOST_TEST((*back == full_promise()));
+    BOOST_TEST((*decode_promise(encode_promise(Promise{}), 3) == Promise{}));
+}
+
+BOOST_AUTO_TEST_CASE(nodes_out_of_range_are_refused) {
+    BOOST_TEST(!decode_message(encode_message(Commit{Term(5), full_world()}), 2).ok());
+    BOOST_TEST(!decode_message(encode_message(Prepare{Term(5), generation, {NodeIndex(7)}, {}, ""}), 7).ok());
+    BOOST_TEST(!decode_promise(encode_promise(full_promise()), 2).ok());
+}
+
+BOOST_AUTO_TEST_CASE(cut_or_changed_bytes_never_crash) {
+    for (const Message &m : one_of_each()) {
+        proto::Bytes bytes = encode_message(m);
+        for (std::size_t n = 0; n < bytes.size(); ++n) (void)decode_message({bytes.data(), n}, 3).ok();
+        for (std::size_t i = 0; i < bytes.size(); ++i) {
+            proto::Bytes changed = bytes;
+            changed[i] ^= 0xff;
+            (void)decode_message(changed, 3).ok();
+        }
+    }
+    BOOST_TEST(!decode_message({}, 3).ok());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
