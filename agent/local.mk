@@ -1,1 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
+noinst_LTLIBRARIES += libagent.la
+libagent_la_SOURCES = agent/agent.cpp agent/agent.h agent/crew.cpp agent/crew.h agent/environment.cpp agent/environment.h \
+	agent/files.cpp agent/files.h agent/guard.cpp agent/guard.h agent/link.cpp agent/link.h agent/log_plan.cpp \
+	agent/log_plan.h agent/loop.cpp agent/loop.h agent/nonblocking_writer.cpp agent/nonblocking_writer.h agent/oom.cpp \
+	agent/oom.h agent/process_tree.cpp agent/process_tree.h agent/run_options.cpp agent/run_options.h \
+	agent/signature.cpp agent/signature.h agent/sink.cpp agent/sink.h agent/spawn.cpp agent/spawn.h agent/spill.cpp \
+	agent/spill.h agent/standalone.cpp agent/standalone.h agent/stream.cpp agent/stream.h agent/task.cpp agent/task.h
+libagent_la_CPPFLAGS = $(AM_CPPFLAGS) $(dlrover_path_flags)
+libagent_la_LIBADD = libproto.la
+
+# Static where possible: a container entered by another module does not hide the agent then.
+pkglibexec_PROGRAMS += agent/dlrover-agent
+agent_dlrover_agent_SOURCES = agent/main_agent.cpp
+agent_dlrover_agent_LDADD = libagent.la
+bin_PROGRAMS += agent/dlrover-run
+agent_dlrover_run_SOURCES = agent/main_run.cpp
+agent_dlrover_run_LDADD = libagent.la
+if STATIC_AGENT
+agent_dlrover_agent_LDFLAGS = $(AM_LDFLAGS) -all-static
+agent_dlrover_run_LDFLAGS = $(AM_LDFLAGS) -all-static
+endif

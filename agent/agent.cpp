@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/agent.h"
+
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include "base/units.h"
+
+namespace dlrover::agent {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A worker that died of an end signal may have got it together with us: wait this long for ours.
+constexpr Loop::Duration shared_signal_wait = 10ms;
+/// After an end signal and the workers' end: how long the daemon has for its verdict.
+constexpr Loop::Duration verdict_wait = 3s;
+/// A second end signal this much later means "now".
+constexpr Loop::Duration repeated_signal_after = 300ms;
+constexpr Loop::Duration orphaned_grace = 1s;
+constexpr Loop::Duration last_flush = 5s, bye_flush = 200ms;
+
+GenerationId id_of(const std::unique_ptr<proto::Generation> &g) {
+    return g ? GenerationId{Term(g->term()), g->number()} : GenerationId{};
+}
+
+std::unique_ptr<proto::Generation> to_proto(const GenerationId &id) {
+    return std::make_unique<proto::Generation>(id.term.value(), id.number);
+}
+
+bool died_of_end_signal(int wait_status) {
+    if (!WIFSIGNALED(wait_status)) return false;
+    int s = WTERMSIG(wait_status);
+    return s == SIGTERM || s == SIGINT || s == SIGHUP;
+}
+
+}  // namespace
+
+Agent::Agent(Loop &loop, AgentConfig config, const sigset_t &signals)
+    : loop_(loop),
+      config_(std::move(config)),
+      out_(loop, STDOUT_FILENO, config_.program),
+      err_(loop, STDERR_FILENO, config_.program),
+      link_(loop, config_.crew.launch.socket,
+            {[this] { return greeting(); }, [this](const auto &welcome) { on_up(welcome); },
+             [this](const Status &why) { on_down(why); },
+             [this](auto message) { on_message(std::move(message)); }}),
+      crew_(loop, out_, err_, config_.crew,
+            {[this](const auto &start) { on_started(start); }, [this](const auto &exit) { on_exited(exit); },
+             [this] { on_gone(); }}),
+      signal_fd_(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
+
+Agent::~Agent() = default;
+
+Outcome Agent::run() {
+    if (!signal_fd_ || !begin().ok()) {
+        err_.say("can not start: no signalfd or epoll on this system");
+        return {exit_cannot_run, false};
+    }
+    loop_.run();
+    return outcome_;
+}
+
+Status Agent::begin() {
+    // Signals before everything else: a worker's end is judged knowing what we were told.
+    DLROVER_TRY(loop_.watch(signal_fd_.get(), EPOLLIN, [this](std::uint32_t) { on_signal_ready(); }));
+    for (std::size_t i = 0; i < config_.life_lines.size(); ++i)
+        DLROVER_TRY(
+            loop_.watch(config_.life_lines[i], EPOLLIN, [this, i](std::uint32_t) { on_life_line(i); }));
+    start_timer_ = loop_.after(config_.start_limit, [this] { on_start_limit(); });
+    link_.open();
+    return {};
+}
+
+// ---- the daemon ----------------------------------------------------------------------------------
+
+proto::local::AgentHelloT Agent::greeting() const {
+    proto::local::AgentHelloT hello;
+    hello.job_id = config_.crew.launch.job.value();
+    hello.step_id = config_.crew.launch.step.value();
+    hello.task = config_.task;
+    hello.workers = static_cast<std::uint16_t>(config_.crew.workers);
+    hello.resumed_generation = to_proto(crew_.empty() && crew_.started().empty() ? GenerationId{} : current_);
+    if (lease_lost_) hello.resumed_generation = to_proto({});
+    return hello;
+}
+
+void Agent::on_up(const proto::local::AgentWelcomeT &welcome) {
+    loop_.cancel(start_timer_);
+    loop_.cancel(rejoin_timer_);
+    welcome_ = welcome;
+    joined_ = true;
+    if (lease_lost_) err_.say("dlroverd on " + config_.node + " is back");
+    report_again();
+    lease_lost_ = false;
+    arm_lease();
+}
+
+/// What the daemon may have missed.
+void Agent::report_again() {
+    if (current_ == GenerationId{}) return;
+    for (const auto &start : crew_.started()) link_.send(start);
+    for (const auto &exit : crew_.exited()) link_.send(exit);
+    if (crew_.empty() && (lease_lost_ || stop_reply_due_)) {
+        stop_through_ = std::max(stop_through_, current_);
+        report_stopped();
+    }
+    if (end_signal_ != 0) {
+        proto::local::AgentSignalT message;
+        message.signal = end_signal_;
+        link_.send(message);
+    }
+}
+
+void Agent::on_down(const Status &why) {
+    why_not_joined_ = why.message();
+    if (!joined_ || exit_code_) return;
+    err_.say("dlroverd on " + config_.node + ": " + why.message());
+}
+
+void Agent::on_start_limit() {
+    start_timer_ = 0;
+    if (config_.optional) {
+        err_.say("warning: running without protection: " + why_not_joined_);
+        outcome_ = {0, true};
+    } else {
+        err_.say(
+            "dlroverd on node " + config_.node + " can not be used: " + why_not_joined_ +
+            ". Ask the administrator to look at it (systemctl status dlrover-keeper on that node), leave "
+            "the node out (--exclude=" +
+            config_.node + "), or add --dlrover-optional to run unprotected.");
+        outcome_ = {exit_no_daemon, false};
+    }
+    link_.close();
+    err_.flush(last_flush);
+    loop_.stop();
+}
+
+void Agent::on_message(proto::local::MessageT message) {
+    lease_lost_ = lease_lost_ && !crew_.empty();
+    loop_.cancel(rejoin_timer_);
+    if (auto *world = message.body.AsWorldPublished()) on_world(std::move(*world));
+    if (auto *stop = message.body.AsStopWorkers()) on_stop(*stop);
+    if (auto *ended = message.body.AsGroupEnded()) {
+        ended_ = std::move(*ended);
+        end_with(ended_->exit_code);
+    }
+}
+
+void Agent::on_world(World world) {
+    if (id_of(world.generation) <= current_ || exit_code_ || end_signal_ != 0) return;
+    wanted_ = std::move(world);
+    advance();
+}
+
+void Agent::on_stop(const proto::local::StopWorkersT &stop) {
+    stop_through_ = std::max(stop_through_, id_of(stop.generation));
+    stop_reply_due_ = true;
+    if (wanted_ && id_of(wanted_->generation) <= stop_through_) wanted_.reset();
+    if (crew_.empty() || current_ > stop_through_) return report_stopped();
+    crew_.stop(grace());
+}
+
+void Agent::report_stopped() {
+    if (!link_.up()) return;
+    stop_reply_due_ = false;
+    proto::local::WorkersStoppedT stopped;
+    stopped.generation = to_proto(stop_through_);
+    link_.send(std::move(stopped));
+}
+
+// ---- the lease -----------------------------------------------------------------------------------
+
+void Agent::arm_lease() {
+    loop_.cancel(lease_timer_);
+    if (welcome_.lease_ms == 0) return;
+    auto due = link_.last_word() + Loop::Duration(welcome_.lease_ms);
+    auto left = std::chrono::ceil<Loop::Duration>(due - Loop::now());
+    lease_timer_ = loop_.after(std::max(left, 1ms), [this] { check_lease(); });
+}
+
+void Agent::check_lease() {
+    lease_timer_ = 0;
+    Loop::Duration lease(welcome_.lease_ms);
+    if (Loop::now() - link_.last_word() < lease) return arm_lease();
+    if (!lease_lost_ && !exit_code_) {
+        lease_lost_ = true;
+        wanted_.reset();
+        err_.say("no word from dlroverd on " + config_.node + " for " + format_duration(lease) +
+                 (crew_.empty() ? ": " : ": the workers are stopped; ") + "waiting up to " +
+                 format_duration(config_.rejoin_limit) + " for it to come back");
+        rejoin_timer_ = loop_.after(config_.rejoin_limit, [this] {
+            rejoin_timer_ = 0;
+            err_.say("dlroverd on " + config_.node + " did not come back (" + why_not_joined_ +
+                     "): giving up; ask the administrator to look at that node");
+            end_with(exit_lost_daemon);
+        });
+        if (!crew_.empty()) crew_.stop(grace());
+    }
+    arm_lease();
+}
+
+// ---- the workers ---------------------------------------------------------------------------------
+
+void Agent::advance_soon() {
+    if (advance_timer_ == 0) advance_timer_ = loop_.after(0ms, [this] { advance(); });
+}
+
+void Agent::advance() {
+    loop_.cancel(advance_timer_);
+    bool wants_them_gone = exit_code_ || wanted_;
+    if (!crew_.empty()) {
+        if (wants_them_gone) crew_.stop(grace());
+        return;
+    }
+    if (exit_code_) return finish();
+    if (wanted_) launch();
+}
+
+void Agent::launch() {
+    World world = std::move(*wanted_);
+    wanted_.reset();
+    current_ = id_of(world.generation);
+    if (!world.active) return;
+    if (Status s = crew_.start(world, LocalRank(welcome_.first_local_rank)); !s.ok()) {
+        err_.say("can not start the workers on " + config_.node + ": " + s.message());
+        end_with(exit_cannot_run);
+    }
+}
+
+void Agent::on_started(const proto::local::WorkerStartedT &start) {
+    link_.send(start);
+}
+
+void Agent::on_exited(const proto::local::WorkerExitedT &exit) {
+    if (died_of_end_signal(exit.wait_status) && !exit.stopped_by_us) {
+        loop_.after(shared_signal_wait, [this, told = exit]() mutable {
+            told.stopped_by_us = end_signal_ != 0;
+            link_.send(told);
+        });
+    } else {
+        link_.send(exit);
+    }
+    if (crew_.running() == 0) advance_timer_ = loop_.after(0ms, [this] { clear_leftovers(); });
+}
+
+/// The workers are gone; what they left behind goes too when they failed or the end is near.
+void Agent::clear_leftovers() {
+    advance_timer_ = 0;
+    bool failed = false;
+    for (const auto &exit : crew_.exited()) failed = failed || exit.wait_status != 0;
+    if (end_signal_ != 0 && end_timer_ == 0)
+        end_timer_ = loop_.after(verdict_wait, [this] { end_with(128 + end_signal_); });
+    if (!crew_.empty() && (failed || end_signal_ != 0)) return crew_.stop(grace());
+    advance();
+}
+
+void Agent::on_gone() {
+    if (stop_reply_due_ || lease_lost_) {
+        stop_through_ = std::max(stop_through_, current_);
+        report_stopped();
+    }
+    advance_soon();
+}
+
+// ---- signals -------------------------------------------------------------------------------------
+
+void Agent::on_signal_ready() {
+    signalfd_siginfo info;
+    while (::read(signal_fd_.get(), &info, sizeof info) == sizeof info)
+        on_signal(static_cast<int>(info.ssi_signo));
+}
+
+void Agent::on_signal(int signal) {
+    switch (signal) {
+        case SIGCHLD:
+            return crew_.reap();
+        case SIGTERM:
+        case SIGINT:
+            return on_end_signal(signal);
+        case SIGHUP:
+            return config_.hangup_ends ? on_end_signal(signal) : crew_.forward(signal);
+        case SIGTSTP:
+            return crew_.pause(true);
+        case SIGCONT:
+            crew_.pause(false);
+            return crew_.forward(signal);
+        default:
+            return crew_.forward(signal);
+    }
+}
+
+void Agent::on_end_signal(int signal) {
+    auto now = Loop::now();
+    if (end_signal_ != 0) {
+        if (now - end_signal_at_ >= repeated_signal_after) end_with(128 + end_signal_);
+        return;
+    }
+    end_signal_ = signal;
+    end_signal_at_ = now;
+    wanted_.reset();
+    proto::local::AgentSignalT message;
+    message.signal = signal;
+    link_.send(message);
+    crew_.expect_end();
+    crew_.forward(signal);
+    if (crew_.running() == 0) clear_leftovers();
+}
+
+void Agent::on_life_line(std::size_t index) {
+    loop_.forget(config_.life_lines[index]);
+    err_.say("the process above this one is gone: the workers are stopped");
+    welcome_.stop_grace_ms = std::min<std::uint32_t>(welcome_.stop_grace_ms, orphaned_grace.count());
+    end_with(exit_cannot_run);
+}
+
+// ---- the end -------------------------------------------------------------------------------------
+
+void Agent::end_with(int exit_code) {
+    if (!exit_code_) exit_code_ = exit_code;
+    wanted_.reset();
+    advance();
+}
+
+void Agent::print_end() {
+    if (!ended_ || !ended_->print) return;
+    if (!ended_->message.empty()) err_.say(ended_->message);
+    if (ended_->summary.empty()) return;
+    err_.write(ended_->summary, nullptr);
+    if (ended_->summary.back() != '\n') err_.write("\n", nullptr);
+}
+
+void Agent::finish() {
+    for (Loop::Timer *timer : {&start_timer_, &lease_timer_, &rejoin_timer_, &end_timer_})
+        loop_.cancel(*timer);
+    outcome_.exit_code = *exit_code_;
+    print_end();
+    out_.flush(last_flush);
+    err_.flush(last_flush);
+    proto::local::AgentByeT bye;
+    bye.exit_code = *exit_code_;
+    link_.send(bye);
+    link_.flush(bye_flush);
+    link_.close();
+    loop_.stop();
+}
+
+}  // namespace dlrover::agent

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// One task's agent: joins the daemon, runs the workers of each generation, ends with the group.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/crew.h"
+#include "agent/link.h"
+#include "agent/loop.h"
+#include "agent/sink.h"
+
+namespace dlrover::agent {
+
+/// Exit codes of ours, where there is none of the group's.
+inline constexpr int exit_no_daemon = 69;    ///< nobody to join at the start
+inline constexpr int exit_lost_daemon = 75;  ///< the daemon did not come back
+inline constexpr int exit_cannot_run = 71;
+
+struct AgentConfig {
+    std::string program = "dlrover-agent";  ///< begins our lines on stderr
+    std::string node;
+    CrewConfig crew;
+    std::uint16_t task = 0;       ///< this task's number on the node
+    bool optional = false;        ///< without a daemon: run unprotected
+    bool hangup_ends = false;     ///< SIGHUP means the end (no Slurm above us)
+    std::vector<int> life_lines;  ///< pidfds: when one of these processes ends, so do we
+    Loop::Duration start_limit{1700};
+    Loop::Duration rejoin_limit{120000};
+};
+
+struct Outcome {
+    int exit_code = 0;
+    bool unprotected = false;  ///< nothing was started; run the program without us
+};
+
+/// Owns all of the agent's state; everything happens on the loop.
+class Agent {
+  public:
+    /// `signals`: the blocked ones this agent takes.
+    Agent(Loop &loop, AgentConfig config, const sigset_t &signals);
+    ~Agent();
+    Outcome run();
+
+  private:
+    using World = proto::local::WorldPublishedT;
+
+    Status begin();
+    proto::local::AgentHelloT greeting() const;
+    void on_up(const proto::local::AgentWelcomeT &welcome);
+    void on_down(const Status &why);
+    void on_message(proto::local::MessageT message);
+    void on_world(World world);
+    void on_stop(const proto::local::StopWorkersT &stop);
+    void on_started(const proto::local::WorkerStartedT &start);
+    void on_exited(const proto::local::WorkerExitedT &exit);
+    void on_gone();
+    void on_signal_ready();
+    void on_signal(int signal);
+    void on_end_signal(int signal);
+    void on_start_limit();
+    void on_life_line(std::size_t index);
+    void check_lease();
+    void arm_lease();
+    void advance();
+    void advance_soon();
+    void launch();
+    void report_again();
+    void report_stopped();
+    void clear_leftovers();
+    void end_with(int exit_code);
+    void finish();
+    void print_end();
+    Loop::Duration grace() const { return Loop::Duration(welcome_.stop_grace_ms); }
+
+    Loop &loop_;
+    AgentConfig config_;
+    Sink out_, err_;
+    Link link_;
+    Crew crew_;
+    UniqueFd signal_fd_;
+    proto::local::AgentWelcomeT welcome_;
+    GenerationId current_;       ///< of the newest workers started (or the newest world without work for us)
+    GenerationId stop_through_;  ///< the daemon wants these and older ones gone
+    bool stop_reply_due_ = false;
+    std::optional<World> wanted_;   ///< to be started when nothing is left of the older ones
+    std::optional<int> exit_code_;  ///< we are ending
+    std::optional<proto::local::GroupEndedT> ended_;
+    int end_signal_ = 0;
+    Loop::Time end_signal_at_{};
+    bool joined_ = false, lease_lost_ = false;
+    std::string why_not_joined_;
+    Loop::Timer start_timer_ = 0, lease_timer_ = 0, rejoin_timer_ = 0, end_timer_ = 0, advance_timer_ = 0;
+    Outcome outcome_;
+};
+
+}  // namespace dlrover::agent

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/crew.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "agent/files.h"
+#include "agent/process_tree.h"
+#include "agent/signature.h"
+
+namespace dlrover::agent {
+namespace {
+
+constexpr Loop::Duration kill_again{20};
+constexpr std::chrono::seconds complain_after{10};
+constexpr std::size_t most_error_file_bytes = 256 << 10;
+
+std::int64_t epoch_us() {
+    using namespace std::chrono;
+    return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+std::unique_ptr<proto::Generation> copy(const std::unique_ptr<proto::Generation> &g) {
+    return std::make_unique<proto::Generation>(g ? *g : proto::Generation());
+}
+
+std::string file_name_of(std::string text) {
+    for (char &c : text)
+        if (c == '/' || c == ' ') c = '_';
+    return text;
+}
+
+}  // namespace
+
+struct Crew::Worker {
+    proto::local::WorkerStartedT start;
+    proto::local::WorkerExitedT exit;
+    Rank rank;
+    bool running = true;
+    std::string error_file, stderr_file;
+    std::unique_ptr<Stream> out, err;
+};
+
+Crew::Crew(Loop &loop, Sink &out, Sink &err, CrewConfig config, Events events)
+    : loop_(loop), out_(out), err_(err), config_(std::move(config)), events_(std::move(events)) {}
+
+Crew::~Crew() {
+    loop_.cancel(kill_timer_);
+}
+
+Status Crew::start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank) {
+    workers_.clear();
+    end_expected_ = complained_ = false;
+    (void)oom_.newly_killed();
+    if (first_local_rank.value() + config_.workers > world.local_world_size)
+        return Status(Code::internal, "the world has fewer ranks on this node than its agents have workers");
+    for (unsigned i = 0; i < config_.workers; ++i)
+        DLROVER_TRY(start_worker(world, LocalRank(first_local_rank.value() + i)));
+    return {};
+}
+
+std::string Crew::log_dir_of(const proto::local::WorldPublishedT &world, LocalRank rank) const {
+    if (config_.logs.dir.empty()) return {};
+    std::string node =
+        world.group_rank < world.node_names.size() ? world.node_names[world.group_rank] : "node";
+    return config_.logs.dir + "/" + file_name_of(world.run_id + "_" + node) + "/attempt_" +
+           std::to_string(world.restart_count) + "/" + std::to_string(rank.value());
+}
+
+SpillFile *Crew::spill_of(Rank rank, bool is_err) {
+    auto &spill = spills_[{rank, is_err}];
+    if (!spill) {
+        std::string name = "dlrover-" + std::to_string(config_.launch.job.value()) + "." +
+                           std::to_string(config_.launch.step.value()) + "-rank" +
+                           std::to_string(rank.value()) + (is_err ? ".err" : ".out");
+        spill = std::make_unique<SpillFile>(config_.spill_dir, name);
+    }
+    return spill.get();
+}
+
+/// copy: the log file. sink: null when the stream is redirected, and then the worker writes the file itself.
+Result<StreamPlan> Crew::plan_stream(Worker &worker, bool is_err, const std::string &log_dir) {
+    StreamPlan plan;
+    plan.sink = is_err ? &err_ : &out_;
+    plan.spill = spill_of(worker.rank, is_err);
+    plan.by_lines = config_.workers > 1;
+    unsigned bit = is_err ? std_err_bit : std_out_bit;
+    LocalRank local(worker.start.local_rank);
+    bool tee = (config_.logs.tee.of(local) & bit) != 0;
+    bool redirect = (config_.logs.redirects.of(local) & bit) != 0 && !tee;
+    if (log_dir.empty() || (!tee && !redirect)) return plan;
+    DLROVER_TRY(make_dirs(log_dir));
+    std::string path = log_dir + (is_err ? "/stderr.log" : "/stdout.log");
+    auto file = create_file(path);
+    if (!file) return file.take_status();
+    plan.copy = std::move(*file);
+    if (redirect) plan.sink = nullptr;
+    if (redirect && is_err) worker.stderr_file = path;
+    if (tee) {
+        plan.by_lines = true;
+        plan.prefix = "[" + config_.launch.role + std::to_string(local.value()) + "]:";
+    }
+    return plan;
+}
+
+Status Crew::start_worker(const proto::local::WorldPublishedT &world, LocalRank local_rank) {
+    auto worker = std::make_unique<Worker>();
+    worker->rank = Rank(world.first_rank + local_rank.value());
+    worker->start.generation = copy(world.generation);
+    worker->start.local_rank = static_cast<std::uint16_t>(local_rank.value());
+    worker->error_file = config_.scratch + "/error-" + std::to_string(world.restart_count) + "-" +
+                         std::to_string(local_rank.value()) + ".json";
+    std::string log_dir = log_dir_of(world, local_rank);
+    auto out = plan_stream(*worker, false, log_dir);
+    if (!out) return out.take_status();
+    auto err = plan_stream(*worker, true, log_dir);
+    if (!err) return err.take_status();
+    SpawnRequest request{
+        config_.argv,
+        to_strings(worker_environment(config_.base, config_.launch, world, local_rank, worker->error_file)),
+        out->sink ? -1 : out->copy.get(), err->sink ? -1 : err->copy.get(), config_.signals};
+    auto spawned = spawn(request);
+    if (!spawned) return spawned.take_status();
+    empty_ = false;
+    worker->start.pid = static_cast<std::uint32_t>(spawned->pid);
+    if (out->sink)
+        worker->out = std::make_unique<Stream>(loop_, std::move(spawned->stdout_pipe), std::move(*out));
+    if (err->sink)
+        worker->err = std::make_unique<Stream>(loop_, std::move(spawned->stderr_pipe), std::move(*err));
+    workers_.push_back(std::move(worker));
+    events_.started(workers_.back()->start);
+    return {};
+}
+
+void Crew::reap() {
+    int wait_status = 0;
+    pid_t pid;
+    while ((pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0 || (pid < 0 && errno == EINTR)) {
+        auto is_it = [&](const auto &w) {
+            return w->running && w->start.pid == static_cast<std::uint32_t>(pid);
+        };
+        auto at = std::find_if(workers_.begin(), workers_.end(), is_it);
+        if (pid > 0 && at != workers_.end()) on_worker_end(**at, wait_status);
+    }
+    // Every descendant is a child of ours or of one: without children there is nobody.
+    empty_ = pid < 0 && errno == ECHILD;
+    if (stopping_ && empty_) return finish_stop();
+    if (killing_) (void)kill_descendants(::getpid());
+}
+
+std::string Crew::stderr_of(const Worker &worker) const {
+    if (worker.err) return std::string(worker.err->tail());
+    return read_tail(worker.stderr_file, Stream::tail_bytes);
+}
+
+void Crew::on_worker_end(Worker &worker, int wait_status) {
+    worker.running = false;
+    for (auto *stream : {worker.out.get(), worker.err.get()})
+        if (stream) stream->finish();
+    auto &exit = worker.exit;
+    exit.generation = copy(worker.start.generation);
+    exit.local_rank = worker.start.local_rank;
+    exit.pid = worker.start.pid;
+    exit.wait_status = wait_status;
+    exit.time_us = epoch_us();
+    exit.stopped_by_us = stopping_ || end_expected_;
+    if (wait_status != 0) {
+        exit.oom = WIFSIGNALED(wait_status) && oom_.newly_killed() > 0;
+        auto report = describe_failure(wait_status, read_tail(worker.error_file, most_error_file_bytes),
+                                       stderr_of(worker));
+        exit.signature = report.signature;
+        exit.error_text = std::move(report.text);
+    }
+    events_.exited(exit);
+}
+
+void Crew::stop(Loop::Duration grace) {
+    auto now = Loop::now();
+    if (!stopping_) {
+        stopping_ = true;
+        kill_began_ = now + grace;
+        signal_descendants(::getpid(), SIGTERM);
+        signal_descendants(::getpid(), SIGCONT);
+        kill_timer_ = loop_.after(grace, [this] { kill_round(); });
+    } else if (!killing_ && now + grace < kill_began_) {
+        loop_.cancel(kill_timer_);
+        kill_began_ = now + grace;
+        kill_timer_ = loop_.after(grace, [this] { kill_round(); });
+    }
+    reap();
+}
+
+void Crew::kill_round() {
+    killing_ = true;
+    bool quiet = kill_descendants(::getpid());
+    if (!quiet && !complained_ && Loop::now() - kill_began_ > complain_after) {
+        complained_ = true;
+        err_.say("a process of this step does not die though it was killed; waiting for it");
+    }
+    kill_timer_ = loop_.after(kill_again, [this] { kill_round(); });
+    reap();
+}
+
+void Crew::finish_stop() {
+    loop_.cancel(kill_timer_);
+    stopping_ = killing_ = false;
+    for (auto &worker : workers_) {
+        for (auto *stream : {worker->out.get(), worker->err.get()})
+            if (stream) stream->finish();
+        worker->out.reset();
+        worker->err.reset();
+        ::unlink(worker->error_file.c_str());
+    }
+    events_.gone();
+}
+
+std::size_t Crew::running() const {
+    return static_cast<std::size_t>(
+        std::count_if(workers_.begin(), workers_.end(), [](const auto &w) { return w->running; }));
+}
+
+std::vector<proto::local::WorkerStartedT> Crew::started() const {
+    std::vector<proto::local::WorkerStartedT> all;
+    for (const auto &worker : workers_) all.push_back(worker->start);
+    return all;
+}
+
+std::vector<proto::local::WorkerExitedT> Crew::exited() const {
+    std::vector<proto::local::WorkerExitedT> all;
+    for (const auto &worker : workers_)
+        if (!worker->running) all.push_back(worker->exit);
+    return all;
+}
+
+void Crew::forward(int signal) {
+    for (const auto &worker : workers_)
+        if (worker->running) ::kill(static_cast<pid_t>(worker->start.pid), signal);
+}
+
+void Crew::pause(bool on) {
+    signal_descendants(::getpid(), on ? SIGSTOP : SIGCONT);
+}
+
+}  // namespace dlrover::agent

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/files.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace dlrover::agent {
+
+Result<std::string> make_private_dir(const std::string &name) {
+    const char *tmp = std::getenv("TMPDIR");
+    for (std::string base : {std::string(tmp && *tmp == '/' ? tmp : "/tmp"), std::string("/tmp")}) {
+        std::string path = base + "/" + name + "-XXXXXX";
+        if (::mkdtemp(path.data())) return path;
+    }
+    return Status::from_errno("can not make a folder in /tmp");
+}
+
+Status make_dirs(const std::string &path) {
+    for (std::size_t at = 1; at <= path.size(); ++at) {
+        if (at < path.size() && path[at] != '/') continue;
+        if (::mkdir(path.substr(0, at).c_str(), 0777) != 0 && errno != EEXIST)
+            return Status::from_errno("can not make the folder " + path.substr(0, at));
+    }
+    return {};
+}
+
+void remove_tree(const std::string &path) {
+    constexpr int open_folders = 16;
+    auto remove_one = [](const char *name, const struct stat *, int, FTW *) { return ::remove(name), 0; };
+    if (!path.empty()) ::nftw(path.c_str(), remove_one, open_folders, FTW_DEPTH | FTW_PHYS);
+}
+
+std::string read_tail(const std::string &path, std::size_t limit_bytes) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat st {};
+    if (!fd || ::fstat(fd.get(), &st) != 0 || !S_ISREG(st.st_mode)) return {};
+    auto size = static_cast<std::size_t>(st.st_size);
+    std::string text(std::min(size, limit_bytes), '\0');
+    ssize_t n = ::pread(fd.get(), text.data(), text.size(), static_cast<off_t>(size - text.size()));
+    text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    return text;
+}
+
+Result<UniqueFd> create_file(const std::string &path) {
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+    if (!fd) return Status::from_errno("can not write " + path);
+    return fd;
+}
+
+std::string current_dir() {
+    char buffer[PATH_MAX];
+    return ::getcwd(buffer, sizeof buffer) ? buffer : "/tmp";
+}
+
+}  // namespace dlrover::agent

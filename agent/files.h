@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small things with files and folders. (std::filesystem would double the static program.)
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace dlrover::agent {
+
+/// A new private folder "name-XXXXXX" below TMPDIR or /tmp.
+Result<std::string> make_private_dir(const std::string &name);
+/// Folders that are missing on the way to `path`, and `path`.
+Status make_dirs(const std::string &path);
+/// Removes a folder and what is in it; follows no link. Missing: nothing to do.
+void remove_tree(const std::string &path);
+/// The last `limit` bytes of a file; empty when it can not be read.
+std::string read_tail(const std::string &path, std::size_t limit_bytes);
+/// Creates or empties a file for writing.
+Result<UniqueFd> create_file(const std::string &path);
+std::string current_dir();
+
+}  // namespace dlrover::agent

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/guard.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "agent/files.h"
+#include "agent/process_tree.h"
+
+namespace dlrover::agent {
+namespace {
+
+constexpr int passed_on[] = {SIGTERM, SIGINT,  SIGHUP,  SIGUSR1, SIGUSR2,
+                             SIGQUIT, SIGCONT, SIGTSTP, SIGALRM, SIGWINCH};
+
+bool is_ignored(int signal) {
+    struct sigaction now {};
+    return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+int open_pidfd(pid_t pid) {
+    return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+}
+
+void open_standard_streams() {
+    for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::open("/dev/null", O_RDWR)) {
+        if (fd <= STDERR_FILENO) continue;
+        ::close(fd);
+        break;
+    }
+}
+
+/// An agent runs, or the guard waits until only `spared` is left.
+class Guard {
+  public:
+    Guard(const GuardConfig &config, pid_t agent) : config_(config), agent_(agent) {}
+
+    int run(const sigset_t &taken) {
+        while (!done_) {
+            int signal = ::sigwaitinfo(&taken, nullptr);
+            if (signal == SIGCHLD)
+                reap();
+            else if (signal > 0)
+                pass_on(signal);
+        }
+        clear_rest(taken);
+        return exit_code_;
+    }
+
+  private:
+    void pass_on(int signal) {
+        ::kill(agent_, signal);
+        // The shell waits for this process to stop; the agent itself goes on, its workers are stopped.
+        if (signal == SIGTSTP) ::raise(SIGSTOP);
+    }
+
+    /// Returns whether a child other than `spared` may be left.
+    bool reap() {
+        int wait_status = 0;
+        bool spared_lives = false;
+        for (;;) {
+            pid_t pid = ::waitpid(-1, &wait_status, WNOHANG);
+            if (pid == agent_ && !done_) {
+                done_ = true;
+                exit_code_ = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+            }
+            if (pid == 0) break;
+            if (pid < 0 && errno != EINTR) return false;
+        }
+        spared_lives = config_.spared != 0 && ::kill(config_.spared, 0) == 0;
+        return !spared_lives || !kill_descendants(::getpid(), config_.spared);
+    }
+
+    /// The agent ends its tree itself; this is for an agent that was killed.
+    void clear_rest(const sigset_t &taken) {
+        constexpr timespec patience{0, 10 * 1000 * 1000};
+        while (kill_descendants(::getpid(), config_.spared), reap())
+            ::sigtimedwait(&taken, nullptr, &patience);
+    }
+
+    const GuardConfig &config_;
+    pid_t agent_;
+    bool done_ = false;
+    int exit_code_ = 1;
+};
+
+[[noreturn]] void run_agent(GuardedContext &context,
+                            const std::function<int(const GuardedContext &)> &agent) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    ::_exit(agent(context));
+}
+
+}  // namespace
+
+GuardedContext prepare_signals() {
+    open_standard_streams();
+    GuardedContext context;
+    ::sigemptyset(&context.taken);
+    ::sigaddset(&context.taken, SIGCHLD);
+    for (int signal : passed_on)
+        if (!is_ignored(signal)) ::sigaddset(&context.taken, signal);
+    sigset_t blocked = context.taken;
+    ::sigaddset(&blocked, SIGTTOU);  // output of a background job
+    context.signals = InheritedSignals::take(blocked);
+    return context;
+}
+
+int run_guarded(const GuardConfig &config, GuardedContext context,
+                const std::function<int(const GuardedContext &)> &agent) {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    for (pid_t pid : {::getpid(), config.watch_parent ? ::getppid() : 0})
+        if (int fd = pid > 1 ? open_pidfd(pid) : -1; fd >= 0) context.life_lines.push_back(fd);
+    pid_t child = ::fork();
+    if (child < 0) {
+        std::perror("dlrover-agent: fork");
+        return 71;
+    }
+    if (child == 0) run_agent(context, agent);
+    int code = Guard(config, child).run(context.taken);
+    remove_tree(config.scratch);
+    return code;
+}
+
+}  // namespace dlrover::agent

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/process_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace dlrover::agent {
+namespace {
+
+using Directory = std::unique_ptr<DIR, int (*)(DIR *)>;
+constexpr int kill_rounds = 64;
+
+std::string read_file(const std::string &path) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; fd && (n = ::read(fd.get(), buffer, sizeof buffer)) > 0;)
+        text.append(buffer, static_cast<std::size_t>(n));
+    return text;
+}
+
+/// Calls `visit` with every entry of `path` that is a number. False: the folder could not be read.
+template <typename Visit>
+bool for_each_number(const std::string &path, Visit visit) {
+    Directory dir(::opendir(path.c_str()), ::closedir);
+    if (!dir) return false;
+    while (dirent *entry = ::readdir(dir.get())) {
+        char *end = nullptr;
+        long number = std::strtol(entry->d_name, &end, 10);
+        if (end != entry->d_name && *end == '\0') visit(static_cast<pid_t>(number));
+    }
+    return true;
+}
+
+struct Stat {
+    char state = 0;  // 0: no such process
+    pid_t parent = 0;
+};
+
+Stat stat_of(pid_t pid) {
+    std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
+    std::size_t close = text.rfind(')');  // the name before it may hold anything
+    Stat result;
+    int parent = 0;
+    if (close == std::string::npos ||
+        std::sscanf(text.c_str() + close + 1, " %c %d", &result.state, &parent) != 2)
+        return {};
+    result.parent = parent;
+    return result;
+}
+
+/// Whether the kernel lists children by thread.
+bool has_children_files() {
+    std::string self = std::to_string(::getpid());
+    return ::access(("/proc/self/task/" + self + "/children").c_str(), F_OK) == 0;
+}
+
+std::vector<pid_t> children_by_threads(pid_t pid) {
+    std::vector<pid_t> children;
+    std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+    for_each_number(tasks, [&](pid_t thread) {
+        std::string text = read_file(tasks + "/" + std::to_string(thread) + "/children");
+        for (char *at = text.data(), *end = nullptr;; at = end) {
+            long child = std::strtol(at, &end, 10);
+            if (end == at) break;
+            children.push_back(static_cast<pid_t>(child));
+        }
+    });
+    return children;
+}
+
+using Family = std::map<pid_t, std::vector<pid_t>>;
+
+Family all_children() {
+    Family family;
+    for_each_number("/proc", [&](pid_t pid) {
+        if (Stat s = stat_of(pid); s.state != 0) family[s.parent].push_back(pid);
+    });
+    return family;
+}
+
+/// The tree below `root`, breadth first; `spared` and what is below it left out.
+std::vector<pid_t> walk(pid_t root, pid_t spared) {
+    bool by_threads = has_children_files();
+    Family family = by_threads ? Family() : all_children();
+    std::vector<pid_t> found;
+    std::set<pid_t> seen{root};
+    auto add_children = [&](pid_t pid) {
+        for (pid_t child : by_threads ? children_by_threads(pid) : family[pid])
+            if (child != spared && seen.insert(child).second) found.push_back(child);
+    };
+    add_children(root);
+    for (std::size_t i = 0; i < found.size(); ++i) add_children(found[i]);
+    return found;
+}
+
+bool is_dead(const Stat &s) {
+    return s.state == 0 || s.state == 'Z' || s.state == 'X';
+}
+
+/// By pidfd, after a second look at the parent: a number used again by somebody else's process is not hit.
+bool signal_one(pid_t pid, int signal, const std::set<pid_t> &family) {
+    UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    bool old_kernel = !fd && errno == ENOSYS;
+    Stat s = stat_of(pid);
+    if (is_dead(s) || !family.contains(s.parent)) return false;
+    if (fd) return ::syscall(SYS_pidfd_send_signal, fd.get(), signal, nullptr, 0) == 0;
+    return old_kernel && ::kill(pid, signal) == 0;
+}
+
+}  // namespace
+
+std::vector<pid_t> descendants(pid_t root) {
+    std::vector<pid_t> found = walk(root, 0);
+    std::erase_if(found, [](pid_t pid) { return is_dead(stat_of(pid)); });
+    return found;
+}
+
+std::size_t signal_descendants(pid_t root, int signal, pid_t spared) {
+    std::vector<pid_t> found = walk(root, spared);
+    std::set<pid_t> family(found.begin(), found.end());
+    family.insert(root);
+    return static_cast<std::size_t>(std::count_if(
+        found.begin(), found.end(), [&](pid_t pid) { return signal_one(pid, signal, family); }));
+}
+
+bool kill_descendants(pid_t root, pid_t spared) {
+    for (int round = 0; round < kill_rounds; ++round)
+        if (signal_descendants(root, SIGKILL, spared) == 0) return true;
+    return false;
+}
+
+}  // namespace dlrover::agent

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that descends from a process, also what left its session. A subreaper's orphans are its children
+// again, so nothing gets out of this tree.
+#pragma once
+
+#include <sys/types.h>
+
+#include <vector>
+
+namespace dlrover::agent {
+
+/// Descendants of `root` (without it), parents before children. Zombies are left out unless they have
+/// children. What forks meanwhile may be missing: ask again.
+std::vector<pid_t> descendants(pid_t root);
+
+/// Sends `signal` to every descendant of `root` except `spared` and what descends from it (0: none).
+/// Returns how many got it.
+std::size_t signal_descendants(pid_t root, int signal, pid_t spared = 0);
+
+/// SIGKILL to all of them, again and again while new ones appear. Returns whether none was left to signal in
+/// the last round; the dead still have to be reaped.
+bool kill_descendants(pid_t root, pid_t spared = 0);
+
+}  // namespace dlrover::agent

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/spawn.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace dlrover::agent {
+namespace {
+
+constexpr int exit_not_found = 127;
+constexpr int exit_not_runnable = 126;
+/// Slurm tells a task its own process id; the value is filled in by the child.
+constexpr std::string_view task_pid_name = "SLURM_TASK_PID=";
+
+std::vector<char *> pointers(const std::vector<std::string> &strings) {
+    std::vector<char *> result;
+    for (const auto &s : strings) result.push_back(const_cast<char *>(s.c_str()));
+    result.push_back(nullptr);
+    return result;
+}
+
+struct Child {
+    char *const *argv;
+    char *const *environment;
+    int out, err;
+    pid_t parent;
+    const InheritedSignals *signals;
+};
+
+[[noreturn]] void run_child(const Child &child) {
+    ::setsid();
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != child.parent) ::_exit(exit_not_runnable);
+    int null = ::open("/dev/null", O_RDONLY);
+    ::dup2(null, STDIN_FILENO);
+    if (null > STDERR_FILENO) ::close(null);
+    ::dup2(child.out, STDOUT_FILENO);
+    ::dup2(child.err, STDERR_FILENO);
+    child.signals->restore();
+    ::execvpe(child.argv[0], child.argv, child.environment);
+    int err = errno;
+    ::dprintf(STDERR_FILENO, "dlrover: can not run %s: %s\n", child.argv[0], std::strerror(err));
+    ::_exit(err == ENOENT ? exit_not_found : exit_not_runnable);
+}
+
+Status make_pipe(int &given, UniqueFd &ours, UniqueFd &theirs) {
+    if (given >= 0) return {};
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return Status::from_errno("pipe2");
+    ours.reset(ends[0]);
+    theirs.reset(ends[1]);
+    given = ends[1];
+    return {};
+}
+
+}  // namespace
+
+InheritedSignals InheritedSignals::take(const sigset_t &blocked) {
+    InheritedSignals inherited{};
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    ::sigprocmask(SIG_BLOCK, &blocked, &inherited.mask);
+    ::sigaction(SIGPIPE, &ignore, &inherited.pipe);
+    return inherited;
+}
+
+void InheritedSignals::restore() const {
+    ::sigaction(SIGPIPE, &pipe, nullptr);
+    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+}
+
+Result<Spawned> spawn(const SpawnRequest &request) {
+    Spawned spawned;
+    UniqueFd out, err;
+    Child child{};
+    child.out = request.stdout_fd;
+    child.err = request.stderr_fd;
+    DLROVER_TRY(make_pipe(child.out, spawned.stdout_pipe, out));
+    DLROVER_TRY(make_pipe(child.err, spawned.stderr_pipe, err));
+    std::vector<std::string> environment = request.environment;
+    auto argv_pointers = pointers(request.argv);
+    auto environment_pointers = pointers(environment);
+    child.argv = argv_pointers.data();
+    child.environment = environment_pointers.data();
+    child.parent = ::getpid();
+    child.signals = &request.signals;
+    spawned.pid = ::fork();
+    if (spawned.pid < 0) return Status::from_errno("fork");
+    if (spawned.pid == 0) {
+        char task_pid[48];
+        for (char *&entry : environment_pointers)
+            if (entry && std::string_view(entry).starts_with(task_pid_name)) {
+                std::snprintf(task_pid, sizeof task_pid, "%s%d", task_pid_name.data(), ::getpid());
+                entry = task_pid;
+            }
+        run_child(child);
+    }
+    return spawned;
+}
+
+}  // namespace dlrover::agent

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace dlrover::agent {
+
+/// The signal mask and SIGPIPE's disposition a program of ours was started with; workers get them back.
+struct InheritedSignals {
+    sigset_t mask;
+    struct sigaction pipe;
+    /// Saves them, blocks `blocked`, ignores SIGPIPE.
+    static InheritedSignals take(const sigset_t &blocked);
+    /// Async-signal-safe.
+    void restore() const;
+};
+
+struct SpawnRequest {
+    std::vector<std::string> argv;         ///< looked up in our own PATH
+    std::vector<std::string> environment;  ///< "NAME=value"
+    int stdout_fd = -1;                    ///< -1: a pipe is made
+    int stderr_fd = -1;
+    InheritedSignals signals;
+};
+
+struct Spawned {
+    pid_t pid = 0;
+    UniqueFd stdout_pipe, stderr_pipe;  ///< our ends, of the pipes that were made
+};
+
+/// Starts a program in a session of its own, stdin from /dev/null; it is killed when the calling thread ends.
+/// A program that can not be run says so on its stderr and exits with 127 or 126.
+Result<Spawned> spawn(const SpawnRequest &request);
+
+}  // namespace dlrover::agent
