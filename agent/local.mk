@@ -20,3 +20,10 @@ if STATIC_AGENT
 agent_dlrover_agent_LDFLAGS = $(AM_LDFLAGS) -all-static
 agent_dlrover_run_LDFLAGS = $(AM_LDFLAGS) -all-static
 endif
+
+# The agent against a daemon that says what the test tells it.
+check_PROGRAMS += tests/system/fake_daemon
+tests_system_fake_daemon_SOURCES = tests/system/fake_daemon.cpp
+tests_system_fake_daemon_LDADD = libproto.la
+EXTRA_DIST += tests/system/agent_test.py
+TESTS += tests/system/agent_test.py
