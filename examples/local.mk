@@ -1,4 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
+# heat sees dlrover.h and nothing else of ours.
+noinst_LTLIBRARIES += libheat.la
+libheat_la_SOURCES = examples/heat/checkpoint.cpp examples/heat/checkpoint.h examples/heat/failure.cpp examples/heat/failure.h \
+	examples/heat/neighbours.cpp examples/heat/neighbours.h examples/heat/options.cpp examples/heat/options.h \
+	examples/heat/phase.cpp examples/heat/phase.h examples/heat/plate.cpp examples/heat/plate.h
+libheat_la_CPPFLAGS = -I$(top_srcdir) -I$(top_srcdir)/lib
+
+examplesexecdir = $(pkglibexecdir)/examples
+examplesexec_PROGRAMS = examples/heat/heat
+examples_heat_heat_SOURCES = examples/heat/main.cpp
+examples_heat_heat_CPPFLAGS = $(libheat_la_CPPFLAGS)
+examples_heat_heat_LDADD = libheat.la libdlrover.la
+
 digitsdir = $(pkgdatadir)/examples/digits
 dist_digits_DATA = examples/digits/README.md examples/digits/data.py examples/digits/model.py
 dist_digits_SCRIPTS = examples/digits/train.py
+EXTRA_DIST += examples/heat/README.md

@@ -143,8 +143,12 @@ class Training:
 
     def save_if_due(self) -> None:
         every = self.options.save_every
-        if every and self.step and self.step % every == 0 and self.micro == self.options.save_at:
-            dlrover_slurm.save(self.step, self.state(), ledger=f"{self.epoch}:{self.batch}".encode())
+        if not every or not self.step or self.step % every or self.micro != self.options.save_at:
+            return
+        try:
+            dlrover_slurm.save(self.step, self.state(), ledger={"epoch": self.epoch, "batch": self.batch})
+        except (dlrover_slurm.UnavailableError, dlrover_slurm.TimeoutError) as error:
+            print(f"rank {self.rank}: the checkpoint of step {self.step} is missed: {error}", file=sys.stderr, flush=True)
 
     def final_tensors(self) -> "dict[str, torch.Tensor]":
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
@@ -202,9 +206,9 @@ def main() -> None:
     options = parse_options()
     rank, ranks = join_group()
     training = Training(options, rank, ranks)
-    state = dlrover_slurm.load()
-    if state is not None:
-        training.resume(state)
+    checkpoint = dlrover_slurm.load()
+    if checkpoint is not None:
+        training.resume(checkpoint.state)
         if rank == 0:
             print(f"resumed after step {training.step}", flush=True)
     train(training)

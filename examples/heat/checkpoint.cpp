@@ -138,6 +138,7 @@ void Checkpoints::save(const Plate &plate, std::uint64_t step, PhaseFile &phase)
     e = dlrover_save_commit(save);
     if (e != DLROVER_OK) return give_up_save(e);
     ++saved_;
+    phase.saved(step);
 }
 
 void Checkpoints::give_up_save(int error) {

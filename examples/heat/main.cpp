@@ -90,7 +90,7 @@ int main(int argc, char **argv) {
     if (w.world_size == 0 || o.size < 3 * w.world_size)
         fail(exit_usage, "--size %u is too small for %u ranks", o.size, w.world_size);
     Plate plate(o.size, w.rank, w.world_size);
-    checkpoints.prepare(plate);
+    if (o.save_every) checkpoints.prepare(plate);
     const std::uint64_t first = checkpoints.restore(plate);
     Neighbours neighbours({w.rank, w.world_size, w.generation_term, w.generation_number},
                           o.hang_on_peer_loss);

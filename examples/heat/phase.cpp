@@ -19,6 +19,13 @@ namespace {
 
 constexpr std::uint32_t page_magic = 0x54414548;  // "HEAT"
 timer_t kill_timer;
+std::atomic<std::uint32_t> *armed_order = nullptr;
+
+/// Asked to stop before the timer ran out: no order killed this process.
+void on_terminate(int) {
+    armed_order->store(0);
+    _exit(128 + SIGTERM);
+}
 
 std::int64_t now_us() {
     timespec t;
@@ -57,6 +64,7 @@ PhaseFile::PhaseFile(const std::string &folder, std::uint32_t rank, std::uint64_
     page_->pid_namespace = pid_namespace();
     page_->generation = generation;
     page_->step = -1;
+    page_->saved_step = -1;
     page_->restored_step = -1;
     page_->connected_us = 0;
     page_->first_step_us = 0;
@@ -65,6 +73,8 @@ PhaseFile::PhaseFile(const std::string &folder, std::uint32_t rank, std::uint64_
     page_->incarnation += 1;
     page_->magic = page_magic;
     make_timer();
+    armed_order = &page_->dies_in;
+    ::signal(SIGTERM, on_terminate);
 }
 
 void PhaseFile::open(const std::string &folder, std::uint32_t rank) {
@@ -107,6 +117,7 @@ void PhaseFile::disarm() {
 void PhaseFile::connected(std::int64_t restored_step) {
     if (!page_) return;
     page_->restored_step = restored_step;
+    page_->saved_step = restored_step;
     page_->connected_us = now_us();
 }
 
@@ -116,6 +127,10 @@ void PhaseFile::completed(std::uint64_t step) {
     if (!first_) return;
     first_ = false;
     page_->first_step_us = now_us();
+}
+
+void PhaseFile::saved(std::uint64_t step) {
+    if (page_) page_->saved_step = static_cast<std::int64_t>(step);
 }
 
 }  // namespace heat

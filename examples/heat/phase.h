@@ -28,7 +28,8 @@ struct PhasePage {
     std::atomic<std::uint32_t> order_delay_us;  // 76, ... so long after it began
     std::atomic<std::uint32_t> orders_taken;    // 80
     std::atomic<std::uint32_t> dies_in;         // 84, phase of the armed order; 0: none
-    std::atomic<std::uint32_t> kills[8];  // 88, orders that worked, per phase; counted by the next process
+    std::atomic<std::uint32_t> kills[8];   // 88, orders that worked, per phase; counted by the next process
+    std::atomic<std::int64_t> saved_step;  // 120, last sealed by this rank, or restored; -1: none
 };
 
 /// Publishes nothing where the folder is empty. Holds a lock on the file, so a second process with the same
@@ -43,6 +44,7 @@ class PhaseFile {
     void enter(Phase phase);
     void connected(std::int64_t restored_step);
     void completed(std::uint64_t step);
+    void saved(std::uint64_t step);
 
   private:
     void open(const std::string &folder, std::uint32_t rank);
