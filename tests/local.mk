@@ -16,3 +16,8 @@ noinst_PROGRAMS += tests/system/message_probe
 tests_system_message_probe_SOURCES = tests/system/message_probe.cpp
 tests_system_message_probe_LDADD = libproto.la
 EXTRA_DIST += tests/minicluster/minicluster.bats
+
+# On contrib/minicluster, started by contrib/run-tests.
+dist_noinst_SCRIPTS += tests/system/kills.py
+EXTRA_DIST += tests/system/cluster.py tests/system/heat.py tests/system/test_daemon_crash.py tests/system/test_digits.py \
+	tests/system/test_endings.py tests/system/test_kills.py tests/system/test_output.py

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A minicluster for a test: start, run commands on its hosts, look at its processes, stop."""
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+MINICLUSTER = TOP / "contrib" / "minicluster"
+NIGHTLY = os.environ.get("DLROVER_NIGHTLY") == "1"
+
+
+def prefix() -> pathlib.Path:
+    """The installation under test."""
+    found = os.environ.get("DLROVER_PREFIX")
+    if not found:
+        raise SystemExit("set DLROVER_PREFIX to the prefix of an installation (make install)")
+    return pathlib.Path(found)
+
+
+def wait_until(condition, seconds: float, what: str, interval: float = 0.02):
+    """The first true result of condition(); AssertionError after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(interval)
+
+
+class Process:
+    """A process of some node, by its pid here; everything is read once. Gone processes give None from read()."""
+
+    def __init__(self, pid: int, state: str, parent: int, uid: int, inner_pid: int, namespace: str, command: "list[str]") -> None:
+        self.pid, self.state, self.parent, self.uid = pid, state, parent, uid
+        self.inner_pid, self.namespace, self.command = inner_pid, namespace, command
+
+    @classmethod
+    def read(cls, pid: int) -> "Process | None":
+        try:
+            status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+            command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            namespace = os.readlink(f"/proc/{pid}/ns/pid")
+        except OSError:
+            return None
+        return cls(pid, status["State"][0], int(status["PPid"]), int(status["Uid"].split()[0]),
+                   int(status["NSpid"].split()[-1]), namespace, command)
+
+    def environment(self) -> "dict[str, str]":
+        try:
+            entries = pathlib.Path(f"/proc/{self.pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            return {}
+        return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def __repr__(self) -> str:
+        return f"{self.pid} ({self.state}, uid {self.uid}): {' '.join(self.command)}"
+
+
+class Cluster:
+    """`with Cluster("name", nodes=4) as cluster:`. The name is made unique, so that several tests may run side by side."""
+
+    def __init__(self, name: str, nodes: int = 4, arguments: "tuple[str, ...]" = (), unique: bool = True) -> None:
+        self.name = f"{name}-{os.getpid()}" if unique else name
+        self.keep = False
+        self.nodes = [f"n{i + 1}" for i in range(nodes)]
+        self.arguments = ["--nodes", str(nodes), "--prefix", str(prefix()), *arguments]
+        self.folder = pathlib.Path()
+        self.spaces: "dict[str, str]" = {}
+
+    def __enter__(self) -> "Cluster":
+        try:
+            self.control("start", *self.arguments)
+            self.folder = pathlib.Path(self.describe()["folder"])
+        except BaseException:
+            self.control("stop", check=False)
+            raise
+        return self
+
+    def __exit__(self, kind, *_rest) -> None:
+        logs = os.environ.get("DLROVER_TEST_LOGS")
+        if kind is not None and logs:
+            subprocess.run(["cp", "-r", str(self.folder / "log"), f"{logs}/{self.name}"], check=False)
+        if not self.keep:
+            self.control("stop")
+
+    @property
+    def work(self) -> pathlib.Path:
+        """A folder that all hosts share, open to every user."""
+        return self.folder / "work"
+
+    def control(self, verb: str, *arguments: str, check: bool = True) -> str:
+        done = subprocess.run([str(MINICLUSTER), verb, "--name", self.name, *arguments], capture_output=True, text=True, timeout=180, check=False)
+        if check and done.returncode != 0:
+            raise AssertionError(f"minicluster {verb} {' '.join(arguments)}: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def describe(self) -> dict:
+        return json.loads(self.control("status", "--json"))
+
+    def daemon_pid(self, node: str) -> "int | None":
+        return next(host["dlroverd"] for host in self.describe()["hosts"] if host["host"] == node)
+
+    def command(self, *argv: str, user: str = "alice", node: str = "ctl") -> "list[str]":
+        return [str(MINICLUSTER), "exec", "--name", self.name, "--node", node, "--user", user, "--", *map(str, argv)]
+
+    def run(self, *argv: str, user: str = "alice", node: str = "ctl", timeout: float = 120, env: "dict[str, str] | None" = None,
+            check: bool = False) -> subprocess.CompletedProcess:
+        done = subprocess.run(self.command(*argv, user=user, node=node), capture_output=True, text=True, errors="replace", timeout=timeout,
+                              env={**os.environ, **(env or {})}, cwd=self.work, check=False)
+        if check and done.returncode != 0:
+            raise AssertionError(f"{argv}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def start(self, *argv: str, user: str = "alice", node: str = "ctl", env: "dict[str, str] | None" = None, **options) -> subprocess.Popen:
+        """Starts a command. Its output goes into pipes unless options say otherwise."""
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        return subprocess.Popen(self.command(*argv, user=user, node=node), text=True, errors="replace", env={**os.environ, **(env or {})},
+                                cwd=self.work, stdin=subprocess.DEVNULL, **options)
+
+    # ---- processes ----
+
+    def namespaces(self) -> "dict[str, str]":
+        """PID namespace -> node, of the nodes as they were first started."""
+        if self.spaces:
+            return self.spaces
+        found = self.spaces
+        for host in self.describe()["hosts"]:
+            if host["host"] in self.nodes and host.get("slurmd"):
+                found[os.readlink(f"/proc/{host['slurmd']}/ns/pid")] = host["host"]
+        return found
+
+    def processes(self, user_only: bool = True) -> "list[tuple[str, Process]]":
+        """(node, process) of all nodes; zombies too. user_only: not those of root."""
+        spaces = self.namespaces()
+        found = []
+        for entry in os.listdir("/proc"):
+            process = Process.read(int(entry)) if entry.isdigit() else None
+            if process and process.namespace in spaces and not (user_only and process.uid == 0):
+                found.append((spaces[process.namespace], process))
+        return found
+
+    def expect_clean(self, seconds: float = 5.0) -> None:
+        """No process of a user, nothing in /dev/shm, no slurmstepd on any node; AssertionError otherwise."""
+        def leftovers() -> "list[str]":
+            everything = self.processes(user_only=False)
+            found = [f"{node}: {p}" for node, p in everything if p.uid != 0 or any("slurmstepd" in word for word in p.command[:1])]
+            for host in self.describe()["hosts"]:
+                if host.get("slurmd"):
+                    found += [f"{host['host']}: /dev/shm/{name}" for name in os.listdir(f"/proc/{host['slurmd']}/root/dev/shm")]
+            return found
+        last: "list[str]" = []
+        def clean() -> bool:
+            last[:] = leftovers()
+            return not last
+        try:
+            wait_until(clean, seconds, "clean nodes", 0.2)
+        except AssertionError:
+            raise AssertionError("left over:\n  " + "\n  ".join(last)) from None
+
+    # ---- jobs ----
+
+    def job_id(self, name: str, seconds: float = 20.0) -> int:
+        def look() -> "str | None":
+            return self.run("squeue", "-h", "-t", "all", "-n", name, "-o", "%i", user="root").stdout.split()[:1]
+        return int(wait_until(look, seconds, f"a job named {name}", 0.05)[0])
+
+    def events(self, job: int) -> "list[dict]":
+        """The time line, oldest first."""
+        done = self.run("dlrover", "events", str(job), "--json", user="root", check=True)
+        return [event for group in json.loads(done.stdout)["groups"] for event in group["events"]]

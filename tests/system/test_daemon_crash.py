@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dlroverd is killed, in mid-save too, and replaced by a new binary: training goes on, saves go on, memory is not lost."""
+
+import os
+import random
+import shutil
+import signal
+import unittest
+
+from cluster import Cluster, prefix, wait_until
+from heat import Run, reference
+
+SIZE, STEPS = 256, 3000
+
+
+class DaemonCrash(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.cluster = cls.enterClassContext(Cluster("crash", nodes=4))
+
+    def start(self, label: str) -> Run:
+        run = Run(self.cluster, label, size=SIZE, steps=STEPS, save_every=5, step_us=2000, ballast_mb=8).start()
+        self.addCleanup(lambda: run.running() and run.process.terminate())
+        run.wait_for_steps()
+        self.assertTrue(run.running(), run.output())
+        return run
+
+    def finish(self, run: Run) -> None:
+        self.assertEqual(run.finish(120), 0, run.output())
+        self.assertEqual(run.violations(), "")
+        self.assertEqual(run.out.read_bytes(), reference(self.cluster, SIZE, STEPS), "the field differs from the undisturbed one")
+        self.cluster.expect_clean()
+
+    def kill_daemon(self, node: str) -> None:
+        old = self.cluster.daemon_pid(node)
+        os.kill(old, signal.SIGKILL)
+        wait_until(lambda: self.cluster.daemon_pid(node) not in (None, old), 20, f"another dlroverd on {node}", 0.1)
+
+    def expect_undisturbed(self, run: Run, generation: int) -> None:
+        """No restart, and every rank seals a newer checkpoint than any had."""
+        newest = max(page.saved_step for page in run.pages)
+        wait_until(lambda: min(page.saved_step for page in run.pages) > newest or not run.running(), 20, "the next save of every rank")
+        self.assertTrue(run.running(), run.output())
+        self.assertEqual(run.generation(), generation, "a daemon's death must not restart workers")
+
+    def kill_worker(self, run: Run, rank: int) -> None:
+        """And expect it back from memory."""
+        generation, safe = run.generation(), min(page.saved_step for page in run.pages)
+        self.assertIsNotNone(run.pages[rank].kill_now())
+        run.wait_for_steps(after=generation)
+        self.assertTrue(run.running(), run.output())
+        self.assertEqual(len({page.restored_step for page in run.pages}), 1)
+        self.assertGreaterEqual(run.pages[0].restored_step, safe)
+        self.assertGreater(safe, 0)
+
+    def test_each_node_in_turn(self) -> None:
+        run = self.start("each")
+        generation = run.generation()
+        for number, node in enumerate(self.cluster.nodes):
+            self.kill_daemon(node)
+            self.expect_undisturbed(run, generation)
+            self.kill_worker(run, 2 * number)
+            generation = run.generation()
+        self.finish(run)
+
+    def test_in_mid_save(self) -> None:
+        run, chooser = self.start("mid-save"), random.Random(5)
+        generation = run.generation()
+        for phase in ("copy", "seal", "copy", "seal"):
+            number = chooser.randrange(4)
+            victim = self.cluster.daemon_pid(self.cluster.nodes[number])
+            page = run.pages[2 * number]
+            wait_until(lambda p=page, name=phase: p.phase_name == name or not run.running(), 20, f"rank {2 * number} in {phase}", 0)
+            os.kill(victim, signal.SIGKILL)
+            node = self.cluster.nodes[number]
+            wait_until(lambda n=node, v=victim: self.cluster.daemon_pid(n) not in (None, v), 20, f"another dlroverd on {node}", 0.1)
+            self.expect_undisturbed(run, generation)
+        self.kill_worker(run, 3)
+        self.finish(run)
+
+    def test_all_at_once(self) -> None:
+        run = self.start("all")
+        generation = run.generation()
+        old = {node: self.cluster.daemon_pid(node) for node in self.cluster.nodes}
+        for pid in old.values():
+            os.kill(pid, signal.SIGKILL)
+        for node, pid in old.items():
+            wait_until(lambda n=node, p=pid: self.cluster.daemon_pid(n) not in (None, p), 20, f"another dlroverd on {node}", 0.1)
+        self.expect_undisturbed(run, generation)
+        self.kill_worker(run, 0)
+        self.finish(run)
+
+    def test_upgrade(self) -> None:
+        """A new file under the daemon's name; the keeper starts it when the old daemon ends."""
+        run = self.start("upgrade")
+        generation, binary = run.generation(), prefix() / "sbin" / "dlroverd"
+        fresh = binary.with_name("dlroverd.new")
+        shutil.copy2(binary, fresh)
+        fresh.rename(binary)
+        for number, node in enumerate(self.cluster.nodes):
+            old = self.cluster.daemon_pid(node)
+            self.assertIn("deleted", os.readlink(f"/proc/{old}/exe"))
+            os.kill(old, signal.SIGTERM if number % 2 else signal.SIGKILL)
+            new = wait_until(lambda n=node, o=old: (self.cluster.daemon_pid(n) or o) != o and self.cluster.daemon_pid(n), 20, f"the new dlroverd on {node}", 0.1)
+            self.assertEqual(os.readlink(f"/proc/{new}/exe"), str(binary))
+            self.expect_undisturbed(run, generation)
+        self.kill_worker(run, 5)
+        self.finish(run)
+
+
+if __name__ == "__main__":
+    unittest.main()

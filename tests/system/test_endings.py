@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a job ends: hopeless programs, exit codes, scancel, time limit, Ctrl-C; nothing stays behind."""
+
+import os
+import signal
+import textwrap
+import time
+import unittest
+
+from cluster import Cluster, wait_until
+from heat import Run, program
+
+ELASTIC = ("srun", "-N2", "--ntasks-per-node=1", "--dlrover-elastic")
+
+
+class Endings(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.cluster = cls.enterClassContext(Cluster("endings", nodes=2))
+        cls.descriptors = cls.open_files()
+
+    @classmethod
+    def open_files(cls) -> "dict[str, int]":
+        """Descriptors of each keeper and daemon."""
+        hosts = cls.cluster.describe()["hosts"]
+        return {f"{host['host']} {name}": len(os.listdir(f"/proc/{host[name]}/fd")) for host in hosts for name in ("keeper", "dlroverd") if host[name]}
+
+    def expect_clean(self) -> None:
+        self.cluster.expect_clean(10)
+        wait_until(lambda: all(count <= self.descriptors[who] for who, count in self.open_files().items()), 10,
+                   f"as many open descriptors as before: {self.descriptors}, not {self.open_files()}", 0.2)
+
+    def script(self, name: str, text: str) -> str:
+        path = self.cluster.work / name
+        path.write_text(textwrap.dedent(text))
+        path.chmod(0o755)
+        return str(path)
+
+    def start_heat(self, label: str, *srun: str) -> Run:
+        run = Run(self.cluster, label, srun=srun, size=64, steps=1_000_000, save_every=10, step_us=1000).start()
+        self.addCleanup(lambda: run.running() and run.process.kill())
+        run.wait_for_steps()
+        self.assertTrue(run.running(), run.output())
+        return run
+
+    def test_hopeless_program(self) -> None:
+        starts = self.cluster.work / "starts"
+        starts.touch()
+        starts.chmod(0o666)
+        path = self.script("hopeless.py", f"""\
+            #!/usr/bin/python3
+            import os
+            with open("{starts}", "a") as file:
+                file.write(os.environ["RANK"] + "\\n")
+            raise ValueError("there is no such data set")
+            """)
+        begun = time.monotonic()
+        done = self.cluster.run(*ELASTIC, path, timeout=60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertLess(time.monotonic() - begun, 30)
+        self.assertIn("Traceback", done.stderr)
+        self.assertIn("ValueError: there is no such data set", done.stderr)
+        counts = [starts.read_text().split().count(rank) for rank in ("0", "1")]
+        self.assertLessEqual(max(counts), 3, "at most two restarts")
+        ours = [line for line in done.stderr.splitlines() if line.startswith("dlrover: ")]
+        self.assertEqual(len([line for line in ours if "giv" in line.lower()]), 1, done.stderr)
+        self.expect_clean()
+
+    def test_exit_codes(self) -> None:
+        for command, code in (("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", 128 + 11), ("test $RANK = 0 || exit 3", 3)):
+            with self.subTest(command):
+                done = self.cluster.run(*ELASTIC, "sh", "-c", command, timeout=60)
+                self.assertEqual(done.returncode, code, done.stderr)
+        missing = self.cluster.run(*ELASTIC, "/nonexistent/program", timeout=60)
+        plain = self.cluster.run("srun", "-N2", "--ntasks-per-node=1", "/nonexistent/program", timeout=60)
+        self.assertEqual(missing.returncode, plain.returncode, missing.stderr)
+        self.expect_clean()
+
+    def test_step_without_checkpoints_is_quiet(self) -> None:
+        done = self.cluster.run(*ELASTIC, "hostname", timeout=60)
+        self.assertEqual((done.returncode, sorted(done.stdout.split()), done.stderr), (0, ["n1", "n2"], ""))
+        self.expect_clean()
+
+    def test_scancel(self) -> None:
+        run = self.start_heat("cancelled")
+        self.cluster.run("scancel", str(self.cluster.job_id("cancelled")), check=True)
+        self.assertNotEqual(run.finish(30), 0)
+        self.expect_clean()
+
+    def test_scancel_of_a_batch_job(self) -> None:
+        path = self.script("batch.sh", f"""\
+            #!/bin/bash
+            #SBATCH -N2 --ntasks-per-node=2 --job-name=batch
+            #SBATCH --dlrover-elastic
+            srun {program()} --size 64 --steps 1000000 --step-us 1000
+            """)
+        self.cluster.run("sbatch", path, check=True)
+        wait_until(lambda: sum("heat" in p.command[0] for _, p in self.cluster.processes() if p.command) >= 4, 30, "four workers of the batch job", 0.1)
+        self.cluster.run("scancel", str(self.cluster.job_id("batch")), check=True)
+        self.expect_clean()
+
+    def test_ctrl_c(self) -> None:
+        run = self.start_heat("interrupted")
+        run.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)  # srun ends the job at a second Ctrl-C within one second
+        run.process.send_signal(signal.SIGINT)
+        self.assertNotEqual(run.finish(30), 0)
+        self.expect_clean()
+
+    def test_time_limit(self) -> None:
+        run = self.start_heat("limited", "--time=1")
+        self.assertNotEqual(run.finish(150), 0)
+        self.expect_clean()
+
+
+if __name__ == "__main__":
+    unittest.main()
