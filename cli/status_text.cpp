@@ -189,7 +189,7 @@ const char *state_name(GroupState state) {
 }
 
 std::string goodput_percent(const GoodputT *p) {
-    if (!p || p->wall_us <= 0) return "-";
+    if (!p || p->wall_us <= 0 || p->steps == 0) return "-";
     char buffer[32];
     std::snprintf(buffer, sizeof buffer, "%.1f %%",
                   100.0 * static_cast<double>(p->productive_us) / static_cast<double>(p->wall_us));
@@ -228,7 +228,7 @@ std::string status_details(const GroupStatusT &g) {
                  format_size_bytes(g.arena_bytes) + " on " + g.node + ", " +
                      format_size_bytes(g.arena_ready_bytes) + " pre-faulted in " +
                      time_text(static_cast<std::int64_t>(g.prefault_us)) + ", redundancy " + g.redundancy);
-    if (g.goodput && g.goodput->wall_us > 0) add_line(out, "goodput", goodput_text(*g.goodput));
+    if (g.goodput && g.goodput->steps > 0) add_line(out, "goodput", goodput_text(*g.goodput));
     if (!g.note.empty()) add_line(out, "note", g.note);
     return out + rank_table(g);
 }

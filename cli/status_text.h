@@ -15,7 +15,7 @@ std::string status_details(const proto::local::GroupStatusT &group);
 std::string status_json(const proto::local::StatusReplyT &reply);
 
 const char *state_name(proto::local::GroupState state);
-/// "97.2 %"; "-" while nothing was measured.
+/// "97.2 %"; "-" while no training step was reported.
 std::string goodput_percent(const proto::local::GoodputT *goodput);
 
 }  // namespace dlrover::cli

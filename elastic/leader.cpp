@@ -19,6 +19,7 @@ void Member::State::begin_reign() {
     leader = config.self;
     reign.emplace();
     reign->peers.resize(node_count());
+    reign->meter.emplace(now, goodput);
     for (auto &p : reign->peers) p.last_answer = now;
     reign->began = now;
     reign->next_heartbeat = now;
@@ -165,7 +166,7 @@ void Member::State::consider_failures() {
     n.rank = cause.rank;
     n.text = what;
     note(std::move(n));
-    reign->failed_at = now;
+    reign->meter->fail(now);
     bool stepped = false;
     for (const auto &peer : reign->peers)
         for (const auto &p : peer.report.progress) stepped = stepped || p.steps_done > 0;
@@ -203,7 +204,7 @@ void Member::State::consider_completion() {
     reign->complete = step;
     reign->complete_generation = world->id;
     budget.on_complete(*step);
-    ++goodput.checkpoints;
+    reign->meter->on_checkpoint();
     out.push_back(StepComplete{*step, world->id});
     Note n;
     n.kind = Note::Kind::checkpoint_complete;
@@ -286,7 +287,8 @@ void Member::State::try_commit() {
         peer.report.finished.clear();
         peer.report.progress.clear();
     }
-    goodput.restarts = w.restart_count;
+    reign->meter->begin_generation(now, w.restore_step);
+    if (w.restart_count > 0) reign->meter->on_restart();
     Note n;
     n.kind = Note::Kind::world_published;
     n.generation = w.id;
@@ -310,7 +312,11 @@ void Member::State::finish_group(int code, std::string message) {
 }
 
 void Member::State::update_goodput() {
-    // Sums over rank 0's processes; what a restart lost shows as steps done again.
+    for (const auto &peer : reign->peers)
+        for (const auto &p : peer.report.progress)
+            if (p.rank == Rank(0) && world && peer.report.running == world->id && !reign->preparing)
+                reign->meter->on_progress(now, p);
+    goodput = reign->meter->snapshot(now, ended);
 }
 
 }  // namespace dlrover::elastic

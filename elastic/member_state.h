@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 
+#include "elastic/goodput_meter.h"
 #include "elastic/member.h"
 #include "elastic/restart_budget.h"
 
@@ -32,8 +33,8 @@ struct Reign {
     GenerationId complete_generation;
     Time began{0}, next_heartbeat{0};
     std::uint64_t sequence = 0;
-    std::optional<Time> failed_at;  ///< an incident is open: no step since
-    bool awaiting_nodes = false;    ///< a new world waits until enough nodes are ready
+    std::optional<GoodputMeter> meter;
+    bool awaiting_nodes = false;  ///< a new world waits until enough nodes are ready
     std::string awaiting_reason;
 };
 

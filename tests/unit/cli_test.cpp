@@ -29,6 +29,7 @@ GroupStatusT example_group() {
     g.goodput->wall_us = 10000000;
     g.goodput->productive_us = 9720000;
     g.goodput->restarts = 2;
+    g.goodput->steps = 42;
     auto c = std::make_unique<CheckpointStatusT>();
     c->train_step = 40;
     c->complete = true;
