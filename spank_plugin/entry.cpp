@@ -4,6 +4,7 @@
 
 #include "config.h"
 #include "spank_plugin/faults.h"
+#include "spank_plugin/module.h"
 
 #ifndef DLROVER_SLURM_VERSION
 #define DLROVER_SLURM_VERSION SLURM_VERSION_NUMBER
@@ -39,7 +40,7 @@ template <typename Work>
 int guard(const char *hook, Work work) noexcept {
     if (!module) return ESPANK_SUCCESS;
     try {
-        Status status = inject_fault(hook, module->args);
+        Status status = inject_fault(hook, module->args.timeout);
         if (status.ok()) status = work(*module);
         if (!status.ok()) report(hook, status.message().c_str());
     } catch (const std::exception &error) {
@@ -59,8 +60,10 @@ Status start(spank_t handle, const Module &started) {
 
 bool make_module(int ac, char **av) noexcept {
     try {
+        std::span<char *const> words(av, static_cast<std::size_t>(ac > 0 && av ? ac : 0));
+        choose_fault(words);
         auto fresh = std::make_unique<Module>();
-        fresh->args = parse_module_args({av, static_cast<std::size_t>(ac > 0 && av ? ac : 0)});
+        fresh->args = parse_module_args(words);
         delete module;
         module = fresh.release();
         return true;
@@ -82,12 +85,14 @@ using dlrover::Status;
 using dlrover::spank::guard;
 using dlrover::spank::Module;
 
-extern "C" int slurm_spank_init(spank_t handle, int ac, char *av[]) {
+extern "C" {
+
+int slurm_spank_init(spank_t handle, int ac, char *av[]) {
     if (!dlrover::spank::make_module(ac, av)) return ESPANK_SUCCESS;
     return guard("init", [&](Module &m) { return dlrover::spank::start(handle, m); });
 }
 
-extern "C" int slurm_spank_init_post_opt(spank_t handle, int, char **) {
+int slurm_spank_init_post_opt(spank_t handle, int, char **) {
     return guard("init_post_opt", [&](Module &m) -> Status {
         switch (spank_context()) {
             case S_CTX_LOCAL:
@@ -102,18 +107,20 @@ extern "C" int slurm_spank_init_post_opt(spank_t handle, int, char **) {
     });
 }
 
-extern "C" int slurm_spank_local_user_init(spank_t handle, int, char **) {
+int slurm_spank_local_user_init(spank_t handle, int, char **) {
     return guard("local_user_init", [&](Module &m) { return dlrover::spank::local_step_created(handle, m); });
 }
 
-extern "C" int slurm_spank_task_init(spank_t handle, int, char **) {
+int slurm_spank_task_init(spank_t handle, int, char **) {
     return guard("task_init", [&](Module &m) { return dlrover::spank::remote_task_starts(handle, m); });
 }
 
-extern "C" int slurm_spank_exit(spank_t, int, char **) {
+int slurm_spank_exit(spank_t, int, char **) {
     int rc = guard("exit", [&](Module &m) {
         return spank_context() == S_CTX_REMOTE ? dlrover::spank::remote_step_ended(m) : Status();
     });
     delete std::exchange(dlrover::spank::module, nullptr);
     return rc;
 }
+
+}  // extern "C"

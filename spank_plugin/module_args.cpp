@@ -26,12 +26,6 @@ bool take_word(std::string_view key, std::string_view value, ModuleArgs &args) {
         if (ms) args.timeout = std::chrono::milliseconds(*ms);
         return ms.ok();
     }
-#ifdef DLROVER_SPANK_FAULTS
-    if (key == "fault") {
-        args.fault = value;
-        return true;
-    }
-#endif
     return false;
 }
 

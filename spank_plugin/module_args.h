@@ -13,7 +13,6 @@ struct ModuleArgs {
     std::string agent;
     std::string socket;
     std::chrono::milliseconds timeout{2000};
-    std::string fault;                  ///< HOOK:KIND, in the module that is built for tests only
     std::vector<std::string> warnings;  ///< one sentence for each word that was ignored
 };
 
