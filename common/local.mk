@@ -3,7 +3,7 @@ noinst_LTLIBRARIES += libcommon.la
 libcommon_la_CPPFLAGS = $(AM_CPPFLAGS) $(SPDLOG_CFLAGS)
 libcommon_la_SOURCES = common/asio_loop.cpp common/asio_loop.h common/event_loop.h common/log.cpp common/log.h \
 	common/manual_loop.h common/repeat_filter.cpp common/repeat_filter.h common/settings.cpp common/settings.h \
-	common/settings_table.cpp common/settings_table.h
+	common/settings_table.cpp common/settings_table.h common/worker_thread.cpp common/worker_thread.h
 libcommon_la_LIBADD = libbase.la $(SPDLOG_LIBS) $(PTHREAD_LIBS)
 EXTRA_DIST += common/README.md
 

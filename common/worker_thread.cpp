@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker_thread.h"
+
+#include <signal.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+namespace dlrover {
+
+struct WorkerThread::Shared {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<Job> jobs;
+    EventLoop *loop = nullptr;  ///< null: the owner is gone
+};
+
+namespace {
+
+/// Signals are for the loop; a thread started under this guard gets none.
+class AllSignalsBlocked {
+  public:
+    AllSignalsBlocked() {
+        sigset_t all;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+    sigset_t before_;
+};
+
+}  // namespace
+
+WorkerThread::WorkerThread(EventLoop &loop, std::size_t max_waiting)
+    : shared_(std::make_shared<Shared>()), max_waiting_(max_waiting) {
+    shared_->loop = &loop;
+    AllSignalsBlocked guard;
+    std::thread([shared = shared_] { run(shared); }).detach();
+}
+
+WorkerThread::~WorkerThread() {
+    std::lock_guard lock(shared_->mutex);
+    shared_->loop = nullptr;
+    shared_->jobs.clear();
+    shared_->wake.notify_one();
+}
+
+bool WorkerThread::submit(Job job) {
+    std::lock_guard lock(shared_->mutex);
+    if (shared_->jobs.size() >= max_waiting_) return false;
+    shared_->jobs.push_back(std::move(job));
+    shared_->wake.notify_one();
+    return true;
+}
+
+void WorkerThread::run(const std::shared_ptr<Shared> &shared) {
+    for (;;) {
+        Job job;
+        {
+            std::unique_lock lock(shared->mutex);
+            shared->wake.wait(lock, [&] { return !shared->jobs.empty() || !shared->loop; });
+            if (!shared->loop) return;
+            job = std::move(shared->jobs.front());
+            shared->jobs.pop_front();
+        }
+        deliver(shared, job());
+    }
+}
+
+/// The loop is only touched under the lock, so it outlives the post.
+void WorkerThread::deliver(const std::shared_ptr<Shared> &shared, Completion completion) {
+    std::lock_guard lock(shared->mutex);
+    if (!shared->loop || !completion) return;
+    shared->loop->post([shared, completion = std::move(completion)] {
+        // On the loop's thread, as the destructor is: no lock needed to look.
+        if (shared->loop) completion();
+    });
+}
+
+}  // namespace dlrover
