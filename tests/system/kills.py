@@ -19,7 +19,7 @@ from heat import Run, reference  # noqa: E402
 
 ORDERED_PHASES = ("startup", "restart", "step", "copy", "seal")
 #: Longest delay of a kill after the phase began; most phases are far shorter, so short delays are the most frequent.
-LONGEST_US = {"startup": 4000, "restart": 6000, "step": 2500, "copy": 4000, "seal": 1500}
+LONGEST_US = {"startup": 20000, "restart": 20000, "step": 2500, "copy": 4000, "seal": 1500}
 
 
 class Campaign:
@@ -34,9 +34,11 @@ class Campaign:
         self.expected = reference(cluster, options.size, options.steps)
 
     def enough(self) -> bool:
-        per_phase = min(self.options.per_phase, self.options.kills // 5)
         return (sum(self.kills.values()) >= self.options.kills and self.several >= min(10, self.options.kills // 10)
-                and all(self.kills[phase] >= per_phase for phase in ORDERED_PHASES))
+                and all(map(self.enough_of, ORDERED_PHASES)))
+
+    def enough_of(self, phase: str) -> bool:
+        return self.kills[phase] >= min(self.options.per_phase, self.options.kills // 8)
 
     def execute(self) -> None:
         while not self.enough() and not self.faults:
@@ -49,7 +51,7 @@ class Campaign:
                   steps=self.options.steps, save_every=5, step_us=2000, ballast_mb=self.options.ballast_mb)
         before = sum(self.kills.values())
         if not self.enough_of("startup"):
-            self.place(run, "startup", [self.random.choice(run.pages)])
+            self.place(run, "startup", self.random.sample(run.pages, self.random.choice((1, 1, 2))))
         run.start()
         try:
             self.disturb(run)
@@ -60,9 +62,6 @@ class Campaign:
         self.judge(run, code)
         done = sum(self.kills.values())
         print(f"run {self.runs}: {done - before} kills, {len(self.faults)} faults; so far {done}: {dict(self.kills)}, {self.several} times several at once", flush=True)
-
-    def enough_of(self, phase: str) -> bool:
-        return self.kills[phase] >= max(self.options.per_phase, self.options.kills // 8)
 
     def place(self, run: Run, phase: str, victims: list) -> None:
         longest = LONGEST_US[phase]
@@ -99,7 +98,7 @@ class Campaign:
             dead = sum(page.kill_now() is not None for page in victims)
             self.kills["outside"] += dead
         else:
-            wanted = [phase for phase in ORDERED_PHASES[2:] if not self.enough_of(phase)] or ["step"]
+            wanted = [phase for phase in ORDERED_PHASES[2:] if not self.enough_of(phase)] or ORDERED_PHASES[2:]
             if not self.enough_of("restart"):
                 self.place_restart(run, victims)
             self.place(run, self.random.choice(wanted), victims)
