@@ -21,7 +21,7 @@ setup_file() {
 
 teardown_file() {
     local name
-    for name in "$A" "$A-f" "$A-k" "$A-x" "$A-v2" "$A-d"; do
+    for name in "$A" "$A-f" "$A-k" "$A-x" "$A-m" "$A-s" "$A-d"; do
         "$minicluster" stop --name "$name"
     done
     DLROVER_MINICLUSTER_DIR=$B_DIR "$minicluster" stop --name "$B"
@@ -350,13 +350,13 @@ END
     "$minicluster" stop --name "$name"
 }
 
-@test "a machine with cgroup version 2 alone" {
-    # Such a machine is played in a mount namespace of the test's own.
-    local name="$A-v2"
-    export minicluster name
+# on_other_machine COMMANDS: start, freeze, thaw and stop a cluster where COMMANDS has changed /sys/fs/cgroup, which the
+# test sees in a mount namespace of its own.
+on_other_machine() {
+    export minicluster name="$A-m" change="$1"
     unshare --mount bash -euc '
         awk "\$2 ~ \"^/sys/fs/cgroup\" { print \$2 }" /proc/self/mounts | tac | xargs -n1 umount -l
-        mount -t cgroup2 none /sys/fs/cgroup
+        eval "$change"
         run() { local command=$1; shift; "$minicluster" "$command" --name "$name" "$@"; }
         run start --nodes 2 --no-dlrover
         trap "run stop" EXIT
@@ -364,10 +364,37 @@ END
         run exec -- scontrol show config | grep -q "ProctrackType *= proctrack/linuxproc"
         run freeze-node n1
         run status | grep -E "^n1 .* frozen "
+        if run exec --node n1 -- true; then exit 1; fi
         run thaw-node n1
         run exec --user alice -- srun -N2 hostname
         run freeze-node n2
+        run kill-node n2
+        run start-node n2
+        run freeze-node n2
     ' 3>&-
+    [ ! -e "/run/dlrover-minicluster/$A-m" ]
+}
+
+@test "a machine with cgroup version 2 alone" {
+    on_other_machine 'mount -t cgroup2 none /sys/fs/cgroup'
+}
+
+@test "a machine without cgroups" {
+    on_other_machine true
+}
+
+@test "a command on a node that dies ends, and --share keeps a folder visible" {
+    local name="$A-s" status=0
+    touch "$BATS_TEST_TMPDIR/here"
+    "$minicluster" start --name "$name" --nodes 1 --no-dlrover --share "$BATS_TEST_TMPDIR" 3>&-
+    "$minicluster" exec --name "$name" --node n1 -- ls "$BATS_TEST_TMPDIR/here"
+    "$minicluster" exec --name "$name" --node n1 -- sh -c 'echo >/run/running; sleep 300' 3>&- &
+    local pid=$!
+    eventually 10 "$minicluster" exec --name "$name" --node n1 -- test -e /run/running
+    "$minicluster" kill-node --name "$name" n1
+    wait "$pid" || status=$?
+    [ "$status" = 137 ]
+    "$minicluster" stop --name "$name"
 }
 
 @test "stop leaves no process, mount, namespace, cgroup or file, and may be repeated" {

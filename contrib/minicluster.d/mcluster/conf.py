@@ -9,8 +9,8 @@ from mcluster.cluster import FABRIC, LOGIN, SLURM_UID
 NODE_KEYS = {"CPUs", "Boards", "CoresPerSocket", "Features", "Gres", "MemSpecLimit", "CoreSpecCount", "CPUSpecList",
              "RealMemory", "Sockets", "ThreadsPerCore", "TmpDisk", "Weight"}
 REPEATED_KEYS = {"NodeName", "PartitionName", "NodeSet", "DownNodes", "Include"}
-PARTITION_KEYS = {"MaxTime", "DefaultTime", "OverSubscribe", "MaxNodes", "MinNodes", "GraceTime", "AllowAccounts", "PriorityTier",
-                  "MaxCPUsPerNode"}
+PARTITION_KEYS = {"AllowAccounts", "DefaultTime", "GraceTime", "MaxCPUsPerNode", "MaxNodes", "MaxTime", "MinNodes",
+                  "OverSubscribe", "PriorityTier"}
 
 
 def parse_settings(texts):

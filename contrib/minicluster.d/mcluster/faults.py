@@ -17,8 +17,14 @@ def freeze(cluster, host):
     first = cluster.running(host)
     if cluster.cgroups.freeze(host):
         return
-    for pid in proc.in_pid_namespace_of(first):
-        proc.kill(pid, signal.SIGSTOP)
+    stopped = set()
+    while True:  # until none was forked meanwhile
+        found = set(proc.in_pid_namespace_of(first)) - stopped
+        if not found:
+            break
+        for pid in found:
+            proc.kill(pid, signal.SIGSTOP)
+        stopped |= found
     _remember(cluster, host, True)
 
 
@@ -29,6 +35,13 @@ def thaw(cluster, host):
     if host in cluster.options.get("frozen_by_signal", []):
         for pid in proc.in_pid_namespace_of(cluster.running(host)):
             proc.kill(pid, signal.SIGCONT)
+        _remember(cluster, host, False)
+
+
+def forget(cluster, host):
+    """The host has ended."""
+    cluster.cgroups.thaw(host)
+    if host in cluster.options.get("frozen_by_signal", []):
         _remember(cluster, host, False)
 
 

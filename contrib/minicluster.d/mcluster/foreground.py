@@ -5,7 +5,7 @@ import os
 import pwd
 import signal
 
-from mcluster import Failure, kernel, spawn
+from mcluster import Failure, environ, faults, kernel
 
 FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2,
              signal.SIGCONT, signal.SIGTSTP, signal.SIGWINCH}
@@ -14,7 +14,7 @@ SI_KERNEL = 0x80
 
 def run(cluster, host, user, argv):
     """Run argv on the host as the user; the exit code, 128 + signal if one killed it."""
-    if cluster.cgroups.is_frozen(host):
+    if faults.is_frozen(cluster, host):
         raise Failure(f"{host} is frozen (minicluster thaw-node --name {cluster.name} {host})")
     first = cluster.running(host)
     folder = os.getcwd()
@@ -25,6 +25,8 @@ def run(cluster, host, user, argv):
     if child == 0:
         try:
             become_command(cluster, user, folder, procs, argv)
+        except OSError as error:
+            complain(str(error), 126)
         finally:
             os._exit(127)
     return wait_and_forward(child)
@@ -40,7 +42,7 @@ def become_command(cluster, user, folder, procs, argv):
         known = ", ".join(["root", *cluster.users])
         return complain(f"cluster '{cluster.name}' has no user '{user}' (it has {known})", 2)
     become_user(entry)
-    env = spawn.environment(cluster, user, entry.pw_dir)
+    env = environ.of_user(cluster, user, entry.pw_dir)
     env["PWD"] = change_folder(folder, entry.pw_dir)
     # As ssh does: the command hears of it when the caller is killed.
     kernel.die_with_parent(signal.SIGHUP)

@@ -57,7 +57,7 @@ def put_back(kept):
 
 
 def mount_proc_and_sys(cgroup_fds):
-    """A /proc for this PID namespace, a /sys for this network namespace, and the host's own cgroups as the root ones."""
+    """/proc of this PID namespace, /sys of this network namespace, and the host's own cgroups as the root ones."""
     kernel.mount("proc", "/proc", "proc")
     kernel.mount("sysfs", "/sys", "sysfs")
     v2_only = len(cgroup_fds) == 1 and cgroup_fds[0][0].is_v2

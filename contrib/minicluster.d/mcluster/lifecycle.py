@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 
-from mcluster import Failure, accounting, conf, net, proc, services, spawn
+from mcluster import Failure, accounting, conf, faults, net, proc, services, spawn
 from mcluster.cluster import FABRIC, base_folder
 
 CHECKOUT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
@@ -134,7 +134,7 @@ def kill_node(cluster, node, abrupt):
     if not abrupt:
         net.cut(cluster, node)
     proc.kill(pid)
-    cluster.cgroups.thaw(node)
+    faults.forget(cluster, node)
     proc.wait_until(lambda: cluster.pid(node) is None, 20, f"{node} to die")
     net.detach(cluster, node)
     cluster.cgroups.remove(node)

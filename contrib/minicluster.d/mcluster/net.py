@@ -4,8 +4,8 @@
     host nX:  eth0 ── to-nX ┐ fabric: bridge sw-nX ┌ up-nX ── dn-nX ┐ bridge core
 
 A link is cut in the middle of the way: what is dropped on to-nX never reaches the node, what is dropped on up-nX never
-leaves its switch. Both ends keep their carrier, and neither is told, as with a failed switch. Dropping needs nothing but
-a queue of length 0, which every kernel has.
+leaves its switch. Both ends keep their carrier, and neither is told, as with a failed switch. Dropping needs nothing
+but a queue of length 0, which every kernel has.
 """
 
 import subprocess

@@ -56,10 +56,11 @@ def show_list():
 
 def show_logs(cluster, host, follow):
     """Hand over to tail for the logs of one host, or of all."""
-    pattern = "*.log" if host is None else f"*-{host}.log" if host != LOGIN else "*ctld*.log"
-    files = set(glob.glob(cluster.path("log", pattern))) | set(glob.glob(cluster.path("log", f"*-{host}.*log")))
-    if host == LOGIN:
-        files |= set(glob.glob(cluster.path("log", "slurmdbd*.log"))) | set(glob.glob(cluster.path("log", "mariadb.log")))
+    if host is None:
+        patterns = ["*.log"]
+    else:
+        patterns = [f"*-{host}.log"] + (["slurmctld.log", "slurmdbd.log", "mariadb.log"] if host == LOGIN else [])
+    files = {file for pattern in patterns for file in glob.glob(cluster.path("log", pattern))}
     files = sorted(file for file in files if os.path.getsize(file) > 0)
     if not files:
         raise Failure("no log has anything in it yet")

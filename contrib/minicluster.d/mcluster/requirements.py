@@ -4,7 +4,7 @@
 import os
 import shutil
 
-from mcluster import Failure, spawn
+from mcluster import Failure, environ
 
 PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client", "munged": "munge", "ip": "iproute2",
             "tc": "iproute2"}
@@ -13,15 +13,10 @@ INSTALLED_FILES = ("sbin/dlroverd", "sbin/dlrover-keeper", "bin/dlrover", "libex
 PREFIXES = ("/usr/local", "/usr")
 
 
-def check_root():
-    if os.geteuid() != 0:
-        raise Failure("root is needed for namespaces, mounts and daemons: use sudo")
-
-
 def check_packages(with_slurmdbd):
     wanted = dict(PROGRAMS, **(ACCOUNTING_PROGRAMS if with_slurmdbd else {}))
     missing = sorted({package for program, package in wanted.items()
-                      if shutil.which(program, path=spawn.STANDARD_PATH) is None})
+                      if shutil.which(program, path=environ.STANDARD_PATH) is None})
     if missing:
         raise Failure("packages are missing; install them with: apt-get install --no-install-recommends "
                       + " ".join(missing))
@@ -39,6 +34,6 @@ def find_prefix(wanted):
     prefix = os.path.realpath(wanted)
     missing = [name for name in INSTALLED_FILES if not os.path.exists(f"{prefix}/{name}")]
     if missing:
-        raise Failure(f"{prefix} is not a whole DLRover installation, it lacks {', '.join(missing)}: run `make install` "
-                      "(an uninstalled build tree does not do)")
+        raise Failure(f"{prefix} is not a whole DLRover installation, it lacks {', '.join(missing)}: run "
+                      "`make install` (an uninstalled build tree does not do)")
     return prefix

@@ -86,7 +86,7 @@ def wait_for_nodes(cluster, nodes, since, seconds=60):
     def usable():
         for node in nodes:
             if cluster.pid(node, "slurmd") is None:
-                raise Failure(f"slurmd on {node} ended; its log ends with:\n" + last_lines(cluster.log(f"slurmd-{node}"))
+                raise Failure(f"slurmd on {node} ended; its log ends with:\n"
                               + last_lines(cluster.path("log", f"slurmd-{node}.out")))
         lines = spawn.run(cluster, LOGIN, ["scontrol", "-o", "show", "node", ",".join(nodes)]).splitlines()
         return len(lines) == len(nodes) and all(is_usable(line, since) for line in lines)

@@ -2,17 +2,14 @@
 """Starting hosts, and processes on hosts. Everything started here belongs to the host's namespaces and cgroups."""
 
 import os
+import resource
 import signal
 import socket
 import struct
 import subprocess
 
-from mcluster import Failure, inside, kernel, proc
+from mcluster import Failure, environ, inside, kernel, proc
 from mcluster.cluster import FABRIC
-
-STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NOT_INHERITED = ("TMPDIR", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "NOTIFY_SOCKET", "LISTEN_FDS")
-
 
 class Report:
     """A socket pair on which a process deep inside tells its pid, as the kernel translates it, and its errors."""
@@ -80,34 +77,11 @@ def create_host(cluster, host, commit=None):
     return pid
 
 
-def environment(cluster, user, home):
-    """The caller's environment, with the cluster's own settings over it."""
-    env = {key: value for key, value in os.environ.items()
-           if key not in NOT_INHERITED and not key.startswith(("SLURM_", "SUDO_", "PMIX_"))}
-    env.update(HOME=home, USER=user, LOGNAME=user, SHELL="/bin/bash", PATH=STANDARD_PATH,
-               SLURM_CONF=cluster.path("etc", "slurm.conf"), MINICLUSTER_NAME=cluster.name,
-               MINICLUSTER_WORK=cluster.path("work"))
-    if cluster.prefix:
-        add_installation(env, cluster)
-    return env
-
-
-def add_installation(env, cluster):
-    prefix = cluster.prefix
-    env["PATH"] = f"{prefix}/bin:{prefix}/sbin:{STANDARD_PATH}"
-    env["MANPATH"] = f"{prefix}/share/man:"
-    env["PYTHONPATH"] = (cluster.installed_text("pythonpath") or f"{prefix}/lib/python3/dist-packages").strip()
-
-
-def root_environment(cluster):
-    return environment(cluster, "root", "/root")
-
-
 def run(cluster, host, argv, timeout=30, text=None):
     """Run a short command as root on a host and return its output; Failure with its errors if it fails."""
     pid = cluster.running(host)
     done = subprocess.run(argv, input=text, stdin=None if text else subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=timeout, check=False, env=root_environment(cluster),
+                          timeout=timeout, check=False, env=environ.of_daemon(cluster),
                           preexec_fn=lambda: kernel.enter(pid, with_pid_namespace=False))
     if done.returncode != 0:
         raise Failure(f"{' '.join(argv)} on {host}: "
@@ -128,10 +102,11 @@ def daemon(cluster, host, service, argv, log):
                 os.write(fd, b"0")
             report.writer.send(b"pid")
             redirect(log)
+            set_limits()
             os.closerange(3, report.writer.fileno())
             os.closerange(report.writer.fileno() + 1, 4096)
             os.chdir("/")
-            os.execve(argv[0], argv, root_environment(cluster))
+            os.execve(argv[0], argv, environ.of_daemon(cluster))
         except OSError as error:
             report.writer.send(f"{argv[0]}: {error.strerror}".encode())
 
@@ -150,6 +125,16 @@ def daemon(cluster, host, service, argv, log):
         raise Failure(f"could not start {service} on {host}: {error.decode()}")
     cluster.record_pid(host, service, pid)
     return pid
+
+
+def set_limits():
+    """As Slurm's systemd units do, whatever limits the caller has; jobs inherit slurmd's."""
+    for kind, wanted in ((resource.RLIMIT_NOFILE, 131072), (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY)):
+        try:
+            resource.setrlimit(kind, (wanted, wanted))
+        except ValueError:  # some containers' root may not raise it
+            hard = resource.getrlimit(kind)[1]
+            resource.setrlimit(kind, (hard, hard))
 
 
 def redirect(log):
