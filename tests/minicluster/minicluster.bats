@@ -112,6 +112,7 @@ except ConnectionResetError:
     run -127 a exec -- no-such-command
     run -2 a exec --user nobody-known -- true
     [ "$(echo text | a exec --node n1 --user bob -- cat)" = text ]
+    # shellcheck disable=SC2154  # bats sets stderr
     run --separate-stderr a exec -- sh -c 'echo out; echo err >&2'
     [ "$output" = out ] && [ "$stderr" = err ]
     cd "$BATS_TEST_DIRNAME"
