@@ -111,7 +111,14 @@ class Quickstart:
         if not same_file or digests[0] != digests[1]:
             raise Failed("THE RESULTS DIFFER: a resumed training must end with the bits of an undisturbed one")
 
+    def check_folders(self) -> None:
+        """alice must be able to read the checkout and the installation."""
+        for folder in [TOP, *TOP.parents, self.prefix, *self.prefix.parents]:
+            if folder.exists() and not folder.stat().st_mode & 0o001:
+                raise Failed(f"other users can not enter {folder}: move the checkout to a folder open to all (/opt, say), or chmod o+x {folder}")
+
     def run(self) -> None:
+        self.check_folders()
         self.build_and_install()
         subprocess.run([str(TOP / "contrib/minicluster"), "stop", "--name", "quickstart"], check=True, stdout=subprocess.DEVNULL)
         os.environ["DLROVER_PREFIX"] = str(self.prefix)
