@@ -10,6 +10,7 @@
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <thread>
 
 #include "daemon/slurm_client.h"
 
@@ -176,12 +177,25 @@ class LibSlurmCalls final : public SlurmCalls {
 
     /// Slurm takes it only while the survivors are a part of the job's nodes: a compare-and-swap.
     Status shrink_job(JobId id, const std::vector<std::string> &survivors) override {
+        // Of a job that waits, the same message would set the nodes it asks for.
+        Jobs jobs;
+        DLROVER_TRY(fetch(id, jobs));
+        if (!is_running(*find(jobs, id)))
+            return Status(Code::invalid_argument, name_of(id) + " does not run");
         std::string nodes = join(survivors);
         job_desc_msg_t update;
         ::slurm_init_job_desc_msg(&update);
         update.job_id = id.value();
         update.req_nodes = nodes.data();
-        return send(id, update, "shrink to " + nodes);
+        Status status = send(id, update, "shrink to " + nodes);
+        // Right after a change Slurm waits for its database; without one it says so for ever.
+        for (int i = 0; i < 5 && !status.ok() && ::slurm_get_errno() == ESLURM_JOB_SETTING_DB_INX; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            status = send(id, update, "shrink to " + nodes);
+        }
+        // A survivor that is no longer the job's.
+        if (status.code() == Code::not_found) return Status(Code::invalid_argument, status.message());
+        return status;
     }
 
     Status requeue_job(JobId id) override {
