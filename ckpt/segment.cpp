@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace dlrover::ckpt {
+namespace {
+
+constexpr std::uint64_t chunk_bytes = 64ull << 20;
+constexpr std::uint64_t huge_page_bytes = 2ull << 20;
+
+/// Reads one byte of each page and writes it back atomically: the user may be writing there already.
+void touch_pages(std::uint8_t *begin, std::uint64_t bytes) {
+    for (std::uint64_t at = 0; at < bytes; at += 4096)
+        __atomic_fetch_or(begin + at, std::uint8_t{0}, __ATOMIC_RELAXED);
+}
+
+Status populate(int fd, std::uint64_t offset, std::uint64_t bytes) {
+    void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+    if (at == MAP_FAILED) return Status::from_errno("mmap of a segment");
+    Status status;
+    if (::madvise(at, bytes, MADV_POPULATE_WRITE) != 0) {
+        if (errno == EINVAL)
+            touch_pages(static_cast<std::uint8_t *>(at), bytes);
+        else
+            status = Status::from_errno("madvise of a segment");
+    }
+    ::munmap(at, bytes);
+    return status;
+}
+
+}  // namespace
+
+Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOptions options) {
+    if (bytes == 0 || bytes > max_segment_bytes)
+        return Status(Code::invalid_argument, "a segment of " + std::to_string(bytes) + " bytes");
+    unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    UniqueFd fd;
+    if (options.huge_pages && bytes % huge_page_bytes == 0) {
+        fd.reset(::memfd_create(name, flags | MFD_HUGETLB));
+        // Reserves the pages, or fails: a later SIGBUS would be the alternative.
+        if (fd && ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) fd.reset();
+    }
+    if (!fd) fd.reset(::memfd_create(name, flags));
+    if (!fd) return Status::from_errno("memfd_create");
+    if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return Status::from_errno("ftruncate");
+    if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return Status::from_errno("sealing a segment");
+    return fd;
+}
+
+std::uint64_t memory_available_bytes() {
+    std::FILE *file = std::fopen("/proc/meminfo", "re");
+    if (!file) return 0;
+    char line[256];
+    unsigned long long kib = 0;
+    while (std::fgets(line, sizeof line, file))
+        if (std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
+    std::fclose(file);
+    return kib * 1024;
+}
+
+Prefaulter::Prefaulter(std::uint64_t floor_bytes) : floor_bytes_(floor_bytes), thread_([this] { run(); }) {}
+
+Prefaulter::~Prefaulter() {
+    {
+        std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+}
+
+void Prefaulter::add(UniqueFd segment, std::uint64_t bytes, std::shared_ptr<std::atomic<bool>> cancelled,
+                     Progress progress) {
+    {
+        std::lock_guard lock(mutex_);
+        tasks_.push_back({std::move(segment), bytes, std::move(cancelled), std::move(progress)});
+    }
+    wake_.notify_one();
+}
+
+void Prefaulter::run() {
+    for (;;) {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+        if (stopping_) return;
+        Task task = std::move(tasks_.front());
+        tasks_.pop_front();
+        lock.unlock();
+        fill(task);
+    }
+}
+
+void Prefaulter::fill(Task &task) {
+    Report report;
+    auto begin = std::chrono::steady_clock::now();
+    while (report.bytes < task.bytes && !stopping_ && !*task.cancelled) {
+        std::uint64_t bytes = std::min(chunk_bytes, task.bytes - report.bytes);
+        if (memory_available_bytes() < floor_bytes_ + bytes)
+            report.status = Status(Code::resource_exhausted, "the node's memory is at its floor");
+        else
+            report.status = populate(task.segment.get(), report.bytes, bytes);
+        if (!report.status.ok()) break;
+        report.bytes += bytes;
+        report.busy =
+            std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
+    }
+    report.done = true;
+    if (!stopping_ && !*task.cancelled) task.progress(std::move(report));
+}
+
+}  // namespace dlrover::ckpt

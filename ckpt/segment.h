@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the arena: sealed memfds, filled with pages in the background.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace dlrover::ckpt {
+
+inline constexpr std::uint64_t max_segment_bytes = 4ull << 30;
+
+struct SegmentOptions {
+    bool huge_pages = false;  ///< falls back to ordinary pages where none are reserved
+};
+
+/// A memfd of `bytes`, whose size nobody can change any more (the user gets it writable). No page is touched.
+Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOptions options = {});
+
+/// MemAvailable of /proc/meminfo, in bytes; 0 when it cannot be read.
+std::uint64_t memory_available_bytes();
+
+/// A thread that gives segments their pages, one after the other.
+class Prefaulter {
+  public:
+    struct Report {
+        std::uint64_t bytes = 0;            ///< ready so far
+        std::chrono::microseconds busy{0};  ///< time spent on them
+        bool done = false;                  ///< nothing more comes
+        Status status;                      ///< resource_exhausted: stopped at the floor
+    };
+    /// Runs on the prefaulter's thread: copy and post.
+    using Progress = std::function<void(Report)>;
+
+    /// `floor_bytes`: stop where MemAvailable would fall below.
+    explicit Prefaulter(std::uint64_t floor_bytes);
+    ~Prefaulter();
+    Prefaulter(const Prefaulter &) = delete;
+    Prefaulter &operator=(const Prefaulter &) = delete;
+
+    /// Any thread. `cancelled` is read between chunks.
+    void add(UniqueFd segment, std::uint64_t bytes, std::shared_ptr<std::atomic<bool>> cancelled,
+             Progress progress);
+
+  private:
+    struct Task {
+        UniqueFd segment;
+        std::uint64_t bytes;
+        std::shared_ptr<std::atomic<bool>> cancelled;
+        Progress progress;
+    };
+    void run();
+    void fill(Task &task);
+
+    const std::uint64_t floor_bytes_;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<Task> tasks_;
+    std::atomic<bool> stopping_{false};
+    std::thread thread_;
+};
+
+}  // namespace dlrover::ckpt

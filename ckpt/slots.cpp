@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/slots.h"
+
+#include <string>
+
+namespace dlrover::ckpt {
+
+bool SlotTable::reusable(const Slot &slot) const {
+    if (slot.readers != 0) return false;
+    if (slot.state == SlotState::free) return true;
+    return slot.state == SlotState::sealed && complete_ && slot.step < *complete_;
+}
+
+Grant SlotTable::take(SlotIndex index, Holder holder, TrainStep step, GenerationId generation) {
+    Slot &slot = slots_[index.value()];
+    Grant grant{index, slot.state == SlotState::sealed};
+    slot = Slot{SlotState::granted, holder, step, generation, 0};
+    return grant;
+}
+
+bool SlotTable::granted_to(SlotIndex slot, Holder holder) const {
+    return slot.value() < slots_.size() && slots_[slot.value()].state == SlotState::granted &&
+           slots_[slot.value()].holder == holder;
+}
+
+Status SlotTable::seal(SlotIndex index, Holder holder, TrainStep step, GenerationId generation) {
+    if (!granted_to(index, holder) || slots_[index.value()].step != step ||
+        slots_[index.value()].generation != generation)
+        return Status(Code::stale, "slot " + std::to_string(index.value()) + " is not granted for step " +
+                                       std::to_string(step.value()));
+    // The same step saved twice in one generation: the later object counts.
+    for (Slot &other : slots_)
+        if (other.state == SlotState::sealed && other.step == step && other.readers == 0) other = Slot{};
+    slots_[index.value()].state = SlotState::sealed;
+    slots_[index.value()].holder = 0;
+    return {};
+}
+
+Status SlotTable::abort(SlotIndex index, Holder holder) {
+    if (!granted_to(index, holder)) return Status(Code::stale, "the slot is not granted to this process");
+    slots_[index.value()] = Slot{};
+    return {};
+}
+
+void SlotTable::restore_sealed(SlotIndex slot, TrainStep step, GenerationId generation) {
+    if (slot.value() < slots_.size()) slots_[slot.value()] = Slot{SlotState::sealed, 0, step, generation, 0};
+}
+
+void SlotTable::restore_granted(SlotIndex slot, TrainStep step, GenerationId generation) {
+    if (slot.value() < slots_.size()) slots_[slot.value()] = Slot{SlotState::granted, 0, step, generation, 0};
+}
+
+void SlotTable::adopt_grants(Holder holder, GenerationId generation) {
+    for (Slot &slot : slots_)
+        if (slot.state == SlotState::granted && slot.holder == 0 && slot.generation == generation)
+            slot.holder = holder;
+}
+
+void SlotTable::complete(TrainStep step, GenerationId) {
+    if (!complete_ || *complete_ < step) complete_ = step;
+}
+
+void SlotTable::rewind(std::optional<TrainStep> from, GenerationId generation) {
+    complete_ = from;
+    for (Slot &slot : slots_) {
+        bool after = !from || slot.step > *from;
+        if (slot.state == SlotState::sealed && slot.generation < generation && after && slot.readers == 0)
+            slot = Slot{};
+    }
+}
+
+void SlotTable::release_grants_before(GenerationId generation) {
+    for (Slot &slot : slots_)
+        if (slot.state == SlotState::granted && slot.generation < generation) slot = Slot{};
+}
+
+void SlotTable::release_grants_of(Holder holder) {
+    for (Slot &slot : slots_)
+        if (slot.state == SlotState::granted && slot.holder == holder) slot = Slot{};
+}
+
+std::optional<SlotIndex> SlotTable::find(TrainStep step) const {
+    std::optional<SlotIndex> best;
+    for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+        const Slot &s = slots_[i];
+        if (s.state != SlotState::sealed || s.step != step) continue;
+        if (!best || slots_[best->value()].generation < s.generation) best = SlotIndex(i);
+    }
+    return best;
+}
+
+void SlotTable::add_reader(SlotIndex slot) {
+    ++slots_[slot.value()].readers;
+}
+
+void SlotTable::drop_reader(SlotIndex slot) {
+    if (slots_[slot.value()].readers > 0) --slots_[slot.value()].readers;
+}
+
+}  // namespace dlrover::ckpt

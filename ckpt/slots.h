@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which slot of a rank holds what, and which may be written next. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace dlrover::ckpt {
+
+/// Who holds or reads a slot: a connection. 0: nobody (a slot granted before a restart of the daemon).
+using Holder = std::uint64_t;
+
+enum class SlotState : std::uint8_t { free, granted, sealed };
+
+struct Slot {
+    SlotState state = SlotState::free;
+    Holder holder = 0;        ///< granted: who writes
+    TrainStep step;           ///< granted, sealed
+    GenerationId generation;  ///< granted, sealed
+    std::uint32_t readers = 0;
+};
+
+struct Grant {
+    SlotIndex slot;
+    bool overwrites = false;  ///< a sealed object is given up with this grant
+};
+
+/// The slots of one rank. A slot is written again only when a newer step is complete and nobody reads it, so
+/// a crash in the middle of any copy leaves the newest complete step untouched.
+class SlotTable {
+  public:
+    explicit SlotTable(std::uint32_t count) : slots_(count) {}
+
+    /// A slot to write `step` into: a free one first, else the oldest that may be reused. `usable(index)`
+    /// says whether the slot's memory suffices. none: skip this save.
+    template <typename Usable>
+    std::optional<Grant> grant(Holder holder, TrainStep step, GenerationId generation, Usable usable) {
+        auto slot = choose(usable);
+        if (!slot) return std::nullopt;
+        return take(*slot, holder, step, generation);
+    }
+    /// stale: not granted to this holder for this step and generation.
+    Status seal(SlotIndex slot, Holder holder, TrainStep step, GenerationId generation);
+    Status abort(SlotIndex slot, Holder holder);
+    /// After a restart of the daemon: what the records say.
+    void restore_sealed(SlotIndex slot, TrainStep step, GenerationId generation);
+    /// What was thought to be there is not.
+    void void_slot(SlotIndex slot) { slots_[slot.value()] = Slot{}; }
+    void restore_granted(SlotIndex slot, TrainStep step, GenerationId generation);
+    /// The writer is back after the daemon's restart: what was granted then in its generation is its own.
+    void adopt_grants(Holder holder, GenerationId generation);
+
+    /// Every rank has sealed `step`: older sealed slots may be reused.
+    void complete(TrainStep step, GenerationId generation);
+    /// A generation begins that goes on from `from`: what lies after it, of older generations, is void.
+    void rewind(std::optional<TrainStep> from, GenerationId generation);
+    /// Generations before `generation` write no more.
+    void release_grants_before(GenerationId generation);
+    void release_grants_of(Holder holder);
+
+    /// The object to resume from, sealed.
+    std::optional<SlotIndex> find(TrainStep step) const;
+    void add_reader(SlotIndex slot);
+    void drop_reader(SlotIndex slot);
+
+    const std::vector<Slot> &slots() const noexcept { return slots_; }
+    std::optional<TrainStep> complete_step() const noexcept { return complete_; }
+
+  private:
+    bool reusable(const Slot &slot) const;
+    Grant take(SlotIndex index, Holder holder, TrainStep step, GenerationId generation);
+    bool granted_to(SlotIndex slot, Holder holder) const;
+
+    template <typename Usable>
+    std::optional<SlotIndex> choose(Usable usable) const {
+        std::optional<SlotIndex> best;
+        for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+            const Slot &s = slots_[i];
+            if (!reusable(s) || !usable(SlotIndex(i))) continue;
+            if (s.state == SlotState::free) return SlotIndex(i);
+            if (!best || s.step < slots_[best->value()].step) best = SlotIndex(i);
+        }
+        return best;
+    }
+
+    std::vector<Slot> slots_;
+    std::optional<TrainStep> complete_;
+};
+
+}  // namespace dlrover::ckpt

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/slots.h"
+
+#include <boost/test/unit_test.hpp>
+
+using namespace dlrover;
+using namespace dlrover::ckpt;
+
+namespace {
+
+const GenerationId g1{Term(1), 1}, g2{Term(1), 2};
+auto any = [](SlotIndex) { return true; };
+
+std::optional<Grant> save(SlotTable &t, std::uint64_t step, GenerationId g = g1, Holder h = 7) {
+    auto grant = t.grant(h, TrainStep(step), g, any);
+    if (grant) BOOST_TEST(t.seal(grant->slot, h, TrainStep(step), g).ok());
+    return grant;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(ckpt_slots)
+
+BOOST_AUTO_TEST_CASE(incomplete_steps_are_never_overwritten) {
+    SlotTable t(3);
+    for (std::uint64_t step : {1, 2, 3}) BOOST_TEST(save(t, step).has_value());
+    BOOST_TEST(!save(t, 4).has_value());
+    t.complete(TrainStep(1), g1);
+    BOOST_TEST(!save(t, 4).has_value());
+    t.complete(TrainStep(2), g1);
+    auto grant = save(t, 4);
+    BOOST_REQUIRE(grant.has_value());
+    BOOST_TEST(grant->overwrites);
+    BOOST_TEST(!t.find(TrainStep(1)).has_value());
+    BOOST_TEST(t.find(TrainStep(2)).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(the_oldest_goes_first_and_the_complete_one_before_is_kept) {
+    SlotTable t(3);
+    for (std::uint64_t step = 1; step < 20; ++step) {
+        BOOST_REQUIRE(save(t, step).has_value());
+        t.complete(TrainStep(step), g1);
+        if (step > 1) BOOST_TEST(t.find(TrainStep(step - 1)).has_value());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_slot_being_read_is_not_reused) {
+    SlotTable t(2);
+    save(t, 1);
+    save(t, 2);
+    t.complete(TrainStep(2), g1);
+    auto slot = *t.find(TrainStep(1));
+    t.add_reader(slot);
+    BOOST_TEST(!save(t, 3).has_value());
+    t.drop_reader(slot);
+    BOOST_TEST(save(t, 3).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(seal_needs_the_grant) {
+    SlotTable t(2);
+    auto grant = t.grant(7, TrainStep(5), g1, any);
+    BOOST_TEST((t.seal(grant->slot, 8, TrainStep(5), g1).code() == Code::stale));
+    BOOST_TEST((t.seal(grant->slot, 7, TrainStep(6), g1).code() == Code::stale));
+    BOOST_TEST((t.seal(grant->slot, 7, TrainStep(5), g2).code() == Code::stale));
+    BOOST_TEST((t.seal(SlotIndex(9), 7, TrainStep(5), g1).code() == Code::stale));
+    BOOST_TEST(t.seal(grant->slot, 7, TrainStep(5), g1).ok());
+    BOOST_TEST((t.seal(grant->slot, 7, TrainStep(5), g1).code() == Code::stale));
+}
+
+BOOST_AUTO_TEST_CASE(grants_end_with_the_connection_or_the_generation) {
+    SlotTable t(2);
+    auto a = t.grant(7, TrainStep(5), g1, any);
+    t.release_grants_of(7);
+    BOOST_TEST((t.slots()[a->slot.value()].state == SlotState::free));
+    t.grant(7, TrainStep(5), g1, any);
+    t.release_grants_before(g1);
+    BOOST_TEST((t.seal(a->slot, 7, TrainStep(5), g1).ok()));
+    auto b = t.grant(7, TrainStep(6), g1, any);
+    t.release_grants_before(g2);
+    BOOST_TEST((t.seal(b->slot, 7, TrainStep(6), g1).code() == Code::stale));
+}
+
+BOOST_AUTO_TEST_CASE(after_a_rewind_newer_objects_of_old_generations_are_void) {
+    SlotTable t(3);
+    save(t, 10);
+    t.complete(TrainStep(10), g1);
+    save(t, 11);
+    t.rewind(TrainStep(10), g2);
+    BOOST_TEST(!t.find(TrainStep(11)).has_value());
+    BOOST_TEST(t.find(TrainStep(10)).has_value());
+    // One step further back: 10 is void too and 9 must not be overwritten because of it.
+    SlotTable u(3);
+    save(u, 9);
+    save(u, 10);
+    u.complete(TrainStep(10), g1);
+    u.rewind(TrainStep(9), g2);
+    BOOST_TEST(!u.find(TrainStep(10)).has_value());
+    save(u, 10, g2);
+    save(u, 11, g2);
+    BOOST_TEST(!save(u, 12, g2).has_value());
+    BOOST_TEST(u.find(TrainStep(9)).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(the_same_step_sealed_again_replaces_the_first) {
+    SlotTable t(3);
+    auto a = save(t, 4);
+    auto b = save(t, 4);
+    BOOST_TEST((a->slot != b->slot));
+    BOOST_TEST((*t.find(TrainStep(4)) == b->slot));
+    BOOST_TEST((t.slots()[a->slot.value()].state == SlotState::free));
+}
+
+BOOST_AUTO_TEST_CASE(a_grant_from_before_a_restart_is_adopted_by_its_writer) {
+    SlotTable t(3);
+    t.restore_sealed(SlotIndex(0), TrainStep(1), g1);
+    t.restore_granted(SlotIndex(1), TrainStep(2), g1);
+    t.adopt_grants(8, g2);
+    BOOST_TEST((t.seal(SlotIndex(1), 8, TrainStep(2), g1).code() == Code::stale));
+    t.adopt_grants(9, g1);
+    BOOST_TEST(t.seal(SlotIndex(1), 9, TrainStep(2), g1).ok());
+    BOOST_TEST(t.find(TrainStep(1)).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_does_not_suffice_is_not_granted) {
+    SlotTable t(3);
+    auto grant = t.grant(7, TrainStep(1), g1, [](SlotIndex i) { return i.value() == 2; });
+    BOOST_REQUIRE(grant.has_value());
+    BOOST_TEST(grant->slot.value() == 2);
+    BOOST_TEST(!t.grant(7, TrainStep(1), g1, [](SlotIndex) { return false; }).has_value());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
