@@ -1,2 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-noinst_HEADERS += daemon/slurm.h
+noinst_LTLIBRARIES += libkeeper.la
+libkeeper_la_SOURCES = daemon/fd_store.cpp daemon/fd_store.h daemon/keeper.cpp daemon/keeper.h daemon/keeper_link.cpp \
+	daemon/keeper_link.h daemon/notify.cpp daemon/notify.h daemon/record_store.cpp daemon/record_store.h
+libkeeper_la_LIBADD = libproto.la
+
+sbin_PROGRAMS += dlrover-keeper
+dlrover_keeper_SOURCES = daemon/keeper_main.cpp
+dlrover_keeper_CPPFLAGS = $(AM_CPPFLAGS) $(dlrover_path_flags)
+dlrover_keeper_LDADD = libkeeper.la
+
+noinst_LTLIBRARIES += libdaemon.la
+libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_restore.cpp daemon/arena_slots.h \
+	daemon/daemon.cpp daemon/daemon.h daemon/event_log.cpp daemon/event_log.h daemon/free_port.cpp daemon/free_port.h \
+	daemon/group.cpp daemon/group.h daemon/group_agents.cpp daemon/group_status.cpp daemon/group_workers.cpp \
+	daemon/group_world.cpp daemon/local_port.h daemon/local_server.cpp daemon/local_server.h daemon/memory_budget.cpp \
+	daemon/memory_budget.h  daemon/progress_pages.cpp daemon/progress_pages.h daemon/queries.cpp \
+	daemon/record_keeper.cpp daemon/record_keeper.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
+	daemon/registration.h daemon/slurm.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
+libdaemon_la_LIBADD = libkeeper.la libarena.la libelastic.la libmessagecodec.la libcommon.la libproto.la
+
+sbin_PROGRAMS += dlroverd
+dlroverd_SOURCES = daemon/main.cpp
+dlroverd_LDADD = libdaemon.la

@@ -27,7 +27,7 @@ Status FrameReader::feed(std::span<const std::uint8_t> bytes) {
     std::size_t at = 0;
     while (buffer_.size() - at >= frame_header_bytes) {
         std::size_t n = read_u32(buffer_.data() + at);
-        if (n == 0 || n > max_frame_bytes)
+        if (n == 0 || n > limit_bytes_)
             return Status(Code::corrupt, "a frame announces " + std::to_string(n) + " bytes");
         if (buffer_.size() - at - frame_header_bytes < n) break;
         const std::uint8_t *begin = buffer_.data() + at + frame_header_bytes;

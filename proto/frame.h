@@ -28,6 +28,9 @@ Bytes make_frame(std::span<const std::uint8_t> payload);
 /// Cuts a stream into payloads. Bounded: never holds more than one frame beyond what was fed last.
 class FrameReader {
   public:
+    FrameReader() = default;
+    /// For a side that is not trusted with more.
+    explicit FrameReader(std::size_t limit_bytes) : limit_bytes_(limit_bytes) {}
     /// Adds received bytes. Fails (corrupt) as soon as an announced length is 0 or too large; unusable
     /// afterwards.
     Status feed(std::span<const std::uint8_t> bytes);
@@ -37,6 +40,7 @@ class FrameReader {
     bool mid_frame() const noexcept { return !buffer_.empty(); }
 
   private:
+    std::size_t limit_bytes_ = max_frame_bytes;
     std::vector<std::uint8_t> buffer_;
     std::deque<Bytes> ready_;
 };

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/arena.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "common/log.h"
+#include "daemon/arena_slots.h"
+#include "daemon/wall_clock.h"
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr std::uint64_t grain_bytes = 2u << 20;
+constexpr std::size_t max_segments_per_slot = proto::max_frame_fds;
+constexpr std::size_t many_segments = 8;
+constexpr std::uint64_t max_slot_bytes = max_segments_per_slot / 2 * ckpt::max_segment_bytes;
+constexpr std::size_t max_ledger_bytes = 64u << 10;
+
+std::uint64_t round_up(std::uint64_t bytes) {
+    return (std::max<std::uint64_t>(bytes, 1) + grain_bytes - 1) / grain_bytes * grain_bytes;
+}
+
+Status check_seal(const local::SealT &seal, std::uint64_t capacity) {
+    bool fits = seal.data_bytes <= seal.table_offset && seal.table_offset <= capacity &&
+                seal.table_bytes <= capacity - seal.table_offset && seal.ledger.size() <= max_ledger_bytes;
+    return fits ? Status() : Status(Code::invalid_argument, "the object does not lie inside its slot");
+}
+
+}  // namespace
+
+Arena::Arena(ArenaServices services, ArenaOptions options)
+    : services_(services),
+      options_(std::move(options)),
+      // Ids of a former daemon are lower: monotonic time goes on.
+      next_segment_(static_cast<std::uint64_t>(services_.loop.now().count())) {}
+
+Arena::~Arena() {
+    *alive_ = false;
+    for (auto &[rank, slots] : ranks_)
+        for (auto &held : slots->held)
+            for (auto &segment : held.segments) release_segment(*segment);
+}
+
+Arena::RankSlots &Arena::of(Rank rank) {
+    auto &slots = ranks_[rank];
+    if (!slots) slots = std::make_unique<RankSlots>(options_.slots);
+    return *slots;
+}
+
+std::string Arena::slot_name(Rank rank, SlotIndex slot) const {
+    return record_name("slot", options_.group_key) + "/" + std::to_string(rank.value()) + "/" +
+           std::to_string(slot.value());
+}
+
+std::string Arena::segment_name(SegmentId id) const {
+    return record_name("segment", options_.group_key) + "/" + std::to_string(id.value());
+}
+
+// ---- segments ----
+
+Status Arena::add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes) {
+    auto fd = ckpt::create_segment("dlrover-segment", bytes, {options_.huge_pages});
+    if (!fd) return fd.take_status();
+    auto segment = std::make_unique<HeldSegment>();
+    segment->segment = {SegmentId(next_segment_++), bytes, std::make_shared<const UniqueFd>(std::move(*fd))};
+    segment->rank = rank;
+    segment->slot = slot;
+    segment->place = static_cast<std::uint16_t>(held.segments.size());
+    services_.budget.add(options_.uid, bytes, true);
+    save_segment(*segment);
+    prefault(*segment);
+    held.segments.push_back(std::move(segment));
+    return {};
+}
+
+void Arena::save_segment(const HeldSegment &segment) {
+    records::SegmentRecordT record;
+    record.rank = segment.rank.value();
+    record.slot = static_cast<std::uint16_t>(segment.slot.value());
+    record.bytes = segment.segment.bytes;
+    record.place = segment.place;
+    record.ready = segment.ready;
+    services_.keeper.put(segment_name(segment.segment.id), encode_record(std::move(record)),
+                         segment.segment.fd->get());
+}
+
+void Arena::prefault(HeldSegment &held) {
+    UniqueFd fd(::fcntl(held.segment.fd->get(), F_DUPFD_CLOEXEC, 3));
+    EventLoop &loop = services_.loop;
+    auto cancelled = held.cancelled;
+    auto *segment = &held;
+    services_.prefaulter.add(
+        std::move(fd), held.segment.bytes, cancelled,
+        [this, &loop, alive = alive_, cancelled, segment](ckpt::Prefaulter::Report report) {
+            loop.post([this, alive, cancelled, segment, text = report.status.message(), busy = report.busy] {
+                if (!*alive || *cancelled) return;
+                prefault_time_ += busy;
+                if (!text.empty()) return log::warning("arena " + options_.group_key + ": " + text);
+                segment->ready = true;
+                services_.budget.pages_ready(segment->segment.bytes);
+                save_segment(*segment);
+            });
+        });
+}
+
+void Arena::release_segment(HeldSegment &segment) {
+    *segment.cancelled = true;
+    services_.budget.remove(options_.uid, segment.segment.bytes, segment.ready ? 0 : segment.segment.bytes);
+}
+
+Status Arena::grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t bytes) {
+    HeldSlot &held = slots.held[slot.value()];
+    std::uint64_t capacity = held.capacity();
+    if (capacity >= bytes) return {};
+    if (bytes > max_slot_bytes)
+        return Status(Code::resource_exhausted,
+                      "a checkpoint of a rank can have " + format_size_bytes(max_slot_bytes) + " at most");
+    if (held.segments.size() >= many_segments) {
+        for (auto &segment : held.segments) {
+            release_segment(*segment);
+            services_.keeper.drop(segment_name(segment->segment.id));
+        }
+        held.segments.clear();
+        capacity = 0;
+    }
+    std::uint64_t wanted = round_up(bytes - capacity);
+    DLROVER_TRY(services_.budget.check(options_.uid, wanted));
+    while (wanted > 0) {
+        std::uint64_t part = std::min(wanted, ckpt::max_segment_bytes);
+        DLROVER_TRY(add_segment(rank, held, slot, part));
+        wanted -= part;
+    }
+    return {};
+}
+
+Status Arena::prepare(Rank rank, std::uint64_t bytes) {
+    RankSlots &slots = of(rank);
+    for (std::uint32_t i = 0; i < slots.held.size(); ++i)
+        if (slots.table.slots()[i].state == ckpt::SlotState::free)
+            DLROVER_TRY(grow(rank, slots, SlotIndex(i), bytes));
+    return {};
+}
+
+// ---- saving ----
+
+Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder, TrainStep step,
+                                                 GenerationId generation, std::uint64_t bytes) {
+    RankSlots &slots = of(rank);
+    Status memory;
+    auto grant = slots.table.grant(holder, step, generation, [&](SlotIndex slot) {
+        std::uint64_t capacity = slots.held[slot.value()].capacity();
+        if (capacity >= bytes) return true;
+        Status status = services_.budget.check(options_.uid, round_up(bytes - capacity));
+        if (!status.ok()) memory = std::move(status);
+        return memory.ok();
+    });
+    if (!grant && !memory.ok()) return memory;
+    if (!grant) return std::optional<Place>();
+    Status grown = grow(rank, slots, grant->slot, bytes);
+    if (!grown.ok()) {
+        (void)slots.table.abort(grant->slot, holder).ok();
+        drop_free_slots(rank, slots);
+        return grown;
+    }
+    save_slot(rank, grant->slot);
+    Place place = place_of(slots.held[grant->slot.value()], grant->slot);
+    place.overwrites = grant->overwrites;
+    return std::optional<Place>(std::move(place));
+}
+
+Arena::Place Arena::place_of(const HeldSlot &held, SlotIndex slot) const {
+    Place place{slot, {}, held.capacity(), false};
+    for (const auto &segment : held.segments) place.segments.push_back(segment->segment);
+    return place;
+}
+
+Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std::uint32_t world_size,
+                   local::SealT seal, RecordKeeper::Done done) {
+    RankSlots &slots = of(rank);
+    SlotIndex slot(seal.slot);
+    if (slot.value() >= slots.held.size()) return Status(Code::invalid_argument, "there is no such slot");
+    HeldSlot &held = slots.held[slot.value()];
+    DLROVER_TRY(check_seal(seal, held.capacity()));
+    DLROVER_TRY(slots.table.seal(slot, holder, TrainStep(seal.train_step), generation));
+    held.seal = std::move(seal);
+    held.world_size = world_size;
+    held.sealed_us = wall_clock_us();
+    drop_free_slots(rank, slots);
+    save_slot(rank, slot, std::move(done));
+    return {};
+}
+
+void Arena::save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done) {
+    RankSlots &slots = of(rank);
+    const ckpt::Slot &state = slots.table.slots()[slot.value()];
+    HeldSlot &held = slots.held[slot.value()];
+    records::SlotRecordT record;
+    record.sealed = state.state == ckpt::SlotState::sealed;
+    record.train_step = state.step.value();
+    record.generation = to_proto_ptr(state.generation);
+    record.world_size = held.world_size;
+    record.sealed_us = held.sealed_us;
+    if (record.sealed) record.seal = std::make_unique<local::SealT>(held.seal);
+    held.on_record = true;
+    services_.keeper.put(slot_name(rank, slot), encode_record(std::move(record)), -1, std::move(done));
+}
+
+void Arena::drop_free_slots(Rank rank, RankSlots &slots) {
+    for (std::uint32_t i = 0; i < slots.held.size(); ++i) {
+        if (slots.table.slots()[i].state != ckpt::SlotState::free || !slots.held[i].on_record) continue;
+        slots.held[i].on_record = false;
+        services_.keeper.drop(slot_name(rank, SlotIndex(i)));
+    }
+}
+
+Status Arena::abort(Rank rank, SlotIndex slot, ckpt::Holder holder) {
+    RankSlots &slots = of(rank);
+    DLROVER_TRY(slots.table.abort(slot, holder));
+    drop_free_slots(rank, slots);
+    return {};
+}
+
+void Arena::release_grants_of(Rank rank, ckpt::Holder holder) {
+    RankSlots &slots = of(rank);
+    slots.table.release_grants_of(holder);
+    drop_free_slots(rank, slots);
+}
+
+void Arena::adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation) {
+    of(rank).table.adopt_grants(holder, generation);
+}
+
+// ---- restoring ----
+
+Result<Arena::Object> Arena::begin_read(Rank rank, TrainStep step) {
+    RankSlots &slots = of(rank);
+    auto slot = slots.table.find(step);
+    if (!slot)
+        return Status(Code::not_found, "this node does not hold step " + std::to_string(step.value()) +
+                                           " of rank " + std::to_string(rank.value()));
+    slots.table.add_reader(*slot);
+    const HeldSlot &held = slots.held[slot->value()];
+    return Object{place_of(held, *slot), held.seal, slots.table.slots()[slot->value()].generation};
+}
+
+void Arena::end_read(Rank rank, SlotIndex slot) {
+    of(rank).table.drop_reader(slot);
+}
+
+// ---- generations ----
+
+void Arena::complete(TrainStep step, GenerationId generation) {
+    for (auto &[rank, slots] : ranks_) slots->table.complete(step, generation);
+}
+
+void Arena::rewind(std::optional<TrainStep> from, GenerationId generation) {
+    for (auto &[rank, slots] : ranks_) {
+        slots->table.rewind(from, generation);
+        drop_free_slots(rank, *slots);
+    }
+}
+
+void Arena::release_grants_before(GenerationId generation) {
+    for (auto &[rank, slots] : ranks_) {
+        slots->table.release_grants_before(generation);
+        drop_free_slots(rank, *slots);
+    }
+}
+
+// ---- what there is ----
+
+std::vector<elastic::Seal> Arena::seals() const {
+    std::vector<elastic::Seal> seals;
+    for (const auto &[rank, slots] : ranks_)
+        for (std::size_t i = 0; i < slots->held.size(); ++i) {
+            const ckpt::Slot &slot = slots->table.slots()[i];
+            if (slot.state == ckpt::SlotState::sealed)
+                seals.push_back({slot.step, rank, slots->held[i].world_size, slot.generation});
+        }
+    return seals;
+}
+
+std::pair<std::uint64_t, std::uint32_t> Arena::sealed_bytes(TrainStep step) const {
+    std::pair<std::uint64_t, std::uint32_t> sum{0, 0};
+    for (const auto &[rank, slots] : ranks_)
+        if (auto slot = slots->table.find(step)) {
+            const auto &seal = slots->held[slot->value()].seal;
+            sum.first += seal.table_offset + seal.table_bytes;
+            ++sum.second;
+        }
+    return sum;
+}
+
+std::optional<std::int64_t> Arena::sealed_time_us(TrainStep step) const {
+    std::optional<std::int64_t> newest;
+    for (const auto &[rank, slots] : ranks_)
+        if (auto slot = slots->table.find(step))
+            newest = std::max(newest.value_or(0), slots->held[slot->value()].sealed_us);
+    return newest;
+}
+
+Arena::Memory Arena::memory() const {
+    Memory sum;
+    sum.prefault_time = prefault_time_;
+    for (const auto &[rank, slots] : ranks_)
+        for (const auto &held : slots->held)
+            for (const auto &segment : held.segments) {
+                sum.bytes += segment->segment.bytes;
+                if (segment->ready) sum.ready_bytes += segment->segment.bytes;
+            }
+    return sum;
+}
+
+void Arena::drop() {
+    for (auto &[rank, slots] : ranks_)
+        for (auto &held : slots->held)
+            for (auto &segment : held.segments) release_segment(*segment);
+    ranks_.clear();
+    for (const char *kind : {"segment", "slot"})
+        services_.keeper.drop(record_name(kind, options_.group_key) + "/*");
+}
+
+}  // namespace dlrover::daemon

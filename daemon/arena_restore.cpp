@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arena of a group as the keeper held it while there was no daemon.
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "common/log.h"
+#include "daemon/arena_slots.h"
+
+namespace dlrover::daemon {
+namespace {
+
+bool has_size(int fd, std::uint64_t bytes) {
+    struct stat st {};
+    return ::fstat(fd, &st) == 0 && static_cast<std::uint64_t>(st.st_size) == bytes;
+}
+
+/// "3/1"
+std::optional<std::pair<Rank, SlotIndex>> parse_slot_name(const std::string &rest, std::uint32_t slots) {
+    auto slash = rest.find('/');
+    if (slash == std::string::npos) return std::nullopt;
+    auto rank = parse_uint(rest.substr(0, slash), 0, ~std::uint32_t{0});
+    auto slot = parse_uint(rest.substr(slash + 1), 0, slots - 1);
+    if (!rank || !slot) return std::nullopt;
+    return std::pair(Rank(static_cast<std::uint32_t>(*rank)), SlotIndex(static_cast<std::uint32_t>(*slot)));
+}
+
+}  // namespace
+
+void Arena::restore(const RecordName &name, const records::RecordT &record, UniqueFd fd) {
+    if (const auto *segment = record.body.AsSegmentRecord())
+        restore_segment(name, *segment, std::move(fd));
+    else if (const auto *slot = record.body.AsSlotRecord())
+        restore_slot(name, *slot);
+}
+
+void Arena::restore_segment(const RecordName &name, const records::SegmentRecordT &record, UniqueFd fd) {
+    auto id = parse_uint(name.rest, 0, ~std::uint64_t{0} >> 1);
+    if (!id || record.slot >= options_.slots || !fd || !has_size(fd.get(), record.bytes)) {
+        log::error("segment " + name.rest + " of group " + name.group + " came back damaged");
+        return;
+    }
+    auto held = std::make_unique<HeldSegment>();
+    held->segment = {SegmentId(*id), record.bytes, std::make_shared<const UniqueFd>(std::move(fd))};
+    held->rank = Rank(record.rank);
+    held->slot = SlotIndex(record.slot);
+    held->place = record.place;
+    held->ready = record.ready;
+    next_segment_ = std::max(next_segment_, *id + 1);
+    services_.budget.add(options_.uid, record.bytes, !record.ready);
+    of(held->rank).held[record.slot].segments.push_back(std::move(held));
+}
+
+void Arena::restore_slot(const RecordName &name, const records::SlotRecordT &record) {
+    auto place = parse_slot_name(name.rest, options_.slots);
+    if (!place || (record.sealed && !record.seal)) return;
+    auto [rank, slot] = *place;
+    RankSlots &slots = of(rank);
+    HeldSlot &held = slots.held[slot.value()];
+    GenerationId generation = from_proto(record.generation);
+    if (record.sealed) {
+        held.seal = *record.seal;
+        held.sealed_us = record.sealed_us;
+        slots.table.restore_sealed(slot, TrainStep(record.train_step), generation);
+    } else {
+        slots.table.restore_granted(slot, TrainStep(record.train_step), generation);
+    }
+    held.world_size = record.world_size;
+    held.on_record = true;
+}
+
+void Arena::finish_restore() {
+    for (auto &[rank, slots] : ranks_)
+        for (std::uint32_t i = 0; i < slots->held.size(); ++i) {
+            HeldSlot &held = slots->held[i];
+            std::sort(held.segments.begin(), held.segments.end(),
+                      [](const auto &a, const auto &b) { return a->place < b->place; });
+            for (auto &segment : held.segments)
+                if (!segment->ready) prefault(*segment);
+            const auto &seal = held.seal;
+            if (slots->table.slots()[i].state == ckpt::SlotState::sealed &&
+                seal.table_offset + seal.table_bytes > held.capacity())
+                slots->table.void_slot(SlotIndex(i));
+        }
+}
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/daemon.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+#include "daemon/registration.h"
+#include "daemon/wall_clock.h"
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr EventLoop::Time ready_interval = std::chrono::seconds(5);
+constexpr EventLoop::Time sweep_interval = std::chrono::seconds(15);
+constexpr EventLoop::Time idle_limit = std::chrono::seconds(60);
+constexpr EventLoop::Time addresses_retry = std::chrono::seconds(2);
+
+local::Refusal refusal_for(const Status &status) {
+    if (status.code() == Code::unavailable || status.code() == Code::timeout) return local::Refusal::NotReady;
+    if (status.code() == Code::invalid_argument) return local::Refusal::BadMessage;
+    if (status.code() == Code::resource_exhausted) return local::Refusal::NoMemory;
+    if (status.code() == Code::stale) return local::Refusal::Stale;
+    return local::Refusal::NotPermitted;
+}
+
+}  // namespace
+
+Daemon::Daemon(EventLoop &loop, Options options, const Settings &settings, RecordKeeper &keeper,
+               ckpt::Prefaulter &prefaulter, MemoryBudget &budget, SlurmClient &slurm,
+               transport::PeerNetwork &peers, std::function<std::uint16_t()> free_port)
+    : loop_(loop),
+      options_(std::move(options)),
+      settings_(settings),
+      keeper_(keeper),
+      prefaulter_(prefaulter),
+      budget_(budget),
+      slurm_(slurm),
+      peers_(peers),
+      free_port_(std::move(free_port)) {}
+
+Daemon::~Daemon() {
+    *alive_ = false;
+}
+
+GroupServices Daemon::services() {
+    return {loop_,  *port_, keeper_,   prefaulter_,   budget_,
+            slurm_, peers_, settings_, options_.node, free_port_};
+}
+
+void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
+    port_ = &port;
+    peers_.set_callbacks({[this](const std::string &node, transport::PeerEnvelope envelope) {
+                              on_peer(node, std::move(envelope));
+                          },
+                          [this](const std::string &node, bool up) {
+                              for (auto &[key, group] : groups_) group->on_peer_link(node, up);
+                          }});
+    restore(std::move(kept));
+    sweep();
+    say_ready();
+}
+
+void Daemon::say_ready() {
+    keeper_.ready();
+    ready_timer_ = loop_.after(ready_interval, [this] { say_ready(); });
+}
+
+// ---- after a restart ----
+
+void Daemon::restore(std::vector<KeptRecord> kept) {
+    std::map<std::string, Group *> by_name;
+    for (auto &record : kept) {
+        auto name = parse_record_name(record.name);
+        auto decoded = decode_record(record.value);
+        auto *group = decoded.ok() ? decoded->body.AsGroupRecord() : nullptr;
+        if (!name || name->kind != "group" || !group || !group->registration) continue;
+        if (!check_registration(*group->registration, options_.node).ok()) continue;
+        auto made = std::make_unique<Group>(services(), std::move(*group));
+        by_name[made->key()] = made.get();
+        groups_[{made->job(), made->step()}] = std::move(made);
+    }
+    for (auto &record : kept) {
+        auto name = parse_record_name(record.name);
+        if (name && name->kind == "group" && by_name.contains(name->group)) continue;
+        auto group = name ? by_name.find(name->group) : by_name.end();
+        if (group == by_name.end()) {
+            log::warning("a record of no group is dropped: " + record.name);
+            keeper_.drop(record.name);
+            continue;
+        }
+        group->second->restore(*name, record.value, std::move(record.fd));
+    }
+    for (auto &[key, group] : groups_) {
+        group->resume();
+        find_addresses(key);
+    }
+    if (!groups_.empty()) log::info(std::to_string(groups_.size()) + " groups were taken over");
+}
+
+void Daemon::find_addresses(Key key) {
+    auto it = groups_.find(key);
+    if (it == groups_.end() || it->second->ended()) return;
+    const auto &names = it->second->registration().node_names;
+    if (names.size() < 2) return;
+    slurm_.load_addresses(names, [this, alive = alive_, key](Result<std::vector<NodeAddress>> addresses) {
+        if (!*alive) return;
+        auto group = groups_.find(key);
+        if (group == groups_.end()) return;
+        if (addresses.ok()) return group->second->connect_peers(*addresses);
+        log::warning({key.first, key.second}, "the nodes' addresses: " + addresses.status().message());
+        retries_[key] = loop_.after(addresses_retry, [this, key] { find_addresses(key); });
+    });
+}
+
+// ---- messages of this node ----
+
+void Daemon::on_message(const Client &from, local::MessageT message) {
+    switch (from.role) {
+        case local::Role::Spank:
+            if (auto *step = message.body.AsRegisterStep())
+                return on_register(from, message.id, std::move(*step));
+            if (auto *end = message.body.AsEndStep()) return on_end_step(from, message.id, *end);
+            break;
+        case local::Role::Agent:
+            return on_agent(from, std::move(message));
+        case local::Role::Worker:
+            return on_worker(from, std::move(message));
+        case local::Role::Cli:
+            return on_query(from, std::move(message));
+        case local::Role::None:
+            break;
+    }
+    port_->fail(from.id, message.id, local::Refusal::BadMessage, "this role has no such message");
+}
+
+void Daemon::on_closed(const Client &client) {
+    if (Group *group = group_of(client.id)) group->on_closed(client);
+    members_.erase(client.id);
+}
+
+Group *Daemon::find(std::uint32_t job_id, std::uint32_t step_id) {
+    auto it = groups_.find({JobId(job_id), StepId(step_id)});
+    return it == groups_.end() ? nullptr : it->second.get();
+}
+
+Group *Daemon::group_of(ConnectionId connection) {
+    auto it = members_.find(connection);
+    if (it == members_.end()) return nullptr;
+    auto group = groups_.find(it->second);
+    return group == groups_.end() ? nullptr : group->second.get();
+}
+
+Group *Daemon::admit(const Client &from, std::uint32_t id, std::uint32_t job_id, std::uint32_t step_id) {
+    Group *group = find(job_id, step_id);
+    // Somebody else's group does not exist for the asker.
+    if (!group || group->uid() != from.uid) {
+        port_->fail(from.id, id, local::Refusal::NoSuchGroup,
+                    "node " + options_.node + " knows no elastic step " + std::to_string(job_id) + "." +
+                        std::to_string(step_id) + " of yours");
+        return nullptr;
+    }
+    auto [it, fresh] = members_.emplace(from.id, Key(JobId(job_id), StepId(step_id)));
+    if (!fresh && it->second != Key(JobId(job_id), StepId(step_id))) {
+        port_->fail(from.id, id, local::Refusal::BadMessage, "this connection belongs to another step");
+        return nullptr;
+    }
+    return group;
+}
+
+void Daemon::on_agent(const Client &from, local::MessageT message) {
+    Group *group = group_of(from.id);
+    if (auto *hello = message.body.AsAgentHello())
+        group = admit(from, message.id, hello->job_id, hello->step_id);
+    else if (!group)
+        port_->fail(from.id, message.id, local::Refusal::BadMessage, "say AgentHello first");
+    if (group) group->on_agent_message(from, std::move(message));
+}
+
+void Daemon::on_worker(const Client &from, local::MessageT message) {
+    Group *group = group_of(from.id);
+    if (auto *hello = message.body.AsWorkerHello())
+        group = admit(from, message.id, hello->job_id, hello->step_id);
+    else if (!group)
+        port_->fail(from.id, message.id, local::Refusal::BadMessage, "say WorkerHello first");
+    if (group) group->on_worker_message(from, std::move(message));
+}
+
+// ---- registration ----
+
+bool Daemon::may_register(const Client &client) const {
+    return client.uid == 0 || (options_.standalone && client.uid == options_.own_uid);
+}
+
+void Daemon::on_register(const Client &from, std::uint32_t id, local::RegisterStepT message) {
+    if (!may_register(from))
+        return port_->fail(from.id, id, local::Refusal::NotPermitted, "only root may register a step");
+    if (!message.step) return port_->fail(from.id, id, local::Refusal::BadMessage, "the step is missing");
+    auto step = std::make_shared<proto::StepRegistrationT>(std::move(*message.step));
+    Status status = check_registration(*step, options_.node);
+    if (options_.standalone && step->uid != options_.own_uid)
+        status = Status(Code::permission_denied, "a daemon in standalone mode serves its own user only");
+    if (!status.ok()) return port_->fail(from.id, id, refusal_for(status), status.message());
+    if (options_.standalone) return accept_step(from.id, id, std::move(*step), {});
+    slurm_.load_step(JobId(step->job_id), StepId(step->step_id),
+                     [this, alive = alive_, to = from.id, id, step](Result<SlurmStep> slurm) {
+                         if (!*alive) return;
+                         Status checked = slurm.ok() ? check_with_slurm(*step, *slurm) : slurm.take_status();
+                         if (checked.ok()) return accept_step(to, id, std::move(*step), slurm->job.user);
+                         log::warning({JobId(step->job_id), StepId(step->step_id)},
+                                      "the step is refused: " + checked.message());
+                         port_->fail(to, id, refusal_for(checked), checked.message());
+                     });
+}
+
+void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user) {
+    Key key(JobId(step.job_id), StepId(step.step_id));
+    auto known = groups_.find(key);
+    if (known != groups_.end()) {
+        const Group &group = *known->second;
+        bool same = !group.ended() && group.uid() == step.uid &&
+                    group.registration().restart_count == step.restart_count;
+        if (same) return port_->done(to, id);
+        forget(key);
+    }
+    if (groups_.size() >= settings_.limits.groups)
+        return port_->fail(to, id, local::Refusal::NoMemory,
+                           "this node has " + std::to_string(groups_.size()) +
+                               " groups, more are not allowed (limits.groups)");
+    records::GroupRecordT record;
+    record.lineage = lineage_of(step);
+    shorten(step);
+    record.registration = std::make_unique<proto::StepRegistrationT>(std::move(step));
+    record.user = std::move(user);
+    record.started_us = wall_clock_us();
+    auto group = std::make_unique<Group>(services(), std::move(record));
+    group->save([this, alive = alive_, to, id](Status stored) {
+        if (!*alive) return;
+        if (stored.ok()) return port_->done(to, id);
+        log::error("a step is not on record: " + stored.message());
+        port_->fail(to, id, local::Refusal::Internal, "the step could not be put on record");
+    });
+    log::info({key.first, key.second}, "registered, lineage " + log::one_line(group->lineage()));
+    groups_[key] = std::move(group);
+    find_addresses(key);
+}
+
+void Daemon::on_end_step(const Client &from, std::uint32_t id, const local::EndStepT &end) {
+    if (!may_register(from))
+        return port_->fail(from.id, id, local::Refusal::NotPermitted, "only root may end a step");
+    Group *group = find(end.job_id, end.step_id);
+    if (!group) return port_->fail(from.id, id, local::Refusal::NoSuchGroup, "no such step here");
+    group->on_step_ended();
+    port_->done(from.id, id);
+    check_step({group->job(), group->step()});
+}
+
+// ---- peers ----
+
+void Daemon::on_peer(const std::string &node, transport::PeerEnvelope envelope) {
+    Group *group = find(envelope.job_id, envelope.step_id);
+    if (!group || group->registration().restart_count != envelope.restart_count) return;
+    group->on_peer_message(node, envelope.payload);
+}
+
+// ---- the dead ----
+
+void Daemon::sweep() {
+    std::vector<Key> dead, doubtful;
+    for (const auto &[key, group] : groups_) {
+        EventLoop::Time idle = group->idle_time();
+        if (group->ended() && idle > settings_.memory.dead_group_ttl) dead.push_back(key);
+        if (!group->ended() && idle > idle_limit) doubtful.push_back(key);
+    }
+    for (Key key : dead) forget(key);
+    for (Key key : doubtful) check_step(key);
+    sweep_timer_ = loop_.after(sweep_interval, [this] { sweep(); });
+}
+
+/// A group without processes here: does Slurm still know its step?
+void Daemon::check_step(Key key) {
+    auto it = groups_.find(key);
+    if (it == groups_.end() || it->second->ended()) return;
+    const char *over = "The step ended before its group did.";
+    if (options_.standalone) return it->second->end_here(1, over);
+    slurm_.load_step(key.first, key.second, [this, alive = alive_, key, over](Result<SlurmStep> step) {
+        if (!*alive) return;
+        auto group = groups_.find(key);
+        if (group == groups_.end()) return;
+        bool gone = step.ok() ? !step->job.running ||
+                                    step->job.restart_count != group->second->registration().restart_count
+                              : step.status().code() == Code::not_found;
+        if (gone) group->second->end_here(1, over);
+    });
+}
+
+void Daemon::forget(Key key) {
+    auto it = groups_.find(key);
+    if (it == groups_.end()) return;
+    it->second->drop_all();
+    groups_.erase(it);
+    retries_.erase(key);
+    std::erase_if(members_, [&](const auto &entry) { return entry.second == key; });
+}
+
+}  // namespace dlrover::daemon

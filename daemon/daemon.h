@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// dlroverd's heart: which groups there are, and who may say what to which of them.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "daemon/group.h"
+#include "daemon/local_server.h"
+
+namespace dlrover::daemon {
+
+class Daemon final : public LocalServer::Handler {
+  public:
+    struct Options {
+        std::string node;
+        bool standalone = false;  ///< our own uid may register steps, and Slurm is not asked
+        std::uint32_t own_uid = 0;
+    };
+    Daemon(EventLoop &loop, Options options, const Settings &settings, RecordKeeper &keeper,
+           ckpt::Prefaulter &prefaulter, MemoryBudget &budget, SlurmClient &slurm,
+           transport::PeerNetwork &peers, std::function<std::uint16_t()> free_port);
+    ~Daemon() override;
+
+    /// Once, before anything else comes: what the keeper held, and the way to the processes of this node.
+    void start(std::vector<KeptRecord> kept, LocalPort &port);
+    std::size_t group_count() const { return groups_.size(); }
+
+    void on_message(const Client &from, local::MessageT message) override;
+    void on_closed(const Client &client) override;
+
+  private:
+    using Key = std::pair<JobId, StepId>;
+    GroupServices services();
+    Group *find(std::uint32_t job_id, std::uint32_t step_id);
+    Group *group_of(ConnectionId connection);
+    void restore(std::vector<KeptRecord> kept);
+    void say_ready();
+
+    // registration
+    void on_register(const Client &from, std::uint32_t id, local::RegisterStepT message);
+    void accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user);
+    void on_end_step(const Client &from, std::uint32_t id, const local::EndStepT &end);
+    bool may_register(const Client &client) const;
+    void find_addresses(Key key);
+
+    // agents and workers
+    void on_agent(const Client &from, local::MessageT message);
+    void on_worker(const Client &from, local::MessageT message);
+    /// Joins the connection to its group, if it may; answers otherwise.
+    Group *admit(const Client &from, std::uint32_t id, std::uint32_t job_id, std::uint32_t step_id);
+
+    // people (queries.cpp)
+    void on_query(const Client &from, local::MessageT message);
+    std::vector<const Group *> visible(std::uint32_t uid, std::uint32_t job_id) const;
+    local::StatusReplyT status_for(std::uint32_t uid, std::uint32_t job_id) const;
+    local::EventsReplyT events_for(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
+
+    void on_peer(const std::string &node, transport::PeerEnvelope envelope);
+
+    // the dead
+    void sweep();
+    void check_step(Key key);
+    void forget(Key key);
+
+    EventLoop &loop_;
+    Options options_;
+    const Settings &settings_;
+    RecordKeeper &keeper_;
+    ckpt::Prefaulter &prefaulter_;
+    MemoryBudget &budget_;
+    SlurmClient &slurm_;
+    transport::PeerNetwork &peers_;
+    std::function<std::uint16_t()> free_port_;
+    LocalPort *port_ = nullptr;
+    std::map<Key, std::unique_ptr<Group>> groups_;
+    std::map<ConnectionId, Key> members_;  ///< agents' and workers' connections
+    std::map<Key, EventLoop::Handle> retries_;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+    EventLoop::Handle sweep_timer_, ready_timer_;
+};
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/group.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+#include "daemon/summary.h"
+#include "daemon/wall_clock.h"
+
+namespace dlrover::daemon {
+namespace {
+
+ArenaOptions arena_options(const GroupServices &services, const records::GroupRecordT &record,
+                           const std::string &key) {
+    const auto &memory = services.settings.memory;
+    return {key, record.registration->uid, static_cast<std::uint32_t>(memory.slots),
+            memory.huge_pages == HugePages::try_first};
+}
+
+std::string key_of(const records::GroupRecordT &record) {
+    return group_key(JobId(record.registration->job_id), StepId(record.registration->step_id));
+}
+
+}  // namespace
+
+Group::Group(GroupServices services, records::GroupRecordT record)
+    : services_(std::move(services)),
+      record_(std::move(record)),
+      key_(key_of(record_)),
+      arena_({services_.loop, services_.keeper, services_.prefaulter, services_.budget},
+             arena_options(services_, record_, key_)),
+      pages_(services_.keeper, key_),
+      events_(services_.settings.limits.events_kept),
+      last_seen_(services_.loop.now()) {}
+
+Group::~Group() {
+    *alive_ = false;
+    for (const auto &[node, address] : addresses_) services_.peers.release(node);
+}
+
+// ---- records ----
+
+void Group::save(RecordKeeper::Done done) {
+    records::GroupRecordT copy = record_;
+    services_.keeper.put(record_name("group", key_), encode_record(std::move(copy)), -1, std::move(done));
+}
+
+void Group::restore(const RecordName &name, std::span<const std::uint8_t> value, UniqueFd fd) {
+    if (name.kind == "promise") return restore_promise(value);
+    auto record = decode_record(value);
+    if (!record) return log::error({job(), step()}, "record " + name.kind + ": " + record.status().message());
+    auto &body = record->body;
+    if (auto *world = body.AsWorldRecord())
+        world_ = from_record(*world);
+    else if (auto *page = body.AsPageRecord())
+        pages_.restore(name, *page, std::move(fd));
+    else if (auto *events = body.AsEventsRecord())
+        events_.load(std::move(*events));
+    else
+        arena_.restore(name, *record, std::move(fd));
+}
+
+void Group::restore_promise(std::span<const std::uint8_t> value) {
+    auto promise = decode_promise(value, node_count());
+    if (promise.ok())
+        promise_ = std::move(*promise);
+    else
+        log::error({job(), step()}, "the promise on record: " + promise.status().message());
+}
+
+void Group::resume() {
+    arena_.finish_restore();
+    if (world_ && world_->restore_step) arena_.complete(*world_->restore_step, world_->id);
+    // A generation promised after the one in force: the workers of that one were told to stop.
+    if (promise_ && world_ && promise_->generation > world_->id) stopping_ = world_->id;
+    add_event(proto::EventKind::DaemonRestarted, "The daemon was started again; training went on.");
+    if (record_.ended || record_.workers == 0) return;
+    create_member();
+    feed(elastic::LocalObjects{arena_.seals()});
+}
+
+void Group::save_events() {
+    events_timer_.reset();
+    services_.keeper.put(record_name("events", key_), encode_record(events_.save()));
+}
+
+// ---- the member ----
+
+elastic::GroupConfig Group::config() const {
+    const auto &r = registration();
+    elastic::GroupConfig c;
+    c.self = self();
+    for (std::uint32_t i = 0; i < r.node_names.size(); ++i) {
+        c.nodes.push_back({static_cast<std::uint16_t>(ranks_of(NodeIndex(i)))});
+        if (r.node_names[i] == r.batch_host) c.batch_host = NodeIndex(i);
+    }
+    c.min_nodes = r.options->min_nodes;
+    c.max_nodes = r.options->max_nodes;
+    c.spares = r.options->spares;
+    c.node_unit = r.options->node_unit;
+    c.max_restarts = r.options->max_restarts;
+    c.slurm_restart_count = r.restart_count;
+    const auto &t = services_.settings.timing;
+    c.timings = {t.heartbeat,   t.leader_silence, t.election,        t.election_step,
+                 t.agent_lease, t.join,           t.incident_window, t.fence_wait};
+    return c;
+}
+
+void Group::create_member() {
+    member_ = std::make_unique<elastic::Member>(config(), promise_, services_.loop.now());
+    schedule();
+}
+
+void Group::feed(const elastic::Input &input) {
+    if (!member_) return;
+    auto actions = member_->step(services_.loop.now(), input);
+    for (auto &action : actions) perform(action);
+    schedule();
+}
+
+void Group::feed_later(elastic::Input input) {
+    services_.loop.post([this, alive = alive_, input = std::move(input)] {
+        if (*alive) feed(input);
+    });
+}
+
+void Group::schedule() {
+    auto wait = std::max(member_->next_deadline() - services_.loop.now(), EventLoop::Time(0));
+    member_timer_ = services_.loop.after(std::min<EventLoop::Time>(wait, std::chrono::hours(1)),
+                                         [this] { feed(elastic::Tick{}); });
+}
+
+void Group::perform(elastic::Action &action) {
+    std::visit([this](auto &a) { act(a); }, action);
+}
+
+void Group::act(elastic::SendMessage &action) {
+    transport::PeerEnvelope envelope;
+    envelope.kind = transport::PeerEnvelope::Kind::group;
+    envelope.job_id = registration().job_id;
+    envelope.step_id = registration().step_id;
+    envelope.restart_count = registration().restart_count;
+    envelope.payload = encode_message(action.message);
+    services_.peers.send(node_name(action.to), std::move(envelope));
+}
+
+void Group::act(elastic::Store &action) {
+    std::uint16_t port = 0;
+    // Never the same twice in a row: the former one may still be held by a process that is ending.
+    for (int i = 0; action.want_port && (port == 0 || port == last_port_) && i < 16; ++i)
+        port = services_.free_port();
+    if (action.want_port) last_port_ = port;
+    promise_ = action.promise;
+    services_.keeper.put(
+        record_name("promise", key_), encode_promise(action.promise), -1,
+        [this, alive = alive_, sequence = action.sequence, port](Status stored) {
+            if (!*alive) return;
+            // Without the record this node must not answer: it keeps silent.
+            if (!stored.ok())
+                return log::error({job(), step()}, "a promise is not on record: " + stored.message());
+            feed(elastic::Stored{sequence, port});
+        });
+}
+
+void Group::act(elastic::Publish &action) {
+    bool again = world_ && world_->id == action.world.id;
+    world_ = std::move(action.world);
+    if (!again) {
+        services_.keeper.put(record_name("world", key_), encode_record(to_record(*world_)));
+        arena_.rewind(world_->restore_step, world_->id);
+        rank_states_.clear();
+        progress_.clear();
+    }
+    for (auto &[task, agent] : agents_) push_world(agent);
+}
+
+void Group::act(elastic::StopWorkers &action) {
+    stopping_ = std::max(stopping_, action.generation);
+    GenerationId next{action.generation.term, action.generation.number + 1};
+    arena_.release_grants_before(next);
+    for (auto &[task, agent] : agents_) {
+        if (agent.running == GenerationId{}) agent.stopped = std::max(agent.stopped, stopping_);
+        push_stop(agent, action.reason);
+    }
+}
+
+void Group::act(elastic::RenewLease &) {
+    auto now = services_.loop.now();
+    if (now - lease_pushed_ < services_.settings.timing.agent_lease / 5) return;
+    lease_pushed_ = now;
+    for (const auto &[task, agent] : agents_) services_.port.push(agent.connection, local::LeaseRenewedT{});
+}
+
+void Group::act(elastic::StepComplete &action) {
+    arena_.complete(action.step, action.generation);
+}
+
+void Group::act(elastic::AskSlurm &action) {
+    using What = elastic::AskSlurm::What;
+    auto done = [this, alive = alive_, request = action.request](const Status &status) {
+        if (*alive) answer_slurm(request, status);
+    };
+    std::vector<std::string> names;
+    for (NodeIndex node : action.nodes) names.push_back(node_name(node));
+    switch (action.what) {
+        case What::read_job:
+            return services_.slurm.load_job(
+                job(), [this, alive = alive_, request = action.request](Result<SlurmJob> answer) {
+                    if (!*alive) return;
+                    answer_slurm(request, answer.status(), answer.ok() ? &*answer : nullptr);
+                });
+        case What::shrink_to:
+            return services_.slurm.shrink_job(job(), std::move(names), done);
+        case What::requeue:
+            return services_.slurm.requeue_job(job(), std::move(names), done);
+        case What::complete_job:
+            return services_.slurm.complete_job(job(), action.exit_code, done);
+    }
+}
+
+void Group::answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *loaded) {
+    using Answer = elastic::SlurmAnswer::Result;
+    elastic::SlurmAnswer answer;
+    answer.request = request;
+    answer.result = Answer::done;
+    if (status.code() == Code::unavailable || status.code() == Code::timeout)
+        answer.result = Answer::unreachable;
+    else if (status.code() == Code::not_found)
+        answer.job_running = false;
+    else if (!status.ok())
+        answer.result = Answer::refused;
+    if (loaded) {
+        answer.job_running = loaded->running && loaded->restart_count == registration().restart_count;
+        for (std::uint32_t i = 0; i < registration().node_names.size(); ++i)
+            if (std::find(loaded->nodes.begin(), loaded->nodes.end(), registration().node_names[i]) !=
+                loaded->nodes.end())
+                answer.job_nodes.emplace_back(i);
+    }
+    feed_later(std::move(answer));
+}
+
+// ---- the end ----
+
+void Group::act(elastic::End &action) {
+    final_goodput_ = action.goodput;
+    summary_ = summary_text(action.goodput);
+    tell_end(action.exit_code, action.message);
+}
+
+void Group::tell_end(int exit_code, const std::string &message) {
+    if (record_.ended) return;
+    record_.ended = true;
+    record_.exit_code = exit_code;
+    record_.end_message = message;
+    save();
+    for (const auto &[task, agent] : agents_) push_end(agent);
+    save_events();
+    if (exit_code == 0) return drop_memory();
+    memory_timer_ = services_.loop.after(services_.settings.memory.dead_group_ttl, [this] { drop_memory(); });
+}
+
+void Group::end_here(int exit_code, const std::string &message) {
+    if (record_.ended) return;
+    add_event(proto::EventKind::GaveUp, message);
+    tell_end(exit_code, message);
+}
+
+void Group::on_step_ended() {
+    if (record_.removed_us == 0) record_.removed_us = wall_clock_us();
+    agents_.clear();
+    report_readiness();
+    save();
+}
+
+void Group::drop_memory() {
+    memory_timer_.reset();
+    arena_.drop();
+    pages_.drop();
+}
+
+void Group::drop_all() {
+    drop_memory();
+    for (const char *kind : {"promise", "world", "events", "group"})
+        services_.keeper.drop(record_name(kind, key_));
+}
+
+// ---- connections and peers ----
+
+EventLoop::Time Group::idle_time() const {
+    return agents_.empty() && workers_.empty() ? services_.loop.now() - last_seen_ : EventLoop::Time(0);
+}
+
+void Group::on_closed(const Client &client) {
+    last_seen_ = services_.loop.now();
+    if (Agent *agent = agent_of(client.id)) return on_agent_gone(agent->task);
+    auto worker = workers_.find(client.id);
+    if (worker == workers_.end()) return;
+    tell_progress();
+    end_worker(worker->second);
+    workers_.erase(worker);
+}
+
+void Group::connect_peers(const std::vector<NodeAddress> &addresses) {
+    for (const auto &[node, address] : addresses) {
+        if (node == services_.node || !addresses_.emplace(node, address).second) continue;
+        services_.peers.connect_to(node, address);
+    }
+}
+
+void Group::on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload) {
+    const auto &names = registration().node_names;
+    auto it = std::find(names.begin(), names.end(), node);
+    if (it == names.end()) return;
+    auto message = decode_message(payload, node_count());
+    if (!message)
+        return log::error({job(), step()},
+                          "a message of " + node + " is refused: " + message.status().message());
+    feed(
+        elastic::PeerMessage{NodeIndex(static_cast<std::uint32_t>(it - names.begin())), std::move(*message)});
+}
+
+void Group::on_peer_link(const std::string &node, bool up) {
+    const auto &names = registration().node_names;
+    auto it = std::find(names.begin(), names.end(), node);
+    if (it == names.end()) return;
+    feed(elastic::PeerLink{NodeIndex(static_cast<std::uint32_t>(it - names.begin())), !up});
+}
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// One group on this node: drives elastic::Member with what agents, workers, peers and Slurm say, and does
+// what it decides.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "common/settings.h"
+#include "daemon/arena.h"
+#include "daemon/event_log.h"
+#include "daemon/message_codec.h"
+#include "daemon/progress_pages.h"
+#include "daemon/slurm.h"
+#include "elastic/member.h"
+#include "transport/peer_network.h"
+
+namespace dlrover::daemon {
+
+/// What a group works with; lives longer than any group.
+struct GroupServices {
+    EventLoop &loop;
+    LocalPort &port;
+    RecordKeeper &keeper;
+    ckpt::Prefaulter &prefaulter;
+    MemoryBudget &budget;
+    SlurmClient &slurm;
+    transport::PeerNetwork &peers;
+    const Settings &settings;
+    std::string node;
+    /// A free TCP port in the site's range; 0: none.
+    std::function<std::uint16_t()> free_port;
+};
+
+/// Thread: the event loop's.
+class Group {
+  public:
+    Group(GroupServices services, records::GroupRecordT record);
+    ~Group();
+    Group(const Group &) = delete;
+    Group &operator=(const Group &) = delete;
+
+    /// After a restart of the daemon: what the keeper held, then resume().
+    void restore(const RecordName &name, std::span<const std::uint8_t> value, UniqueFd fd);
+    void resume();
+    /// Puts the group on record; `done` follows.
+    void save(RecordKeeper::Done done = {});
+    /// Slurm says where its nodes are.
+    void connect_peers(const std::vector<NodeAddress> &addresses);
+
+    // ---- what comes in; false: not for this role or state ----
+    void on_agent_message(const Client &from, local::MessageT message);
+    void on_worker_message(const Client &from, local::MessageT message);
+    void on_closed(const Client &client);
+    void on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload);
+    void on_peer_link(const std::string &node, bool up);
+    /// The step's last task on this node is gone.
+    void on_step_ended();
+    /// Ends it here, whatever the other nodes do.
+    void end_here(int exit_code, const std::string &message);
+
+    // ---- what there is ----
+    JobId job() const { return JobId(record_.registration->job_id); }
+    StepId step() const { return StepId(record_.registration->step_id); }
+    std::uint32_t uid() const { return record_.registration->uid; }
+    const proto::StepRegistrationT &registration() const { return *record_.registration; }
+    const std::string &key() const { return key_; }
+    const std::string &lineage() const { return record_.lineage; }
+    bool ended() const { return record_.ended; }
+    bool step_ended() const { return record_.removed_us != 0; }
+    bool has_agents() const { return !agents_.empty(); }
+    /// Since nobody of it is connected.
+    EventLoop::Time idle_time() const;
+    std::unique_ptr<local::GroupStatusT> status() const;
+    std::unique_ptr<local::GroupEventsT> events() const;
+    /// Forgets everything, records included.
+    void drop_all();
+    void drop_memory();
+
+  private:
+    struct Agent {
+        ConnectionId connection = 0;
+        std::uint16_t task = 0;
+        GenerationId running;  ///< told to run, or said to run; {0,0}: none
+        GenerationId stopped;
+        std::map<std::uint32_t, std::int32_t> pids;  ///< by local rank
+    };
+    struct Worker {
+        Client client;
+        GenerationId generation;
+        Rank rank;
+        std::set<SegmentId> known_segments;
+        std::optional<SlotIndex> reading;
+        bool subscribed = false;
+    };
+
+    // group.cpp: the member and its actions
+    void restore_promise(std::span<const std::uint8_t> value);
+    std::uint32_t node_count() const {
+        return static_cast<std::uint32_t>(record_.registration->node_names.size());
+    }
+    void create_member();
+    elastic::GroupConfig config() const;
+    void feed(const elastic::Input &input);
+    void feed_later(elastic::Input input);
+    void schedule();
+    void perform(elastic::Action &action);
+    void act(elastic::SendMessage &action);
+    void act(elastic::Store &action);
+    void act(elastic::Publish &action);
+    void act(elastic::StopWorkers &action);
+    void act(elastic::RenewLease &action);
+    void act(elastic::StepComplete &action);
+    void act(elastic::AskSlurm &action);
+    void act(elastic::End &action);
+    void act(elastic::Note &action);
+    void answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *job = nullptr);
+    void tell_end(int exit_code, const std::string &message);
+
+    // group_agents.cpp
+    void on_agent_hello(const Client &from, std::uint32_t id, const local::AgentHelloT &hello);
+    std::optional<std::string> refusal_of(const local::AgentHelloT &hello) const;
+    Agent *agent_of(ConnectionId connection);
+    void on_worker_started(Agent &agent, const local::WorkerStartedT &started);
+    void on_worker_exited(Agent &agent, const local::WorkerExitedT &exited);
+    void on_workers_stopped(Agent &agent, const local::WorkersStoppedT &stopped);
+    void on_agent_gone(std::uint16_t task);
+    void report_readiness();
+    void report_stopped();
+    void push_world(Agent &agent);
+    void push_stop(const Agent &agent, const std::string &reason);
+    void push_end(const Agent &agent);
+    bool is_local_rank_of(const Agent &agent, std::uint32_t local_rank) const;
+
+    // group_workers.cpp
+    void on_worker_hello(const Client &from, std::uint32_t id, const local::WorkerHelloT &hello);
+    void on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &prepare);
+    void on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSaveT &begin);
+    void on_seal(Worker &worker, std::uint32_t id, local::SealT seal);
+    void on_restore(Worker &worker, std::uint32_t id);
+    void on_restore_done(Worker &worker, const local::RestoreDoneT &done);
+    void end_worker(Worker &worker);
+    std::vector<SharedFd> describe(Worker &worker, const std::vector<Arena::Segment> &segments,
+                                   std::vector<std::unique_ptr<local::SlotSegmentT>> &out) const;
+    /// Whether this worker may still save: its generation is in force and not being stopped.
+    bool in_force(const Worker &worker) const;
+    void poll_progress();
+    void tell_progress();
+
+    // group_world.cpp: who runs what here
+    std::uint32_t ranks_of(NodeIndex node) const;
+    std::uint32_t tasks_here() const;
+    NodeIndex self() const { return NodeIndex(record_.registration->node_index); }
+    /// This node's place in the world, none when it is a spare.
+    std::optional<std::uint32_t> place_in(const elastic::World &world) const;
+    std::uint32_t first_rank(const elastic::World &world, std::uint32_t place) const;
+    std::uint32_t world_size(const elastic::World &world) const;
+    std::optional<Rank> rank_of(std::uint32_t local_rank) const;
+    local::WorldPublishedT describe_world(const elastic::World &world) const;
+    std::string node_name(NodeIndex node) const;
+    std::string address_of(NodeIndex node) const;
+
+    // group_status.cpp
+    local::GroupState state(const elastic::MemberView &view) const;
+    std::vector<std::unique_ptr<local::RankStatusT>> rank_statuses() const;
+    void describe_local_rank(local::RankStatusT &out, std::uint32_t local_rank) const;
+    std::vector<std::unique_ptr<local::CheckpointStatusT>> checkpoint_statuses(
+        const elastic::MemberView &view) const;
+    void add_event(proto::EventKind kind, std::string text, GenerationId generation = {},
+                   std::int32_t rank = -1, std::int64_t step = -1, std::int64_t duration_us = -1,
+                   const std::string &node = {});
+    void save_events();
+    void push_event(const proto::EventT &event);
+
+    GroupServices services_;
+    records::GroupRecordT record_;
+    std::string key_;
+    std::unique_ptr<elastic::Member> member_;
+    std::optional<elastic::Promise> promise_;
+    std::optional<elastic::World> world_;  ///< in force here
+    GenerationId stopping_;                ///< workers of this and older generations are to end
+    std::map<std::uint16_t, Agent> agents_;
+    std::map<ConnectionId, Worker> workers_;
+    Arena arena_;
+    ProgressPages pages_;
+    EventLog events_;
+    std::vector<elastic::RankProgress> progress_;
+    std::map<Rank, std::string> rank_states_;
+    bool ready_told_ = false;
+    GenerationId stopped_told_;
+    std::uint16_t last_port_ = 0;
+    std::optional<elastic::Goodput> final_goodput_;
+    std::string summary_;
+    EventLoop::Time lease_pushed_{0}, last_seen_{0};
+    std::map<std::string, std::string> addresses_;  ///< of the group's other nodes, linked
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+    EventLoop::Handle member_timer_, progress_timer_, events_timer_, memory_timer_;
+};
+
+}  // namespace dlrover::daemon

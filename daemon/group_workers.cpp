@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The workers of a group on this node: their saves and restores.
+#include <algorithm>
+
+#include "base/units.h"
+#include "common/log.h"
+#include "daemon/group.h"
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr EventLoop::Time progress_interval = std::chrono::milliseconds(500);
+
+local::Refusal refusal_for(Code code) {
+    switch (code) {
+        case Code::stale:
+            return local::Refusal::Stale;
+        case Code::resource_exhausted:
+            return local::Refusal::NoMemory;
+        case Code::invalid_argument:
+            return local::Refusal::BadMessage;
+        case Code::unavailable:
+        case Code::timeout:
+            return local::Refusal::NotReady;
+        case Code::permission_denied:
+            return local::Refusal::NotPermitted;
+        case Code::unsupported:
+            return local::Refusal::Unsupported;
+        case Code::ok:
+        case Code::not_found:
+        case Code::already_exists:
+        case Code::corrupt:
+        case Code::system:
+        case Code::internal:
+            break;
+    }
+    return local::Refusal::Internal;
+}
+
+}  // namespace
+
+void Group::on_worker_message(const Client &from, local::MessageT message) {
+    auto &body = message.body;
+    if (auto *hello = body.AsWorkerHello()) return on_worker_hello(from, message.id, *hello);
+    auto it = workers_.find(from.id);
+    if (it == workers_.end())
+        return services_.port.fail(from.id, message.id, local::Refusal::BadMessage, "say WorkerHello first");
+    Worker &worker = it->second;
+    if (auto *prepare = body.AsPrepare()) return on_prepare(worker, message.id, *prepare);
+    if (auto *begin = body.AsBeginSave()) return on_begin_save(worker, message.id, *begin);
+    if (auto *seal = body.AsSeal()) return on_seal(worker, message.id, std::move(*seal));
+    if (auto *abort = body.AsAbortSave()) {
+        (void)arena_.abort(worker.rank, SlotIndex(abort->slot), from.id).ok();
+    } else if (body.type == local::Body::Restore) {
+        return on_restore(worker, message.id);
+    } else if (auto *done = body.AsRestoreDone()) {
+        on_restore_done(worker, *done);
+    } else if (body.type == local::Body::Subscribe) {
+        worker.subscribed = true;
+    } else {
+        return services_.port.fail(from.id, message.id, local::Refusal::BadMessage,
+                                   "a worker has no such message");
+    }
+    if (message.id != 0) services_.port.done(from.id, message.id);
+}
+
+void Group::on_worker_hello(const Client &from, std::uint32_t id, const local::WorkerHelloT &hello) {
+    auto refuse = [&](local::Refusal code, std::string text) {
+        services_.port.fail(from.id, id, code, std::move(text));
+    };
+    GenerationId generation = from_proto(hello.generation);
+    if (workers_.contains(from.id)) return refuse(local::Refusal::BadMessage, "WorkerHello was said already");
+    if (record_.ended || !world_ || generation < world_->id || generation <= stopping_)
+        return refuse(local::Refusal::Stale, "generation " + to_string(generation) + " is over");
+    if (generation > world_->id)
+        return refuse(local::Refusal::NotReady, "generation " + to_string(generation) + " is not known here");
+    auto rank = rank_of(hello.local_rank);
+    if (!rank || rank->value() != hello.rank)
+        return refuse(local::Refusal::BadMessage, "rank " + std::to_string(hello.rank) +
+                                                      " is not local rank " +
+                                                      std::to_string(hello.local_rank) + " of this node");
+    auto page = pages_.page(*rank, generation);
+    if (!page) return refuse(local::Refusal::NoMemory, page.status().message());
+    Worker &worker = workers_[from.id];
+    worker.client = from;
+    worker.generation = generation;
+    worker.rank = *rank;
+    arena_.adopt_grants(*rank, from.id, generation);
+    local::WorkerWelcomeT welcome;
+    welcome.world_size = world_size(*world_);
+    if (world_->restore_step) welcome.restore_step = static_cast<std::int64_t>(world_->restore_step->value());
+    welcome.slots = static_cast<std::uint16_t>(services_.settings.memory.slots);
+    services_.port.answer(from.id, id, std::move(welcome), {*page});
+    if (!progress_timer_) poll_progress();
+}
+
+bool Group::in_force(const Worker &worker) const {
+    return !record_.ended && world_ && worker.generation == world_->id && worker.generation > stopping_;
+}
+
+void Group::on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &prepare) {
+    if (!in_force(worker))
+        return services_.port.fail(worker.client.id, id, local::Refusal::Stale, "this generation is over");
+    Status status = arena_.prepare(worker.rank, prepare.bytes);
+    if (status.ok()) return services_.port.done(worker.client.id, id);
+    services_.port.fail(worker.client.id, id, refusal_for(status.code()), status.message());
+}
+
+void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSaveT &begin) {
+    ConnectionId to = worker.client.id;
+    if (!in_force(worker))
+        return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
+    auto place = arena_.begin(worker.rank, to, TrainStep(begin.train_step), worker.generation, begin.bytes);
+    if (!place)
+        return services_.port.fail(to, id, refusal_for(place.status().code()), place.status().message());
+    if (!place->has_value()) {
+        local::SaveSkippedT skipped;
+        skipped.reason = "no slot is free: the newest complete step and those after it are kept";
+        add_event(proto::EventKind::CheckpointSkipped, "No slot was free, the save was skipped.",
+                  worker.generation, static_cast<std::int32_t>(worker.rank.value()),
+                  static_cast<std::int64_t>(begin.train_step));
+        return services_.port.answer(to, id, std::move(skipped));
+    }
+    local::SlotGrantedT granted;
+    granted.slot = static_cast<std::uint16_t>((*place)->slot.value());
+    granted.bytes = (*place)->bytes;
+    auto fds = describe(worker, (*place)->segments, granted.segments);
+    services_.port.answer(to, id, std::move(granted), std::move(fds));
+    if ((*place)->overwrites && member_) feed(elastic::LocalObjects{arena_.seals()});
+}
+
+std::vector<SharedFd> Group::describe(Worker &worker, const std::vector<Arena::Segment> &segments,
+                                      std::vector<std::unique_ptr<local::SlotSegmentT>> &out) const {
+    std::vector<SharedFd> fds;
+    for (const auto &segment : segments) {
+        auto entry = std::make_unique<local::SlotSegmentT>();
+        entry->id = segment.id.value();
+        entry->bytes = segment.bytes;
+        entry->fd = worker.known_segments.insert(segment.id).second;
+        if (entry->fd) fds.push_back(segment.fd);
+        out.push_back(std::move(entry));
+    }
+    return fds;
+}
+
+void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
+    ConnectionId to = worker.client.id;
+    if (!in_force(worker))
+        return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
+    elastic::Seal sealed{TrainStep(seal.train_step), worker.rank, world_size(*world_), worker.generation};
+    Status status =
+        arena_.seal(worker.rank, to, worker.generation, sealed.world_size, std::move(seal),
+                    [this, alive = alive_, to, id, sealed](Status stored) {
+                        if (!*alive) return;
+                        if (!stored.ok())
+                            log::warning({job(), step()}, "a seal is not on record: " + stored.message());
+                        services_.port.done(to, id);
+                        if (world_ && sealed.generation == world_->id && sealed.generation > stopping_)
+                            feed(elastic::LocalSealed{sealed});
+                    });
+    if (!status.ok()) services_.port.fail(to, id, refusal_for(status.code()), status.message());
+}
+
+void Group::on_restore(Worker &worker, std::uint32_t id) {
+    ConnectionId to = worker.client.id;
+    if (!in_force(worker))
+        return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
+    local::RestorePlanT plan;
+    if (!world_->restore_step) return services_.port.answer(to, id, std::move(plan));
+    auto object = arena_.begin_read(worker.rank, *world_->restore_step);
+    if (!object) {
+        log::error({job(), step()}, "restore: " + object.status().message());
+        return services_.port.fail(to, id, local::Refusal::Internal, object.status().message());
+    }
+    if (worker.reading) arena_.end_read(worker.rank, *worker.reading);
+    worker.reading = object->place.slot;
+    plan.train_step = static_cast<std::int64_t>(world_->restore_step->value());
+    plan.slot = static_cast<std::uint16_t>(object->place.slot.value());
+    plan.data_bytes = object->seal.data_bytes;
+    plan.table_offset = object->seal.table_offset;
+    plan.table_bytes = object->seal.table_bytes;
+    plan.table_xxh3 = object->seal.table_xxh3;
+    plan.ledger = object->seal.ledger;
+    auto fds = describe(worker, object->place.segments, plan.segments);
+    services_.port.answer(to, id, std::move(plan), std::move(fds));
+}
+
+void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
+    if (!worker.reading) return;
+    arena_.end_read(worker.rank, *worker.reading);
+    worker.reading.reset();
+    std::int64_t step =
+        world_ && world_->restore_step ? static_cast<std::int64_t>(world_->restore_step->value()) : -1;
+    std::string text = done.ok ? "State restored from the node's memory."
+                               : "State could not be restored: " + done.text.substr(0, 512);
+    add_event(done.ok ? proto::EventKind::RestoreDone : proto::EventKind::Warning, std::move(text),
+              worker.generation, static_cast<std::int32_t>(worker.rank.value()), step,
+              static_cast<std::int64_t>(std::min<std::uint64_t>(done.restore_us, ~0ull >> 1)));
+}
+
+void Group::end_worker(Worker &worker) {
+    if (worker.reading) arena_.end_read(worker.rank, *worker.reading);
+    arena_.release_grants_of(worker.rank, worker.client.id);
+}
+
+void Group::poll_progress() {
+    tell_progress();
+    progress_timer_.reset();
+    if (!workers_.empty())
+        progress_timer_ = services_.loop.after(progress_interval, [this] { poll_progress(); });
+}
+
+void Group::tell_progress() {
+    if (!world_ || !member_) return;
+    auto now = std::chrono::nanoseconds(services_.loop.now());
+    auto progress = pages_.read(world_->id, now);
+    if (progress == progress_) return;
+    progress_ = std::move(progress);
+    feed(elastic::LocalProgress{progress_});
+}
+
+}  // namespace dlrover::daemon

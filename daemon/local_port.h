@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "proto/local_codec.h"
+
+namespace dlrover::daemon {
+
+namespace local = proto::local;
+
+/// A connection of a process of this node. Never used again.
+using ConnectionId = std::uint64_t;
+using SharedFd = std::shared_ptr<const UniqueFd>;
+
+/// Who is at the other end, as the kernel says, but for the role.
+struct Client {
+    ConnectionId id = 0;
+    std::uint32_t uid = 0, gid = 0;
+    std::int32_t pid = 0;
+    local::Role role = local::Role::None;
+};
+
+/// The way to the processes of this node. Thread: the event loop's. A connection that is gone is ignored.
+class LocalPort {
+  public:
+    virtual ~LocalPort() = default;
+    virtual void send(ConnectionId to, local::MessageT message, std::vector<SharedFd> fds = {}) = 0;
+    /// After what was sent is out.
+    virtual void close(ConnectionId connection) = 0;
+
+    template <typename BodyT>
+    void push(ConnectionId to, BodyT body) {
+        send(to, proto::make_local(0, std::move(body)));
+    }
+    template <typename BodyT>
+    void answer(ConnectionId to, std::uint32_t id, BodyT body, std::vector<SharedFd> fds = {}) {
+        send(to, proto::make_local(id, std::move(body)), std::move(fds));
+    }
+    void done(ConnectionId to, std::uint32_t id) { answer(to, id, local::DoneT{}); }
+    /// `text`: what happened and what to do.
+    void fail(ConnectionId to, std::uint32_t id, local::Refusal code, std::string text) {
+        local::FailureT failure;
+        failure.code = code;
+        failure.text = std::move(text);
+        answer(to, id, std::move(failure));
+    }
+};
+
+}  // namespace dlrover::daemon

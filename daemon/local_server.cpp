@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/local_server.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstring>
+#include <deque>
+
+#include "common/log.h"
+
+namespace dlrover::daemon {
+namespace {
+
+struct Outgoing {
+    proto::Bytes frame;
+    std::size_t sent = 0;
+    std::vector<SharedFd> fds;
+};
+
+Result<sockaddr_un> address_of(const std::string &path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof address.sun_path)
+        return Status(Code::invalid_argument, "socket path empty or too long: " + path);
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    return address;
+}
+
+/// A socket file without a listener is what a killed daemon leaves.
+Status remove_dead_socket(const std::string &path, const sockaddr_un &address) {
+    struct stat st {};
+    if (::lstat(path.c_str(), &st) != 0) return {};
+    if (!S_ISSOCK(st.st_mode)) return Status(Code::already_exists, path + " is there and not a socket");
+    UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (::connect(probe.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0 ||
+        errno == EAGAIN)
+        return Status(Code::already_exists, "another daemon serves " + path);
+    return ::unlink(path.c_str()) == 0 ? Status() : Status::from_errno("unlink " + path);
+}
+
+Result<UniqueFd> listen_on(const std::string &path) {
+    auto address = address_of(path);
+    if (!address) return address.take_status();
+    DLROVER_TRY(remove_dead_socket(path, *address));
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) return Status::from_errno("socket");
+    mode_t old = ::umask(0111);
+    int bound = ::bind(fd.get(), reinterpret_cast<sockaddr *>(&*address), sizeof *address);
+    ::umask(old);
+    if (bound != 0) return Status::from_errno("bind " + path);
+    if (::listen(fd.get(), 1024) != 0) return Status::from_errno("listen on " + path);
+    return fd;
+}
+
+}  // namespace
+
+struct LocalServer::Connection {
+    Connection(Client c, UniqueFd s, std::size_t frame_limit)
+        : client(c), socket(std::move(s)), reader(frame_limit) {}
+    Client client;
+    UniqueFd socket;
+    proto::FrameReader reader;
+    std::deque<Outgoing> queue;
+    std::size_t queued_bytes = 0;
+    bool greeted = false, closing = false;
+    EventLoop::Handle readable, writable, frame_timer;
+};
+
+Result<std::unique_ptr<LocalServer>> LocalServer::create(EventLoop &loop, const std::string &path,
+                                                         Limits limits, Identity identity, Handler &handler) {
+    auto listener = listen_on(path);
+    if (!listener) return listener.take_status();
+    return std::unique_ptr<LocalServer>(
+        new LocalServer(loop, std::move(*listener), path, limits, std::move(identity), handler));
+}
+
+LocalServer::LocalServer(EventLoop &loop, UniqueFd listener, std::string path, Limits limits,
+                         Identity identity, Handler &handler)
+    : loop_(loop),
+      listener_(std::move(listener)),
+      path_(std::move(path)),
+      limits_(limits),
+      identity_(std::move(identity)),
+      handler_(handler) {
+    acceptable_ = loop_.when_readable(listener_.get(), [this] { on_accept(); });
+}
+
+LocalServer::~LocalServer() {
+    *alive_ = false;
+    ::unlink(path_.c_str());
+}
+
+bool LocalServer::has_room(std::uint32_t uid) const {
+    if (uid == ::geteuid()) return true;
+    auto mine = per_user_.find(uid);
+    return connections_.size() < limits_.connections &&
+           (mine == per_user_.end() || mine->second < limits_.connections_per_user);
+}
+
+void LocalServer::on_accept() {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) return;
+    ucred who{};
+    socklen_t size = sizeof who;
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return;
+    if (!has_room(who.uid)) {
+        log::debug("a connection of uid " + std::to_string(who.uid) + " was refused: too many");
+        return;
+    }
+    bool trusted = who.uid == 0 || who.uid == ::geteuid();
+    ConnectionId id = next_id_++;
+    Client client{id, who.uid, who.gid, who.pid, local::Role::None};
+    auto connection = std::make_unique<Connection>(client, std::move(socket),
+                                                   trusted ? proto::max_frame_bytes : limits_.frame_bytes);
+    connection->readable = loop_.when_readable(connection->socket.get(), [this, id] { on_readable(id); });
+    watch_frame_time(*connection);
+    ++per_user_[who.uid];
+    connections_.emplace(id, std::move(connection));
+}
+
+void LocalServer::on_readable(ConnectionId id) {
+    auto it = connections_.find(id);
+    if (it == connections_.end()) return;
+    Connection &connection = *it->second;
+    std::uint8_t buffer[65536];
+    auto received = proto::receive_with_fds(connection.socket.get(), buffer);
+    if (!received) {
+        if (received.status().code() != Code::timeout) end(id, received.status().message());
+        return;
+    }
+    // Nobody has a reason to pass us a descriptor.
+    if (!received->fds.empty()) return end(id, "it passed a descriptor");
+    if (received->bytes == 0) return end(id, "");
+    Status status = connection.reader.feed({buffer, received->bytes});
+    while (auto payload = connection.reader.next()) {
+        on_frame(connection, *payload);
+        if (!connections_.contains(id)) return;
+        if (connection.closing) break;
+    }
+    if (!status.ok()) return end(id, status.message());
+    watch_frame_time(connection);
+}
+
+void LocalServer::on_frame(Connection &connection, const proto::Bytes &payload) {
+    auto message = proto::decode_local(payload);
+    if (!message) {
+        fail(connection.client.id, 0, local::Refusal::BadMessage, message.status().message());
+        return close(connection.client.id);
+    }
+    if (connection.greeted && message->body.type != local::Body::Hello)
+        return handler_.on_message(connection.client, std::move(*message));
+    greet(connection, *message);
+}
+
+void LocalServer::greet(Connection &connection, const local::MessageT &message) {
+    const auto *hello = message.body.AsHello();
+    ConnectionId id = connection.client.id;
+    if (!hello || connection.greeted || hello->role == local::Role::None) {
+        fail(id, message.id, local::Refusal::BadMessage, "a connection begins with one greeting");
+        return close(id);
+    }
+    if (hello->protocol_min > proto::local_protocol_version ||
+        hello->protocol_max < proto::local_protocol_version) {
+        fail(id, message.id, local::Refusal::Unsupported,
+             "this daemon (" + identity_.version + ") speaks version 1 of the local protocol only");
+        return close(id);
+    }
+    connection.greeted = true;
+    connection.client.role = hello->role;
+    local::HelloReplyT reply;
+    reply.protocol = proto::local_protocol_version;
+    reply.node = identity_.node;
+    reply.cluster = identity_.cluster;
+    reply.version = identity_.version;
+    answer(id, message.id, std::move(reply));
+}
+
+void LocalServer::watch_frame_time(Connection &connection) {
+    bool wanted = !connection.greeted || connection.reader.mid_frame();
+    if (!wanted) {
+        connection.frame_timer.reset();
+    } else if (!connection.frame_timer) {
+        connection.frame_timer = loop_.after(limits_.frame_time, [this, id = connection.client.id] {
+            end(id, "a message was not whole in time");
+        });
+    }
+}
+
+void LocalServer::send(ConnectionId to, local::MessageT message, std::vector<SharedFd> fds) {
+    auto it = connections_.find(to);
+    if (it == connections_.end() || it->second->closing) return;
+    Connection &connection = *it->second;
+    proto::Bytes payload = proto::encode_local(message);
+    if (payload.size() > proto::max_frame_bytes || fds.size() > proto::max_frame_fds) {
+        log::error("an answer is too large to be sent");
+        return end(to, "an answer was too large");
+    }
+    Outgoing out{proto::make_frame(payload), 0, std::move(fds)};
+    connection.queued_bytes += out.frame.size();
+    connection.queue.push_back(std::move(out));
+    if (connection.queued_bytes > limits_.queue_bytes) return end(to, "it does not read its messages");
+    if (connection.queue.size() == 1) flush(connection);
+}
+
+void LocalServer::flush(Connection &connection) {
+    ConnectionId id = connection.client.id;
+    while (!connection.queue.empty()) {
+        Outgoing &out = connection.queue.front();
+        std::vector<int> fds;
+        for (const auto &fd : out.fds) fds.push_back(fd->get());
+        auto sent = proto::send_with_fds(connection.socket.get(),
+                                         std::span<const std::uint8_t>(out.frame).subspan(out.sent), fds);
+        if (!sent) {
+            if (sent.status().code() != Code::timeout) return end(id, "");
+            if (!connection.writable)
+                connection.writable = loop_.when_writable(connection.socket.get(), [this, id] {
+                    auto it = connections_.find(id);
+                    if (it != connections_.end()) flush(*it->second);
+                });
+            return;
+        }
+        out.fds.clear();
+        out.sent += *sent;
+        if (out.sent < out.frame.size()) continue;
+        connection.queued_bytes -= out.frame.size();
+        connection.queue.pop_front();
+    }
+    connection.writable.reset();
+    if (connection.closing) end(id, "");
+}
+
+void LocalServer::close(ConnectionId id) {
+    auto it = connections_.find(id);
+    if (it == connections_.end()) return;
+    it->second->closing = true;
+    it->second->readable.reset();
+    if (it->second->queue.empty()) return end(id, "");
+    it->second->frame_timer.reset();
+    it->second->frame_timer = loop_.after(limits_.frame_time, [this, id] { end(id, ""); });
+}
+
+void LocalServer::end(ConnectionId id, const std::string &why) {
+    auto it = connections_.find(id);
+    if (it == connections_.end()) return;
+    Client client = it->second->client;
+    if (!why.empty()) log::debug("a connection of pid " + std::to_string(client.pid) + " was closed: " + why);
+    auto count = per_user_.find(client.uid);
+    if (--count->second == 0) per_user_.erase(count);
+    // Later: the connection may be in use further up the stack, and the handler must not be entered twice.
+    std::shared_ptr<Connection> dead = std::move(it->second);
+    connections_.erase(it);
+    dead->readable.reset();
+    dead->writable.reset();
+    dead->frame_timer.reset();
+    loop_.post([this, alive = alive_, dead] {
+        if (*alive && dead->greeted) handler_.on_closed(dead->client);
+    });
+}
+
+}  // namespace dlrover::daemon

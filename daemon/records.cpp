@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/records.h"
+
+namespace dlrover::daemon {
+namespace {
+
+std::vector<NodeIndex> node_list(const std::vector<std::uint32_t> &values) {
+    std::vector<NodeIndex> nodes;
+    for (std::uint32_t value : values) nodes.emplace_back(value);
+    return nodes;
+}
+
+std::vector<std::uint32_t> plain_list(const std::vector<NodeIndex> &nodes) {
+    std::vector<std::uint32_t> values;
+    for (NodeIndex node : nodes) values.push_back(node.value());
+    return values;
+}
+
+}  // namespace
+
+std::string group_key(JobId job, StepId step) {
+    return std::to_string(job.value()) + "." + std::to_string(step.value());
+}
+
+std::string record_name(const char *kind, const std::string &group_key) {
+    return std::string(kind) + "/" + group_key;
+}
+
+std::optional<RecordName> parse_record_name(const std::string &name) {
+    auto first = name.find('/');
+    if (first == std::string::npos) return std::nullopt;
+    auto second = std::min(name.find('/', first + 1), name.size());
+    RecordName parts{name.substr(0, first), name.substr(first + 1, second - first - 1), ""};
+    if (second < name.size()) parts.rest = name.substr(second + 1);
+    return parts;
+}
+
+Result<records::RecordT> decode_record(std::span<const std::uint8_t> bytes) {
+    return proto::decode<records::Record>(bytes, records::RecordIdentifier());
+}
+
+proto::Generation to_proto(const GenerationId &id) {
+    return proto::Generation(id.term.value(), id.number);
+}
+
+GenerationId from_proto(const proto::Generation &id) {
+    return {Term(id.term()), id.number()};
+}
+
+GenerationId from_proto(const std::unique_ptr<proto::Generation> &id) {
+    return id ? from_proto(*id) : GenerationId{};
+}
+
+std::unique_ptr<proto::Generation> to_proto_ptr(const GenerationId &id) {
+    return std::make_unique<proto::Generation>(to_proto(id));
+}
+
+records::WorldRecordT to_record(const elastic::World &world) {
+    records::WorldRecordT record;
+    record.generation = to_proto_ptr(world.id);
+    record.nodes = plain_list(world.nodes);
+    record.spares = plain_list(world.spares);
+    record.restore_step = world.restore_step ? static_cast<std::int64_t>(world.restore_step->value()) : -1;
+    record.restart_count = world.restart_count;
+    record.master_port = world.master_port;
+    record.reason = world.reason;
+    return record;
+}
+
+elastic::World from_record(const records::WorldRecordT &record) {
+    elastic::World world;
+    world.id = from_proto(record.generation);
+    world.nodes = node_list(record.nodes);
+    world.spares = node_list(record.spares);
+    if (record.restore_step >= 0)
+        world.restore_step = TrainStep(static_cast<std::uint64_t>(record.restore_step));
+    world.restart_count = record.restart_count;
+    world.master_port = record.master_port;
+    world.reason = record.reason;
+    return world;
+}
+
+}  // namespace dlrover::daemon

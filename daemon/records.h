@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the daemon keeps with its keeper, by name and as bytes (proto/records.fbs).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "elastic/types.h"
+#include "proto/codec.h"
+#include "records_generated.h"
+
+namespace dlrover::daemon {
+
+namespace records = proto::records;
+
+/// "JOB.STEP"
+std::string group_key(JobId job, StepId step);
+/// "promise/12.0", "slot/12.0/3/1"
+std::string record_name(const char *kind, const std::string &group_key);
+/// The parts of a record's name: kind, group key and the rest ("3/1"), which may be empty.
+struct RecordName {
+    std::string kind, group, rest;
+};
+std::optional<RecordName> parse_record_name(const std::string &name);
+
+template <typename BodyT>
+proto::Bytes encode_record(BodyT body) {
+    records::RecordT record;
+    record.body.Set(std::move(body));
+    return proto::encode<records::Record>(record, records::RecordIdentifier());
+}
+Result<records::RecordT> decode_record(std::span<const std::uint8_t> bytes);
+
+proto::Generation to_proto(const GenerationId &id);
+GenerationId from_proto(const proto::Generation &id);
+/// Absent: {0,0}.
+GenerationId from_proto(const std::unique_ptr<proto::Generation> &id);
+std::unique_ptr<proto::Generation> to_proto_ptr(const GenerationId &id);
+
+records::WorldRecordT to_record(const elastic::World &world);
+elastic::World from_record(const records::WorldRecordT &record);
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/registration.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr std::size_t max_nodes = 16384;
+constexpr std::size_t max_tasks_per_node = 1024;
+constexpr std::size_t max_name_bytes = 256;
+constexpr std::size_t max_kept_argv_bytes = 4096;
+
+Status refuse(std::string text) {
+    return Status(Code::invalid_argument, std::move(text));
+}
+
+bool printable(const std::string &text) {
+    return std::all_of(text.begin(), text.end(),
+                       [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != 127; });
+}
+
+Status check_options(const proto::ElasticOptionsT &o, std::size_t nodes) {
+    if (o.min_nodes == 0 || o.min_nodes > o.max_nodes)
+        return refuse("the least number of nodes must be between 1 and the greatest");
+    if (std::uint64_t{o.max_nodes} + o.spares != nodes)
+        return refuse("the step has " + std::to_string(nodes) + " nodes, but " + std::to_string(o.max_nodes) +
+                      " and " + std::to_string(o.spares) + " spares are asked for");
+    if (o.node_unit == 0 || o.node_unit > o.max_nodes || o.min_nodes % o.node_unit != 0)
+        return refuse("the node unit does not fit the least number of nodes");
+    if (o.name.size() > max_name_bytes || !printable(o.name) || o.name.find('/') != std::string::npos)
+        return refuse("the name is too long or has characters that can not be used");
+    return {};
+}
+
+Status check_nodes(const proto::StepRegistrationT &s, const std::string &node) {
+    if (s.node_names.empty() || s.node_names.size() > max_nodes)
+        return refuse("a step has 1 to " + std::to_string(max_nodes) + " nodes");
+    if (s.tasks_per_node.size() != s.node_names.size())
+        return refuse("the number of tasks is needed for every node");
+    for (const auto &name : s.node_names)
+        if (name.empty() || name.size() > max_name_bytes || !printable(name))
+            return refuse("a node's name is not valid");
+    auto sorted = s.node_names;
+    std::sort(sorted.begin(), sorted.end());
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+        return refuse("a node is named twice");
+    if (s.node_index >= s.node_names.size() || s.node_names[s.node_index] != node)
+        return refuse("this daemon serves node " + node + ", not the one named");
+    for (auto tasks : s.tasks_per_node)
+        if (tasks == 0 || tasks > max_tasks_per_node)
+            return refuse("each node must run 1 to " + std::to_string(max_tasks_per_node) + " tasks");
+    return {};
+}
+
+}  // namespace
+
+Status check_registration(const proto::StepRegistrationT &s, const std::string &node) {
+    if (s.job_id == 0) return refuse("a job has a number");
+    if (!s.options) return refuse("the options are missing");
+    DLROVER_TRY(check_nodes(s, node));
+    return check_options(*s.options, s.node_names.size());
+}
+
+Status check_with_slurm(proto::StepRegistrationT &s, const SlurmStep &slurm) {
+    std::string name = std::to_string(s.job_id) + "." + std::to_string(s.step_id);
+    if (slurm.job.uid != s.uid)
+        return Status(Code::permission_denied, "step " + name + " belongs to another user, says Slurm");
+    if (slurm.job.restart_count != s.restart_count)
+        return Status(Code::stale, "job " + std::to_string(s.job_id) + " is in run " +
+                                       std::to_string(slurm.job.restart_count) + ", says Slurm");
+    if (slurm.nodes != s.node_names)
+        return Status(Code::permission_denied, "step " + name + " has other nodes, says Slurm");
+    s.gid = slurm.job.gid;
+    s.array_job_id = slurm.job.array_job_id;
+    s.array_task_id = slurm.job.array_task_id;
+    s.batch_host = slurm.job.batch_host;
+    return {};
+}
+
+std::string lineage_of(const proto::StepRegistrationT &s) {
+    std::string command;
+    for (const auto &word : s.argv) (command += word) += '\0';
+    char hash[17];
+    std::snprintf(hash, sizeof hash, "%016llx",
+                  static_cast<unsigned long long>(XXH3_64bits(command.data(), command.size())));
+    std::string name = s.options ? s.options->name : "";
+    if (name.empty())
+        name = "job" + std::to_string(s.job_id) + "." + std::to_string(s.step_ordinal);
+    else if (s.array_job_id != 0)
+        name += "_" + std::to_string(s.array_task_id);
+    return s.cluster + "/" + std::to_string(s.uid) + "/" + name + "/" + hash;
+}
+
+void shorten(proto::StepRegistrationT &s) {
+    std::size_t bytes = 0, count = 0;
+    while (count < s.argv.size() && (bytes += s.argv[count].size() + 1) <= max_kept_argv_bytes) ++count;
+    s.argv.resize(count);
+    if (s.cwd.size() > max_kept_argv_bytes) s.cwd.clear();
+}
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a step may become a group, and what its checkpoints belong to. Pure.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "common_generated.h"
+#include "daemon/slurm.h"
+
+namespace dlrover::daemon {
+
+/// Everything that can be checked without Slurm. `node`: this node's name. invalid_argument with a sentence.
+Status check_registration(const proto::StepRegistrationT &step, const std::string &node);
+
+/// Slurm's word against the module's. permission_denied: somebody else's step or other nodes; stale: another
+/// run of the job. On success what Slurm knows better is taken over (array task, batch host).
+Status check_with_slurm(proto::StepRegistrationT &step, const SlurmStep &slurm);
+
+/// cluster/uid/name/command: what a checkpoint belongs to across requeues.
+std::string lineage_of(const proto::StepRegistrationT &step);
+
+/// The command line is for the lineage only; a long one is cut after that.
+void shorten(proto::StepRegistrationT &step);
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The world of a daemon without Slurm: one node, no peers.
+#pragma once
+
+#include "daemon/slurm.h"
+#include "transport/peer_network.h"
+
+namespace dlrover::daemon {
+
+class NoSlurm final : public SlurmClient {
+  public:
+    NoSlurm(std::string node, std::uint32_t uid) : node_(std::move(node)), uid_(uid) {}
+    void load_step(JobId, StepId, Answer<SlurmStep> answer) override {
+        answer(Status(Code::unsupported, "there is no Slurm in standalone mode"));
+    }
+    void load_job(JobId, Answer<SlurmJob> answer) override {
+        SlurmJob job;
+        job.running = true;
+        job.uid = uid_;
+        job.nodes = {node_};
+        answer(std::move(job));
+    }
+    void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override {
+        std::vector<NodeAddress> addresses;
+        for (auto &node : nodes) addresses.push_back({std::move(node), "127.0.0.1"});
+        answer(std::move(addresses));
+    }
+    void shrink_job(JobId, std::vector<std::string>, Done done) override { refuse(done); }
+    void requeue_job(JobId, std::vector<std::string>, Done done) override { refuse(done); }
+    void complete_job(JobId, int, Done done) override { done(Status()); }
+    std::string cluster_name() override { return "standalone"; }
+
+  private:
+    static void refuse(const Done &done) {
+        done(Status(Code::unsupported, "there is no Slurm in standalone mode"));
+    }
+    std::string node_;
+    std::uint32_t uid_;
+};
+
+class NoPeers final : public transport::PeerNetwork {
+  public:
+    void set_callbacks(Callbacks) override {}
+    void connect_to(const std::string &, const std::string &) override {}
+    void release(const std::string &) override {}
+    void send(const std::string &, transport::PeerEnvelope) override {}
+    bool up(const std::string &) const override { return false; }
+};
+
+}  // namespace dlrover::daemon
