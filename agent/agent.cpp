@@ -81,8 +81,7 @@ proto::local::AgentHelloT Agent::greeting() const {
     hello.step_id = config_.crew.launch.step.value();
     hello.task = config_.task;
     hello.workers = static_cast<std::uint16_t>(config_.crew.workers);
-    hello.resumed_generation = to_proto(crew_.empty() && crew_.started().empty() ? GenerationId{} : current_);
-    if (lease_lost_) hello.resumed_generation = to_proto({});
+    hello.resumed_generation = to_proto(member_of_);
     return hello;
 }
 
@@ -101,8 +100,8 @@ void Agent::on_up(const proto::local::AgentWelcomeT &welcome) {
 void Agent::report_again() {
     if (current_ == GenerationId{}) return;
     for (const auto &start : crew_.started()) link_.send(start);
-    for (const auto &exit : crew_.exited()) link_.send(exit);
-    if (crew_.empty() && (lease_lost_ || stop_reply_due_)) {
+    for (const auto &exit : crew_.exited()) report_exit(exit);
+    if (crew_.empty() && (lease_stop_ || stop_reply_due_)) {
         stop_through_ = std::max(stop_through_, current_);
         report_stopped();
     }
@@ -140,12 +139,26 @@ void Agent::on_start_limit() {
 void Agent::on_message(proto::local::MessageT message) {
     lease_lost_ = lease_lost_ && !crew_.empty();
     loop_.cancel(rejoin_timer_);
+    if (lease_timer_ == 0 && !exit_code_) arm_lease();
     if (auto *world = message.body.AsWorldPublished()) on_world(std::move(*world));
     if (auto *stop = message.body.AsStopWorkers()) on_stop(*stop);
     if (auto *ended = message.body.AsGroupEnded()) {
-        ended_ = std::move(*ended);
-        end_with(ended_->exit_code);
+        on_ended(std::move(*ended));
     }
+}
+
+/// Workers that have got the end signal may use their notice; everybody else is stopped.
+void Agent::on_ended(proto::local::GroupEndedT ended) {
+    if (exit_code_) return;
+    exit_code_ = ended.exit_code;
+    ended_ = std::move(ended);
+    wanted_.reset();
+    if (end_signal_ != 0 && crew_.running() > 0)
+        notice_timer_ = loop_.after(config_.notice_limit, [this] {
+            notice_timer_ = 0;
+            advance();
+        });
+    advance();
 }
 
 void Agent::on_world(World world) {
@@ -184,21 +197,34 @@ void Agent::check_lease() {
     lease_timer_ = 0;
     Loop::Duration lease(welcome_.lease_ms);
     if (Loop::now() - link_.last_word() < lease) return arm_lease();
-    if (!lease_lost_ && !exit_code_) {
-        lease_lost_ = true;
-        wanted_.reset();
-        err_.say("no word from dlroverd on " + config_.node + " for " + format_duration(lease) +
-                 (crew_.empty() ? ": " : ": the workers are stopped; ") + "waiting up to " +
-                 format_duration(config_.rejoin_limit) + " for it to come back");
-        rejoin_timer_ = loop_.after(config_.rejoin_limit, [this] {
-            rejoin_timer_ = 0;
-            err_.say("dlroverd on " + config_.node + " did not come back (" + why_not_joined_ +
-                     "): giving up; ask the administrator to look at that node");
-            end_with(exit_lost_daemon);
-        });
-        if (!crew_.empty()) crew_.stop(grace());
-    }
-    arm_lease();
+    if (!lease_lost_ && !exit_code_) lose_lease(lease);  // the next word arms it again
+}
+
+void Agent::lose_lease(Loop::Duration lease) {
+    lease_lost_ = true;
+    wanted_.reset();
+    err_.say("no word from dlroverd on " + config_.node + " for " + format_duration(lease) +
+             (crew_.empty() ? ": " : ": the workers are stopped; ") + "waiting up to " +
+             format_duration(config_.rejoin_limit) + " for it to come back");
+    rejoin_timer_ = loop_.after(config_.rejoin_limit, [this] {
+        rejoin_timer_ = 0;
+        err_.say("dlroverd on " + config_.node + " did not come back (" + why_not_joined_ +
+                 "): giving up; ask the administrator to look at that node");
+        end_with(exit_lost_daemon);
+    });
+    lease_stop_ = lease_stop_ || !crew_.empty();
+    if (!crew_.empty()) crew_.stop(grace());
+}
+
+/// What the daemon did not ask for is a failure to it: only a new generation can follow. Two losses of the
+/// lease are never "the same failure".
+void Agent::report_exit(const proto::local::WorkerExitedT &exit) {
+    if (!lease_stop_ || !exit.stopped_by_us) return link_.send(exit);
+    proto::local::WorkerExitedT told = exit;
+    told.stopped_by_us = false;
+    told.signature = static_cast<std::uint64_t>(told.time_us);
+    told.error_text = "stopped by the agent: no word from dlroverd on " + config_.node;
+    link_.send(std::move(told));
 }
 
 // ---- the workers ---------------------------------------------------------------------------------
@@ -211,7 +237,8 @@ void Agent::advance() {
     loop_.cancel(advance_timer_);
     bool wants_them_gone = exit_code_ || wanted_;
     if (!crew_.empty()) {
-        if (wants_them_gone) crew_.stop(grace());
+        bool on_notice = notice_timer_ != 0 && crew_.running() > 0;
+        if (wants_them_gone && !on_notice) crew_.stop(grace());
         return;
     }
     if (exit_code_) return finish();
@@ -222,8 +249,10 @@ void Agent::launch() {
     World world = std::move(*wanted_);
     wanted_.reset();
     current_ = id_of(world.generation);
+    lease_stop_ = false;
+    member_of_ = world.active ? current_ : GenerationId{};
     if (!world.active) return;
-    if (Status s = crew_.start(world, LocalRank(welcome_.first_local_rank)); !s.ok()) {
+    if (Status s = crew_.start(world, LocalRank(welcome_.first_local_rank), welcome_.lineage); !s.ok()) {
         err_.say("can not start the workers on " + config_.node + ": " + s.message());
         end_with(exit_cannot_run);
     }
@@ -240,7 +269,7 @@ void Agent::on_exited(const proto::local::WorkerExitedT &exit) {
             link_.send(told);
         });
     } else {
-        link_.send(exit);
+        report_exit(exit);
     }
     if (crew_.running() == 0) advance_timer_ = loop_.after(0ms, [this] { clear_leftovers(); });
 }
@@ -257,7 +286,8 @@ void Agent::clear_leftovers() {
 }
 
 void Agent::on_gone() {
-    if (stop_reply_due_ || lease_lost_) {
+    if (stop_reply_due_ || lease_stop_) {
+        member_of_ = {};
         stop_through_ = std::max(stop_through_, current_);
         report_stopped();
     }
@@ -294,8 +324,9 @@ void Agent::on_signal(int signal) {
 void Agent::on_end_signal(int signal) {
     auto now = Loop::now();
     if (end_signal_ != 0) {
-        if (now - end_signal_at_ >= repeated_signal_after) end_with(128 + end_signal_);
-        return;
+        if (now - end_signal_at_ < repeated_signal_after) return;
+        loop_.cancel(notice_timer_);
+        return end_with(128 + end_signal_);
     }
     end_signal_ = signal;
     end_signal_at_ = now;
@@ -310,6 +341,7 @@ void Agent::on_end_signal(int signal) {
 
 void Agent::on_life_line(std::size_t index) {
     loop_.forget(config_.life_lines[index]);
+    loop_.cancel(notice_timer_);
     err_.say("the process above this one is gone: the workers are stopped");
     welcome_.stop_grace_ms = std::min<std::uint32_t>(welcome_.stop_grace_ms, orphaned_grace.count());
     end_with(exit_cannot_run);
@@ -332,7 +364,7 @@ void Agent::print_end() {
 }
 
 void Agent::finish() {
-    for (Loop::Timer *timer : {&start_timer_, &lease_timer_, &rejoin_timer_, &end_timer_})
+    for (Loop::Timer *timer : {&start_timer_, &lease_timer_, &rejoin_timer_, &end_timer_, &notice_timer_})
         loop_.cancel(*timer);
     outcome_.exit_code = *exit_code_;
     print_end();

@@ -29,6 +29,8 @@ struct AgentConfig {
     std::vector<int> life_lines;  ///< pidfds: when one of these processes ends, so do we
     Loop::Duration start_limit{1700};
     Loop::Duration rejoin_limit{120000};
+    /// After SIGTERM or SIGINT workers have this long, as with torchrun; Slurm's KillWait may be shorter.
+    Loop::Duration notice_limit{30000};
 };
 
 struct Outcome {
@@ -52,6 +54,7 @@ class Agent {
     void on_up(const proto::local::AgentWelcomeT &welcome);
     void on_down(const Status &why);
     void on_message(proto::local::MessageT message);
+    void on_ended(proto::local::GroupEndedT ended);
     void on_world(World world);
     void on_stop(const proto::local::StopWorkersT &stop);
     void on_started(const proto::local::WorkerStartedT &start);
@@ -69,6 +72,8 @@ class Agent {
     void launch();
     void report_again();
     void report_stopped();
+    void report_exit(const proto::local::WorkerExitedT &exit);
+    void lose_lease(Loop::Duration lease);
     void clear_leftovers();
     void end_with(int exit_code);
     void finish();
@@ -83,6 +88,7 @@ class Agent {
     UniqueFd signal_fd_;
     proto::local::AgentWelcomeT welcome_;
     GenerationId current_;       ///< of the newest workers started (or the newest world without work for us)
+    GenerationId member_of_;     ///< current_ while its workers were not stopped; else none
     GenerationId stop_through_;  ///< the daemon wants these and older ones gone
     bool stop_reply_due_ = false;
     std::optional<World> wanted_;   ///< to be started when nothing is left of the older ones
@@ -91,8 +97,10 @@ class Agent {
     int end_signal_ = 0;
     Loop::Time end_signal_at_{};
     bool joined_ = false, lease_lost_ = false;
+    bool lease_stop_ = false;  ///< the newest workers were stopped for the lease, not by the daemon
     std::string why_not_joined_;
-    Loop::Timer start_timer_ = 0, lease_timer_ = 0, rejoin_timer_ = 0, end_timer_ = 0, advance_timer_ = 0;
+    Loop::Timer start_timer_ = 0, lease_timer_ = 0, rejoin_timer_ = 0, end_timer_ = 0, advance_timer_ = 0,
+                notice_timer_ = 0;
     Outcome outcome_;
 };
 

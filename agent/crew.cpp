@@ -52,7 +52,9 @@ Crew::~Crew() {
     loop_.cancel(kill_timer_);
 }
 
-Status Crew::start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank) {
+Status Crew::start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
+                   const std::string &lineage) {
+    config_.launch.lineage = lineage.empty() ? world.run_id : lineage;
     workers_.clear();
     end_expected_ = complained_ = false;
     (void)oom_.newly_killed();

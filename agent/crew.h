@@ -43,7 +43,8 @@ class Crew {
     ~Crew();
 
     /// Precondition: empty(). `first_local_rank`: of this agent.
-    Status start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank);
+    Status start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
+                 const std::string &lineage);
     /// SIGTERM to the whole tree, after `grace` SIGKILL until nothing is left, then Events::gone. A second
     /// call can only shorten the grace.
     void stop(Loop::Duration grace);

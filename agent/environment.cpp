@@ -96,7 +96,7 @@ void set_ours(Environment &env, const LaunchSpec &spec, const proto::local::Worl
     env["DLROVER_SOCKET"] = spec.socket;
     env["DLROVER_GENERATION"] = std::to_string(g.term()) + ":" + std::to_string(g.number());
     env["DLROVER_MANAGED"] = "1";
-    env["DLROVER_LINEAGE"] = world.run_id;
+    env["DLROVER_LINEAGE"] = spec.lineage;
 }
 
 }  // namespace

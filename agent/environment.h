@@ -25,6 +25,7 @@ struct LaunchSpec {
     StepId step;
     std::string socket;
     std::string role = "default";
+    std::string lineage;
     bool omp_default =
         false;  ///< OMP_NUM_THREADS=1 unless the user has set it (dlrover-run, several workers)
 };

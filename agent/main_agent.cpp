@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // dlrover-agent PROGRAM [ARGUMENT]...: put in front of a task's command by the SPANK module.
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -25,6 +26,7 @@ int usage(std::FILE *to, int status) {
 }  // namespace
 
 int main(int argc, char **argv) {
+    ::prctl(PR_SET_NAME, "dlrover-agent");  // the module may start it by a descriptor's name
     TaskSpec spec;
     spec.program = "dlrover-agent";
     spec.env = environment_from(environ);

@@ -423,7 +423,9 @@ class Lost(AgentCase):
                     daemon.expect(r"agent .* resumed=0:0")
                 else:
                     daemon.order("talk")
-                daemon.expect(r"stopped gen=1:1")
+                told = daemon.expect(r"(exited|stopped) gen=1:1.*")[0]
+                if way == "killed":  # the daemon that comes back hears that this was not its doing
+                    self.assertRegex(told, "stopped=0 .*text=stopped by the agent")
                 daemon.order("world 1")  # never again under an old number
                 daemon.order("world 2 restart=1")
                 daemon.expect(r"started gen=1:2")
@@ -528,6 +530,32 @@ class Killed(AgentCase):
         daemon.order("ended 0")
         self.assertEqual(guard.wait(DEADLINE), 0)
         self.assertEqual(self.text("out"), "up\nsaved\n")
+
+    def test_notice_lasts_though_the_group_has_ended(self):
+        daemon = self.daemon(grace_ms=50)
+        guard = self.start("/bin/sh", "-c", "trap 'echo got; sleep 0.5; echo saved; exit 0' TERM; echo up; "
+                           "while :; do sleep 0.02; done")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        wait_until(lambda: self.text("out") == "up\n", "the worker is up")
+        guard.terminate()
+        daemon.expect("signal 15")
+        daemon.order("ended 143")
+        self.assertEqual(guard.wait(DEADLINE), 143)
+        self.assertEqual(self.text("out"), "up\ngot\nsaved\n")
+
+    def test_a_second_signal_ends_the_notice(self):
+        daemon = self.daemon(grace_ms=50)
+        guard = self.start("/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.02; done")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        wait_until(lambda: self.text("out") == "up\n", "the worker is up")
+        guard.terminate()
+        daemon.expect("signal 15")
+        daemon.order("ended 143")
+        time.sleep(0.4)  # the time that tells a second signal from an echo of the first
+        guard.terminate()
+        self.assertEqual(guard.wait(3), 143)
 
     def test_other_signals_reach_the_worker(self):
         daemon = self.daemon()
