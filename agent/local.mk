@@ -27,3 +27,9 @@ tests_system_fake_daemon_SOURCES = tests/system/fake_daemon.cpp
 tests_system_fake_daemon_LDADD = libproto.la
 EXTRA_DIST += tests/system/agent_test.py
 TESTS += tests/system/agent_test.py
+
+check_PROGRAMS += tests/unit/agent_test
+tests_unit_agent_test_SOURCES = tests/unit/main.cpp tests/unit/agent_environment_test.cpp tests/unit/agent_options_test.cpp \
+	tests/unit/agent_output_test.cpp tests/unit/agent_signature_test.cpp tests/unit/agent_tree_test.cpp
+tests_unit_agent_test_LDADD = libagent.la
+TESTS += tests/unit/agent_test
