@@ -20,7 +20,7 @@ inline void stream_64(char *to, const char *from) {
 }  // namespace
 #define STREAM_64(to, from) stream_64(to, from)
 #define STREAM_FENCE() _mm_sfence()
-#include "ckpt/block_kernel_body.h"
+#include "ckpt/block_kernel_body.inc"
 
 namespace dlrover::ckpt {
 const BlockKernel avx2_block_kernel{"avx2", kernel_hash, kernel_copy_hash};

@@ -7,7 +7,7 @@
 
 #define STREAM_64(to, from) memcpy(to, from, 64)
 #define STREAM_FENCE() __atomic_thread_fence(__ATOMIC_RELEASE)
-#include "ckpt/block_kernel_body.h"
+#include "ckpt/block_kernel_body.inc"
 
 namespace dlrover::ckpt {
 const BlockKernel portable_block_kernel{"portable", kernel_hash, kernel_copy_hash};

@@ -8,7 +8,7 @@ CLEANFILES += $(ckpt_generated)
 EXTRA_DIST += ckpt/table.fbs
 
 noinst_LTLIBRARIES += libckpt.la
-libckpt_la_SOURCES = ckpt/block_kernel.h ckpt/block_kernel_avx2.cpp ckpt/block_kernel_body.h ckpt/block_kernel_portable.cpp \
+libckpt_la_SOURCES = ckpt/block_kernel.h ckpt/block_kernel_avx2.cpp ckpt/block_kernel_body.inc ckpt/block_kernel_portable.cpp \
 	ckpt/block_kernel_sse2.cpp ckpt/checksum.cpp ckpt/checksum.h ckpt/dtype.h ckpt/object_table.cpp ckpt/object_table.h
 nodist_libckpt_la_SOURCES = $(ckpt_generated)
 

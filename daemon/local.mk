@@ -14,9 +14,9 @@ libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_restore.cpp 
 	daemon/daemon.cpp daemon/daemon.h daemon/event_log.cpp daemon/event_log.h daemon/free_port.cpp daemon/free_port.h \
 	daemon/group.cpp daemon/group.h daemon/group_agents.cpp daemon/group_status.cpp daemon/group_workers.cpp \
 	daemon/group_world.cpp daemon/local_port.h daemon/local_server.cpp daemon/local_server.h daemon/memory_budget.cpp \
-	daemon/memory_budget.h  daemon/progress_pages.cpp daemon/progress_pages.h daemon/queries.cpp \
+	daemon/memory_budget.h daemon/progress_pages.cpp daemon/progress_pages.h daemon/queries.cpp \
 	daemon/record_keeper.cpp daemon/record_keeper.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
-	daemon/registration.h daemon/slurm.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
+	daemon/registration.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
 libdaemon_la_LIBADD = libkeeper.la libarena.la libelastic.la libmessagecodec.la libcommon.la libproto.la
 
 sbin_PROGRAMS += dlroverd

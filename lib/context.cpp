@@ -33,7 +33,7 @@ Result<std::unique_ptr<dlrover_context>> dlrover_context::open() {
         return context;
     }
     auto welcome = [c = context.get()](const proto::local::WorkerWelcomeT &answer, UniqueFd page) {
-        static_cast<DaemonStore &>(*c->store).set_restore_step(answer.restore_step);
+        static_cast<DaemonStore &>(*c->store).on_welcome(answer);
         return c->progress.attach(std::move(page));
     };
     context->link = std::make_unique<DaemonLink>(e, welcome);

@@ -24,8 +24,7 @@ std::chrono::milliseconds DaemonLink::left(Clock::time_point deadline) {
     return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()), 1ms);
 }
 
-void DaemonLink::note(const Status &status) {
-    if (status.code() == Code::stale) stale_ = status.message();
+void DaemonLink::note() {
     if (!connected()) fd_.store(-1, std::memory_order_relaxed);
 }
 
@@ -60,7 +59,7 @@ Status DaemonLink::connect_once(std::chrono::milliseconds timeout) {
     if (said.ok()) ++connections_;
     // A daemon that has just come back may not have its groups yet.
     if (said.code() == Code::not_found && connections_ != 0) said = Status(Code::unavailable, said.message());
-    note(said);
+    if (said.code() == Code::stale) stale_ = said.message();
     if (!said.ok()) disconnect();
     return said;
 }
@@ -83,7 +82,7 @@ Result<proto::LocalMessage> DaemonLink::retry(Clock::time_point deadline, const 
     for (;;) {
         DLROVER_TRY(connect(deadline));
         auto reply = attempt(left(deadline));
-        note(reply.status());
+        note();
         if (reply.ok() || !worth_retrying(reply.status().code())) return reply;
         if (Clock::now() + pause >= deadline) return reply;
         if (connected()) ::poll(nullptr, 0, static_cast<int>(pause.count()));
@@ -94,7 +93,7 @@ Result<proto::LocalMessage> DaemonLink::retry(Clock::time_point deadline, const 
 Result<proto::LocalMessage> DaemonLink::next_push() {
     DLROVER_TRY(connect(Clock::now()));
     auto push = client_->receive(0ms);
-    note(push.status());
+    note();
     return push;
 }
 

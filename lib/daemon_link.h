@@ -16,12 +16,13 @@ namespace dlrover::lib {
 class DaemonLink {
   public:
     using Clock = std::chrono::steady_clock;
-    /// welcome: called after every WorkerHello that was answered, with the progress page.
+    /// Called after every WorkerHello that was answered, with the progress page. May tell(), not call.
     using Welcome = std::function<Status(const proto::local::WorkerWelcomeT &, UniqueFd page)>;
 
     DaemonLink(const Environment &environment, Welcome welcome);
 
-    /// One attempt if the deadline has passed already. stale is final: every later call says so too.
+    /// One attempt if the deadline has passed already. stale from a greeting is final: every later call says
+    /// so too.
     Status connect(Clock::time_point deadline);
     /// Request and answer. Repeated after a lost connection or a NotReady, so: only for requests that may
     /// come twice.
@@ -34,14 +35,15 @@ class DaemonLink {
     Result<proto::LocalMessage> call_once(const BodyT &body, Clock::time_point deadline) {
         if (!connected()) return Status(Code::unavailable, "the connection to the daemon is closed");
         auto reply = client_->call(BodyT(body), left(deadline));
-        note(reply.status());
+        note();
         return reply;
     }
     /// Without answer; on the present connection only.
     template <typename BodyT>
     void tell(const BodyT &body) {
         if (!connected()) return;
-        note(client_->send(BodyT(body), std::chrono::seconds(1)));
+        (void)client_->send(BodyT(body), std::chrono::seconds(1)).ok();
+        note();
     }
     /// Next push that is there already; timeout: none.
     Result<proto::LocalMessage> next_push();
@@ -59,8 +61,8 @@ class DaemonLink {
     Result<proto::LocalMessage> retry(Clock::time_point deadline, const Attempt &attempt);
     Status connect_once(std::chrono::milliseconds timeout);
     Status say_hello(std::chrono::milliseconds timeout);
-    /// A failure that ended the connection or is final is remembered.
-    void note(const Status &status);
+    /// After every exchange: the socket may be gone.
+    void note();
     static std::chrono::milliseconds left(Clock::time_point deadline);
 
     const Environment &environment_;

@@ -11,7 +11,6 @@ namespace {
 using proto::LocalMessage;
 namespace local = proto::local;
 using Clock = DaemonLink::Clock;
-using Sealed = std::variant<std::monostate, SaveSkipped>;
 
 constexpr std::uint64_t slowest_fill_bytes_per_s = 200u << 20;  // of memory that was not made ready before
 
@@ -48,6 +47,18 @@ local::SealT to_seal(SlotIndex slot, const ObjectLayout &layout, std::uint64_t c
 
 }  // namespace
 
+void DaemonStore::on_welcome(const local::WorkerWelcomeT &welcome) {
+    restore_step_ = welcome.restore_step;
+    if (saving_) return;
+    for (std::uint32_t slot = 0; slot < welcome.slots; ++slot) give_back(SlotIndex(slot));
+}
+
+void DaemonStore::give_back(SlotIndex slot) {
+    local::AbortSaveT abort;
+    abort.slot = static_cast<std::uint16_t>(slot.value());
+    link_.tell(abort);
+}
+
 Status DaemonStore::prepare(std::uint64_t bytes) {
     local::PrepareT prepare;
     prepare.bytes = bytes;
@@ -69,17 +80,12 @@ Status DaemonStore::map_slot(SlotIndex slot, std::vector<SegmentGrant> segments)
 Result<DaemonStore::Begun> DaemonStore::take_slot(TrainStep step, const local::SlotGrantedT &granted,
                                                   std::vector<SegmentGrant> segments) {
     SlotIndex slot(granted.slot);
-    auto give_back = [&] {
-        local::AbortSaveT abort;
-        abort.slot = granted.slot;
-        link_.tell(abort);
-    };
     if (opened_ && opened_->slot == slot) {
-        give_back();
+        give_back(slot);
         return Begun(SaveSkipped{"the free slot is still being read"});
     }
     if (Status s = map_slot(slot, std::move(segments)); !s.ok()) {
-        give_back();
+        give_back(slot);
         return s;
     }
     granted_on_ = link_.connections();
@@ -109,6 +115,7 @@ Result<DaemonStore::Begun> DaemonStore::begin(TrainStep step, std::uint64_t byte
         link_.disconnect();
         begun = ask_slot(step, bytes, deadline);
     }
+    saving_ = begun.ok() && std::holds_alternative<SaveTarget>(*begun);
     return begun;
 }
 
@@ -128,40 +135,58 @@ Result<DaemonStore::Begun> DaemonStore::regain(const SaveTarget &target, std::ui
     return begun;
 }
 
-Result<Sealed> DaemonStore::seal(const SaveTarget &target, const ObjectLayout &layout,
-                                 std::uint64_t copy_us) {
+Result<DaemonStore::Sealed> DaemonStore::try_seal(const SaveTarget &target, const ObjectLayout &layout,
+                                                  std::uint64_t copy_us) {
     auto deadline = link_.deadline();
     SaveTarget current = target;
     for (;;) {
-        if (!link_.connected() || link_.connections() != granted_on_) {
-            auto begun = regain(current, layout.table_offset + layout.table_bytes, deadline);
-            if (!begun) return begun.take_status();
-            if (auto *skipped = std::get_if<SaveSkipped>(&*begun)) return Sealed(std::move(*skipped));
-            current = std::get<SaveTarget>(*begun);
-        }
+        DLROVER_TRY(link_.connect(deadline));
+        std::uint64_t connection = link_.connections();
         fault_point("before_seal");
         auto reply = link_.call_once(to_seal(current.slot, layout, copy_us), deadline);
         if (reply.ok()) return Sealed();
-        if (link_.connected() || reply.status().code() == Code::stale) return reply.take_status();
-        if (Clock::now() >= deadline) return reply.take_status();
+        bool lost = !link_.connected();
+        // On a later connection stale may only mean that this grant was not carried over.
+        bool grant_gone = reply.status().code() == Code::stale && connection != granted_on_;
+        if ((!lost && !grant_gone) || Clock::now() >= deadline) return reply.take_status();
+        if (lost) continue;
+        auto begun = regain(current, layout.table_offset + layout.table_bytes, deadline);
+        if (!begun) return begun.take_status();
+        if (auto *skipped = std::get_if<SaveSkipped>(&*begun)) return Sealed(std::move(*skipped));
+        current = std::get<SaveTarget>(*begun);
     }
 }
 
-void DaemonStore::abort(const SaveTarget &target) {
-    if (link_.connections() != granted_on_) return;
-    local::AbortSaveT abort;
-    abort.slot = static_cast<std::uint16_t>(target.slot.value());
-    link_.tell(abort);
+Result<DaemonStore::Sealed> DaemonStore::seal(const SaveTarget &target, const ObjectLayout &layout,
+                                              std::uint64_t copy_us) {
+    auto sealed = try_seal(target, layout, copy_us);
+    saving_ = false;
+    return sealed;
 }
 
-Result<ObjectSource> DaemonStore::open() {
+void DaemonStore::abort(const SaveTarget &target) {
+    saving_ = false;
+    give_back(target.slot);
+}
+
+Result<SegmentRange> DaemonStore::map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments) {
+    auto held = slots_.extract(slot);
+    if (held.empty()) return SegmentRange::map(std::move(segments), Access::read_only);
+    SegmentRange range = std::move(held.mapped());
+    DLROVER_TRY(range.update(std::move(segments)));
+    DLROVER_TRY(range.set_access(Access::read_only));
+    return range;
+}
+
+Result<ObjectSource> DaemonStore::try_open() {
     auto reply = link_.call(local::RestoreT{}, link_.deadline());
     if (!reply) return reply.take_status();
     auto *plan = reply->message.body.AsRestorePlan();
     if (plan == nullptr) return unexpected();
     if (plan->train_step < 0)
         return Status(Code::not_found, "there is no checkpoint: start from the beginning");
-    auto range = SegmentRange::map(to_grants(plan->segments, std::move(reply->fds)), Access::read_only);
+    SlotIndex slot(plan->slot);
+    auto range = map_to_read(slot, to_grants(plan->segments, std::move(reply->fds)));
     if (!range) return range.take_status();
     ObjectLayout layout{TrainStep(static_cast<std::uint64_t>(plan->train_step)),
                         plan->data_bytes,
@@ -169,8 +194,17 @@ Result<ObjectSource> DaemonStore::open() {
                         plan->table_bytes,
                         plan->table_xxh3,
                         std::move(plan->ledger)};
-    opened_.emplace(Opened{SlotIndex(plan->slot), std::move(*range)});
+    opened_.emplace(Opened{slot, std::move(*range)});
     return ObjectSource{opened_->range.base(), opened_->range.bytes(), std::move(layout)};
+}
+
+Result<ObjectSource> DaemonStore::open() {
+    auto source = try_open();
+    if (source.status().code() == Code::unavailable && link_.connected()) {
+        link_.disconnect();  // as in begin()
+        source = try_open();
+    }
+    return source;
 }
 
 void DaemonStore::close(bool ok, std::uint64_t restore_us, const std::string &text) {
@@ -179,6 +213,10 @@ void DaemonStore::close(bool ok, std::uint64_t restore_us, const std::string &te
     done.restore_us = restore_us;
     done.text = text;
     link_.tell(done);
+    if (!opened_) return;
+    // The daemon does not send the descriptors of this slot again: the mapping serves the next save there.
+    if (opened_->range.set_access(Access::read_write).ok())
+        slots_.insert_or_assign(opened_->slot, std::move(opened_->range));
     opened_.reset();
 }
 

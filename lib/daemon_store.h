@@ -15,8 +15,9 @@ namespace dlrover::lib {
 class DaemonStore final : public Store {
   public:
     explicit DaemonStore(DaemonLink &link) : link_(link) {}
-    /// As told with the last WorkerWelcome.
-    void set_restore_step(std::int64_t step) { restore_step_ = step; }
+    /// After every WorkerHello: what the daemon said, and the end of grants that it may have kept for us
+    /// across its restart and that nobody is going to seal.
+    void on_welcome(const proto::local::WorkerWelcomeT &welcome);
 
     Result<std::int64_t> restore_step() override { return restore_step_; }
     Status prepare(std::uint64_t bytes) override;
@@ -34,19 +35,26 @@ class DaemonStore final : public Store {
         SegmentRange range;
     };
     using Begun = std::variant<SaveTarget, SaveSkipped>;
-    Result<Begun> ask_slot(TrainStep step, std::uint64_t bytes, DaemonLink::Clock::time_point deadline);
+    using Sealed = std::variant<std::monostate, SaveSkipped>;
+    using Time = DaemonLink::Clock::time_point;
+
+    Result<Begun> ask_slot(TrainStep step, std::uint64_t bytes, Time deadline);
     Result<Begun> take_slot(TrainStep step, const proto::local::SlotGrantedT &granted,
                             std::vector<SegmentGrant> segments);
     Status map_slot(SlotIndex slot, std::vector<SegmentGrant> segments);
+    void give_back(SlotIndex slot);
+    Result<Sealed> try_seal(const SaveTarget &target, const ObjectLayout &layout, std::uint64_t copy_us);
     /// A slot on the present connection for an object whose own grant was lost; the bytes are moved if need
     /// be.
-    Result<Begun> regain(const SaveTarget &target, std::uint64_t bytes,
-                         DaemonLink::Clock::time_point deadline);
+    Result<Begun> regain(const SaveTarget &target, std::uint64_t bytes, Time deadline);
+    Result<ObjectSource> try_open();
+    Result<SegmentRange> map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments);
 
     DaemonLink &link_;
     std::int64_t restore_step_ = -1;
     std::map<SlotIndex, SegmentRange> slots_;
-    std::uint64_t granted_on_ = 0;  ///< DaemonLink::connections() when the slot was granted
+    bool saving_ = false;           ///< a slot is granted to us
+    std::uint64_t granted_on_ = 0;  ///< DaemonLink::connections() when it was
     std::optional<Opened> opened_;
 };
 

@@ -25,3 +25,14 @@ CLEANFILES += lib/dlrover.pc
 lib/dlrover.pc: $(top_srcdir)/lib/dlrover.pc.in Makefile
 	$(AM_V_GEN)$(MKDIR_P) lib && $(SED) -e 's|@prefix[@]|$(prefix)|; s|@exec_prefix[@]|$(exec_prefix)|; s|@libdir[@]|$(libdir)|' \
 		-e 's|@includedir[@]|$(includedir)|; s|@PACKAGE_VERSION[@]|$(PACKAGE_VERSION)|' $(top_srcdir)/lib/dlrover.pc.in >$@
+
+check_PROGRAMS += tests/unit/ckpt_test
+tests_unit_ckpt_test_SOURCES = tests/unit/main.cpp tests/unit/ckpt_checksum_test.cpp tests/unit/ckpt_object_table_test.cpp
+tests_unit_ckpt_test_LDADD = libckpt.la libbase.la
+TESTS += tests/unit/ckpt_test
+
+check_PROGRAMS += tests/unit/lib_test
+tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/lib_daemon_test.cpp tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h \
+	tests/unit/lib_file_test.cpp tests/unit/lib_fixture.h
+tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
+TESTS += tests/unit/lib_test

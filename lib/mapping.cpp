@@ -112,6 +112,13 @@ bool SegmentRange::same_memory(const SegmentRange &other) const {
     return held_ == other.held_;
 }
 
+Status SegmentRange::set_access(Access access) {
+    int protection = access == Access::read_write ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (::mprotect(range_.base(), bytes_, protection) != 0) return Status::from_errno("mprotect of a slot");
+    access_ = access;
+    return {};
+}
+
 Status SegmentRange::append(const std::vector<SegmentGrant> &segments, std::size_t first) {
     for (std::size_t i = first; i < segments.size(); ++i) {
         auto inode = check_file(segments[i]);

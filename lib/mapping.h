@@ -61,6 +61,8 @@ class SegmentRange {
     /// it was. After any other failure it may be empty.
     Status update(std::vector<SegmentGrant> segments);
 
+    /// Fails where writing is wanted and the descriptors were read-only.
+    Status set_access(Access access);
     /// The same files in the same order: what was written through one is read through the other.
     bool same_memory(const SegmentRange &other) const;
 

@@ -20,6 +20,10 @@ tests_spank_dlrover_foreign_la_CPPFLAGS = $(spank_cppflags) -DDLROVER_SLURM_VERS
 tests_spank_dlrover_foreign_la_LDFLAGS = $(spank_variant_ldflags)
 tests_spank_dlrover_foreign_la_LIBADD = libspankhooks.la
 
+check_PROGRAMS += tests/spank/echo_agent
+tests_spank_echo_agent_SOURCES = tests/spank/echo_agent.c
+EXTRA_DIST += tests/system/spank.bats
+
 check_PROGRAMS += tests/spank/host_test
 tests_spank_host_test_SOURCES = tests/unit/main.cpp tests/spank/fake_daemon.cpp tests/spank/fake_daemon.h tests/spank/host.cpp \
 	tests/spank/host.h tests/spank/host_local_test.cpp tests/spank/host_remote_test.cpp

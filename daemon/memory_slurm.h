@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// SlurmClient's in-memory twin for tests: jobs are what the test says, answers come by the loop's time.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/event_loop.h"
+#include "daemon/slurm.h"
+
+namespace dlrover::daemon {
+
+/// Thread: the loop's.
+class MemorySlurm final : public SlurmClient {
+  public:
+    explicit MemorySlurm(EventLoop &loop, EventLoop::Time delay = std::chrono::milliseconds(5))
+        : loop_(loop), delay_(delay) {}
+
+    // ---- the test's side ----
+    std::map<JobId, SlurmJob> jobs;
+    std::map<std::pair<JobId, StepId>, std::vector<std::string>> steps;  ///< their nodes
+    std::map<std::string, std::string> addresses;
+    std::string cluster = "lab";
+    bool away = false;                 ///< slurmctld does not answer: unavailable
+    bool shrink_refused = false;       ///< as under disable_job_shrink
+    std::vector<std::string> changes;  ///< "shrink 7 n1,n2", "requeue 7 n3", "complete 7 1", in order
+
+    // ---- SlurmClient ----
+    void load_step(JobId job, StepId step, Answer<SlurmStep> answer) override {
+        reply(std::move(answer), [this, job, step]() -> Result<SlurmStep> {
+            auto found = jobs.find(job);
+            auto nodes = steps.find({job, step});
+            if (found == jobs.end() || nodes == steps.end()) return Status(Code::not_found, "no such step");
+            return SlurmStep{found->second, nodes->second};
+        });
+    }
+    void load_job(JobId job, Answer<SlurmJob> answer) override {
+        reply(std::move(answer), [this, job]() -> Result<SlurmJob> {
+            auto found = jobs.find(job);
+            if (found == jobs.end()) return Status(Code::not_found, "no such job");
+            return found->second;
+        });
+    }
+    void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override {
+        reply(std::move(answer), [this, nodes = std::move(nodes)]() -> Result<std::vector<NodeAddress>> {
+            std::vector<NodeAddress> found;
+            for (const auto &node : nodes)
+                if (auto it = addresses.find(node); it != addresses.end())
+                    found.push_back({node, it->second});
+            if (found.empty()) return Status(Code::not_found, "no such node");
+            return found;
+        });
+    }
+    void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override {
+        change(std::move(done), job, [this, job, survivors = std::move(survivors)](SlurmJob &j) {
+            auto present = [&](const std::string &n) {
+                return std::find(j.nodes.begin(), j.nodes.end(), n) != j.nodes.end();
+            };
+            bool keeps_host = j.batch_host.empty() ||
+                              std::find(survivors.begin(), survivors.end(), j.batch_host) != survivors.end();
+            if (shrink_refused || !keeps_host || !std::all_of(survivors.begin(), survivors.end(), present))
+                return Status(Code::invalid_argument, "refused");
+            j.nodes = survivors;
+            note("shrink", job, survivors);
+            return Status();
+        });
+    }
+    void requeue_job(JobId job, std::vector<std::string> excluded, Done done) override {
+        change(std::move(done), job, [this, job, excluded = std::move(excluded)](SlurmJob &j) {
+            j.running = false;
+            j.nodes.clear();
+            ++j.restart_count;
+            note("requeue", job, excluded);
+            return Status();
+        });
+    }
+    void complete_job(JobId job, int exit_code, Done done) override {
+        change(std::move(done), job, [this, job, exit_code](SlurmJob &j) {
+            j.running = false;
+            note("complete", job, {std::to_string(exit_code)});
+            return Status();
+        });
+    }
+    std::string cluster_name() override { return cluster; }
+
+  private:
+    /// State is looked at when the answer comes, not when it was asked for.
+    template <typename R, typename Make>
+    void reply(std::function<void(R)> answer, Make make) {
+        auto key = next_++;
+        handles_[key] = loop_.after(delay_, [this, key, answer = std::move(answer), make] {
+            auto handle = std::move(handles_[key]);
+            handles_.erase(key);
+            answer(away ? R(Status(Code::unavailable, "slurmctld is away")) : make());
+        });
+    }
+    template <typename Apply>
+    void change(Done done, JobId job, Apply apply) {
+        reply(std::move(done), [this, job, apply]() -> Status {
+            auto found = jobs.find(job);
+            if (found == jobs.end()) return Status(Code::not_found, "no such job");
+            if (!found->second.running) return Status(Code::stale, "the job does not run");
+            return apply(found->second);
+        });
+    }
+    void note(const std::string &what, JobId job, const std::vector<std::string> &words) {
+        std::string line = what + " " + std::to_string(job.value());
+        for (std::size_t i = 0; i < words.size(); ++i) line += (i == 0 ? " " : ",") + words[i];
+        changes.push_back(line);
+    }
+
+    EventLoop &loop_;
+    EventLoop::Time delay_;
+    std::map<std::uint64_t, EventLoop::Handle> handles_;
+    std::uint64_t next_ = 0;
+};
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config.h"
+
+#include <pwd.h>
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <thread>
+
+#include "daemon/slurm_client.h"
+
+/// libslurm's parsed configuration. Not in its public header, so it may be missing: then slurmctld is asked.
+extern "C" slurm_conf_t slurm_conf __attribute__((weak));
+
+namespace dlrover::daemon {
+namespace {
+
+struct FreeJobs {
+    void operator()(job_info_msg_t *p) const { ::slurm_free_job_info_msg(p); }
+};
+struct FreeSteps {
+    void operator()(job_step_info_response_msg_t *p) const { ::slurm_free_job_step_info_response_msg(p); }
+};
+struct FreeNodes {
+    void operator()(node_info_msg_t *p) const { ::slurm_free_node_info_msg(p); }
+};
+struct FreeConf {
+    void operator()(slurm_conf_t *p) const { ::slurm_free_ctl_conf(p); }
+};
+struct FreeHosts {
+    void operator()(hostlist_t p) const { ::slurm_hostlist_destroy(p); }
+};
+using Jobs = std::unique_ptr<job_info_msg_t, FreeJobs>;
+using Steps = std::unique_ptr<job_step_info_response_msg_t, FreeSteps>;
+using Nodes = std::unique_ptr<node_info_msg_t, FreeNodes>;
+using HostList = std::unique_ptr<std::remove_pointer_t<hostlist_t>, FreeHosts>;
+
+/// From here on one question for all nodes is cheaper than one each.
+constexpr std::size_t few_nodes = 16;
+constexpr std::size_t max_nodes = 65536;
+
+std::string text_of(const char *text) {
+    return text ? text : "";
+}
+
+Code code_of(int error) {
+    switch (error) {
+        case ESLURM_INVALID_JOB_ID:
+        case ESLURM_INVALID_NODE_NAME:
+            return Code::not_found;
+        case ESLURM_ACCESS_DENIED:
+        case ESLURM_USER_ID_MISSING:
+            return Code::permission_denied;
+        case ESLURM_ALREADY_DONE:
+            return Code::stale;
+        case SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT:
+        case ETIMEDOUT:
+            return Code::timeout;
+        case SLURM_COMMUNICATIONS_CONNECTION_ERROR:
+        case SLURM_COMMUNICATIONS_SEND_ERROR:
+        case SLURM_COMMUNICATIONS_RECEIVE_ERROR:
+        case SLURM_COMMUNICATIONS_SHUTDOWN_ERROR:
+        case SLURM_PROTOCOL_SOCKET_IMPL_ZERO_RECV_LENGTH:
+        case SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR:
+        case SLURMCTLD_COMMUNICATIONS_SEND_ERROR:
+        case SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR:
+        case SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR:
+        case ESLURM_IN_STANDBY_MODE:
+            return Code::unavailable;
+        default:
+            // An errno: the connection. Anything else of Slurm's: it has refused.
+            return error < 1000 ? Code::unavailable : Code::invalid_argument;
+    }
+}
+
+Status failure(const std::string &what) {
+    int error = ::slurm_get_errno();
+    return Status(code_of(error), what + ": " + text_of(::slurm_strerror(error)));
+}
+
+std::string name_of(JobId job) {
+    return "job " + std::to_string(job.value());
+}
+
+std::vector<std::string> expand(const char *ranges) {
+    std::vector<std::string> names;
+    if (!ranges || !*ranges) return names;
+    HostList list(::slurm_hostlist_create(ranges));
+    if (!list) return names;
+    while (names.size() < max_nodes) {
+        std::unique_ptr<char, decltype(&std::free)> name(::slurm_hostlist_shift(list.get()), std::free);
+        if (!name) break;
+        names.emplace_back(name.get());
+    }
+    return names;
+}
+
+std::string join(const std::vector<std::string> &names) {
+    std::string text;
+    for (const auto &name : names) text += (text.empty() ? "" : ",") + name;
+    return text;
+}
+
+std::string user_name(const slurm_job_info_t &job) {
+    if (job.user_name && *job.user_name) return job.user_name;
+    passwd entry{}, *found = nullptr;
+    char buffer[4096];
+    if (::getpwuid_r(job.user_id, &entry, buffer, sizeof buffer, &found) == 0 && found) return entry.pw_name;
+    return std::to_string(job.user_id);
+}
+
+bool is_running(const slurm_job_info_t &job) {
+    auto base = job.job_state & JOB_STATE_BASE;
+    return base == JOB_RUNNING || base == JOB_SUSPENDED;
+}
+
+SlurmJob convert(const slurm_job_info_t &job) {
+    SlurmJob result;
+    result.running = is_running(job);
+    result.uid = job.user_id;
+    result.gid = job.group_id;
+    result.restart_count = job.restart_cnt;
+    result.array_job_id = job.array_job_id;
+    if (job.array_job_id != 0 && job.array_task_id != NO_VAL) result.array_task_id = job.array_task_id;
+    result.user = user_name(job);
+    result.batch_host = text_of(job.batch_host);
+    if (result.running) result.nodes = expand(job.nodes);
+    result.end_time = job.end_time;
+    return result;
+}
+
+/// The record of this very job among those of its array.
+const slurm_job_info_t *find(const Jobs &jobs, JobId id) {
+    for (std::uint32_t i = 0; i < jobs->record_count; ++i)
+        if (jobs->job_array[i].job_id == id.value()) return &jobs->job_array[i];
+    return nullptr;
+}
+
+class LibSlurmCalls final : public SlurmCalls {
+  public:
+    Result<SlurmJob> load_job(JobId id) override {
+        Jobs jobs;
+        DLROVER_TRY(fetch(id, jobs));
+        return convert(*find(jobs, id));
+    }
+
+    Result<SlurmStep> load_step(JobId job, StepId step) override {
+        auto loaded = load_job(job);
+        if (!loaded) return loaded.take_status();
+        job_step_info_response_msg_t *raw = nullptr;
+        int rc = ::slurm_get_job_steps(0, job.value(), step.value(), &raw, SHOW_ALL);
+        Steps steps(raw);
+        if (rc != SLURM_SUCCESS) return failure(name_of(job) + ", its steps");
+        for (std::uint32_t i = 0; steps && i < steps->job_step_count; ++i) {
+            const job_step_info_t &info = steps->job_steps[i];
+            if (info.step_id.job_id != job.value() || info.step_id.step_id != step.value()) continue;
+            return SlurmStep{std::move(*loaded), expand(info.nodes)};
+        }
+        return Status(Code::not_found, name_of(job) + " has no step " + std::to_string(step.value()));
+    }
+
+    Result<std::vector<NodeAddress>> load_addresses(const std::vector<std::string> &names) override {
+        std::vector<NodeAddress> addresses;
+        if (names.size() > few_nodes) {
+            DLROVER_TRY(add_from_all(names, addresses));
+        } else {
+            for (const auto &name : names) DLROVER_TRY(add_one(name, addresses));
+        }
+        if (addresses.empty()) return Status(Code::not_found, "Slurm knows none of these nodes");
+        return addresses;
+    }
+
+    /// Slurm takes it only while the survivors are a part of the job's nodes: a compare-and-swap.
+    Status shrink_job(JobId id, const std::vector<std::string> &survivors) override {
+        // Of a job that waits, the same message would set the nodes it asks for.
+        Jobs jobs;
+        DLROVER_TRY(fetch(id, jobs));
+        if (!is_running(*find(jobs, id)))
+            return Status(Code::invalid_argument, name_of(id) + " does not run");
+        std::string nodes = join(survivors);
+        job_desc_msg_t update;
+        ::slurm_init_job_desc_msg(&update);
+        update.job_id = id.value();
+        update.req_nodes = nodes.data();
+        Status status = send(id, update, "shrink to " + nodes);
+        // Right after a change Slurm waits for its database; without one it says so for ever.
+        for (int i = 0; i < 5 && !status.ok() && ::slurm_get_errno() == ESLURM_JOB_SETTING_DB_INX; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            status = send(id, update, "shrink to " + nodes);
+        }
+        // A survivor that is no longer the job's.
+        if (status.code() == Code::not_found) return Status(Code::invalid_argument, status.message());
+        return status;
+    }
+
+    Status requeue_job(JobId id) override {
+        if (::slurm_requeue(id.value(), 0) != SLURM_SUCCESS) return failure("requeue " + name_of(id));
+        return {};
+    }
+
+    Status complete_job(JobId id, int exit_code) override {
+        // As from wait(2).
+        auto status = static_cast<std::uint32_t>(exit_code & 0xff) << 8;
+        if (::slurm_complete_job(id.value(), status) != SLURM_SUCCESS)
+            return failure("complete " + name_of(id));
+        return {};
+    }
+
+    Status hasten_job(JobId id, const std::vector<std::string> &excluded) override {
+        Jobs jobs;
+        DLROVER_TRY(fetch(id, jobs));
+        const slurm_job_info_t &job = *find(jobs, id);
+        auto base = job.job_state & JOB_STATE_BASE;
+        if (base == JOB_PENDING && (job.job_state & JOB_COMPLETING) != 0)
+            return Status(Code::unavailable, "the last run is still ending");
+        if (base != JOB_PENDING && base != JOB_RUNNING) return Status(Code::stale, "it does not wait");
+        if (base == JOB_RUNNING) return {};
+        auto names = expand(job.exc_nodes);
+        names.insert(names.end(), excluded.begin(), excluded.end());
+        std::sort(names.begin(), names.end());
+        names.erase(std::unique(names.begin(), names.end()), names.end());
+        std::string nodes = join(names), none;
+        job_desc_msg_t update;
+        ::slurm_init_job_desc_msg(&update);
+        update.job_id = id.value();
+        update.begin_time = std::time(nullptr);
+        if (!excluded.empty()) update.exc_nodes = nodes.data();
+        // What a shrink has left would tie the next run to the survivors.
+        if (job.req_nodes && *job.req_nodes) update.req_nodes = none.data();
+        return send(id, update, "hasten");
+    }
+
+    std::string cluster_name() override {
+        if (&slurm_conf && slurm_conf.cluster_name) return slurm_conf.cluster_name;
+        slurm_conf_t *raw = nullptr;
+        int rc = ::slurm_load_ctl_conf(0, &raw);
+        std::unique_ptr<slurm_conf_t, FreeConf> conf(raw);
+        return rc == SLURM_SUCCESS && conf ? text_of(conf->cluster_name) : "";
+    }
+
+  private:
+    static Status fetch(JobId id, Jobs &jobs) {
+        job_info_msg_t *raw = nullptr;
+        int rc = ::slurm_load_job(&raw, id.value(), SHOW_ALL);
+        jobs.reset(raw);
+        if (rc != SLURM_SUCCESS) return failure(name_of(id));
+        if (!jobs || !find(jobs, id)) return Status(Code::not_found, name_of(id) + " is not known to Slurm");
+        return {};
+    }
+
+    static Status send(JobId id, job_desc_msg_t &update, const std::string &what) {
+        if (::slurm_update_job(&update) != SLURM_SUCCESS) return failure(name_of(id) + ", " + what);
+        return {};
+    }
+
+    static Status add_one(const std::string &name, std::vector<NodeAddress> &addresses) {
+        node_info_msg_t *raw = nullptr;
+        std::string copy = name;
+        int rc = ::slurm_load_node_single(&raw, copy.data(), SHOW_ALL);
+        Nodes nodes(raw);
+        if (rc != SLURM_SUCCESS && code_of(::slurm_get_errno()) == Code::not_found) return {};
+        if (rc != SLURM_SUCCESS) return failure("node " + name);
+        add_matching(nodes, {name}, addresses);
+        return {};
+    }
+
+    static Status add_from_all(std::vector<std::string> names, std::vector<NodeAddress> &addresses) {
+        node_info_msg_t *raw = nullptr;
+        int rc = ::slurm_load_node(0, &raw, SHOW_ALL);
+        Nodes nodes(raw);
+        if (rc != SLURM_SUCCESS) return failure("nodes");
+        std::sort(names.begin(), names.end());
+        add_matching(nodes, names, addresses);
+        return {};
+    }
+
+    static void add_matching(const Nodes &nodes, const std::vector<std::string> &sorted_names,
+                             std::vector<NodeAddress> &addresses) {
+        for (std::uint32_t i = 0; nodes && i < nodes->record_count; ++i) {
+            const node_info_t &node = nodes->node_array[i];
+            if (!node.name || !node.node_addr) continue;
+            if (std::binary_search(sorted_names.begin(), sorted_names.end(), std::string(node.name)))
+                addresses.push_back({node.name, node.node_addr});
+        }
+    }
+};
+
+}  // namespace
+
+std::shared_ptr<SlurmCalls> make_libslurm_calls(const std::string &conf) {
+#ifdef HAVE_SLURM_INIT
+    ::slurm_init(conf.empty() ? nullptr : conf.c_str());
+#else
+    if (!conf.empty()) ::setenv("SLURM_CONF", conf.c_str(), 1);
+#endif
+    return std::make_shared<LibSlurmCalls>();
+}
+
+}  // namespace dlrover::daemon

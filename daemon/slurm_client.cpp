@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/slurm_client.h"
+
+#include "common/log.h"
+
+namespace dlrover::daemon {
+
+/// A question under way. `given_up` is shared with the thread, the rest belongs to the loop.
+template <typename R>
+struct QueuedSlurmClient::Pending {
+    std::function<void(R)> answer;
+    std::atomic<bool> given_up = false;
+    std::uint64_t timer = 0;
+};
+
+QueuedSlurmClient::QueuedSlurmClient(EventLoop &loop, std::shared_ptr<SlurmCalls> calls, Options options)
+    : loop_(loop),
+      calls_(std::move(calls)),
+      options_(options),
+      cluster_(calls_->cluster_name()),
+      thread_(loop, options.max_waiting) {}
+
+QueuedSlurmClient::~QueuedSlurmClient() {
+    *alive_ = false;
+}
+
+template <typename R, typename Call>
+void QueuedSlurmClient::enqueue(Call call, std::function<void(R)> answer) {
+    auto pending = std::make_shared<Pending<R>>();
+    pending->answer = std::move(answer);
+    auto finish = [this, pending](R result) {
+        if (pending->given_up.exchange(true)) return;
+        timers_.erase(pending->timer);
+        pending->answer(std::move(result));
+    };
+    pending->timer = next_timer_++;
+    timers_[pending->timer] = loop_.after(options_.timeout, [finish] {
+        auto keep = finish;  // the timer that holds this function is dropped inside
+        keep(R(Status(Code::timeout, "Slurm did not answer in time")));
+    });
+    auto job = [calls = calls_, call = std::move(call), pending, finish]() -> WorkerThread::Completion {
+        if (pending->given_up) return {};
+        auto result = std::make_shared<R>(call(*calls));
+        return [finish, result] { finish(std::move(*result)); };
+    };
+    if (thread_.submit(std::move(job))) return;
+    loop_.post([alive = alive_, finish] {
+        if (*alive) finish(R(Status(Code::unavailable, "too many questions wait for Slurm")));
+    });
+}
+
+void QueuedSlurmClient::load_step(JobId job, StepId step, Answer<SlurmStep> answer) {
+    enqueue<Result<SlurmStep>>([job, step](SlurmCalls &calls) { return calls.load_step(job, step); },
+                               std::move(answer));
+}
+
+void QueuedSlurmClient::load_job(JobId job, Answer<SlurmJob> answer) {
+    enqueue<Result<SlurmJob>>([job](SlurmCalls &calls) { return calls.load_job(job); }, std::move(answer));
+}
+
+void QueuedSlurmClient::load_addresses(std::vector<std::string> nodes,
+                                       Answer<std::vector<NodeAddress>> answer) {
+    enqueue<Result<std::vector<NodeAddress>>>(
+        [nodes = std::move(nodes)](SlurmCalls &calls) { return calls.load_addresses(nodes); },
+        std::move(answer));
+}
+
+void QueuedSlurmClient::shrink_job(JobId job, std::vector<std::string> survivors, Done done) {
+    enqueue<Status>([job, survivors = std::move(survivors)](
+                        SlurmCalls &calls) { return calls.shrink_job(job, survivors); },
+                    std::move(done));
+}
+
+void QueuedSlurmClient::complete_job(JobId job, int exit_code, Done done) {
+    enqueue<Status>([job, exit_code](SlurmCalls &calls) { return calls.complete_job(job, exit_code); },
+                    std::move(done));
+}
+
+/// Answered when Slurm has taken the job back; its next start is seen to afterwards.
+void QueuedSlurmClient::requeue_job(JobId job, std::vector<std::string> excluded, Done done) {
+    enqueue<Status>([job](SlurmCalls &calls) { return calls.requeue_job(job); },
+                    [this, job, excluded = std::move(excluded), done = std::move(done)](Status status) {
+                        if (status.ok()) hasten(job, excluded, options_.hasten_tries);
+                        done(std::move(status));
+                    });
+}
+
+void QueuedSlurmClient::hasten(JobId job, std::vector<std::string> excluded, unsigned tries_left) {
+    auto again = [this, job, excluded, tries_left](Status status) {
+        bool not_yet = status.code() == Code::unavailable || status.code() == Code::timeout;
+        if (not_yet && tries_left > 0) return hasten(job, excluded, tries_left - 1);
+        if (!status.ok())
+            log::warning("slurm: job " + std::to_string(job.value()) +
+                         " is requeued but could not be hastened: " + status.message());
+    };
+    std::uint64_t timer = next_timer_++;
+    timers_[timer] = loop_.after(options_.hasten_pause, [this, timer, job, excluded, again] {
+        auto held = std::move(timers_[timer]);
+        timers_.erase(timer);
+        enqueue<Status>([job, excluded](SlurmCalls &calls) { return calls.hasten_job(job, excluded); },
+                        again);
+    });
+}
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// SlurmClient by libslurm. Only slurm_calls.cpp includes Slurm's headers.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+
+#include "common/event_loop.h"
+#include "common/worker_thread.h"
+#include "daemon/slurm.h"
+
+namespace dlrover::daemon {
+
+/// The blocking calls, one at a time on one thread; a seam for the tests of LibSlurmClient.
+class SlurmCalls {
+  public:
+    virtual ~SlurmCalls() = default;
+    virtual Result<SlurmJob> load_job(JobId job) = 0;
+    virtual Result<SlurmStep> load_step(JobId job, StepId step) = 0;
+    /// Without the nodes that Slurm does not know; not_found when it knows none of them.
+    virtual Result<std::vector<NodeAddress>> load_addresses(const std::vector<std::string> &nodes) = 0;
+    virtual Status shrink_job(JobId job, const std::vector<std::string> &survivors) = 0;
+    virtual Status requeue_job(JobId job) = 0;
+    virtual Status complete_job(JobId job, int exit_code) = 0;
+    /// A requeued job that waits for its next run: may start at once, but not on these nodes. unavailable: it
+    /// does not wait yet.
+    virtual Status hasten_job(JobId job, const std::vector<std::string> &excluded) = 0;
+    virtual std::string cluster_name() = 0;
+};
+
+/// conf: slurm.conf, empty for Slurm's default. libslurm ends the process when it finds no configuration.
+std::shared_ptr<SlurmCalls> make_libslurm_calls(const std::string &conf);
+
+/// Answers come in time, also when libslurm does not: after `timeout` with Code::timeout. A change that had
+/// not begun by then is not made.
+class QueuedSlurmClient final : public SlurmClient {
+  public:
+    struct Options {
+        EventLoop::Time timeout = std::chrono::seconds(10);
+        std::size_t max_waiting = 1024;
+        /// After a requeue: how often, how many times the job is looked at until it waits.
+        EventLoop::Time hasten_pause = std::chrono::milliseconds(500);
+        unsigned hasten_tries = 120;
+    };
+    QueuedSlurmClient(EventLoop &loop, std::shared_ptr<SlurmCalls> calls, Options options);
+    ~QueuedSlurmClient() override;
+
+    void load_step(JobId job, StepId step, Answer<SlurmStep> answer) override;
+    void load_job(JobId job, Answer<SlurmJob> answer) override;
+    void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override;
+    void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;
+    void requeue_job(JobId job, std::vector<std::string> excluded, Done done) override;
+    void complete_job(JobId job, int exit_code, Done done) override;
+    std::string cluster_name() override { return cluster_; }
+
+  private:
+    template <typename R>
+    struct Pending;
+    template <typename R, typename Call>
+    void enqueue(Call call, std::function<void(R)> answer);
+    void hasten(JobId job, std::vector<std::string> excluded, unsigned tries_left);
+
+    EventLoop &loop_;
+    std::shared_ptr<SlurmCalls> calls_;
+    Options options_;
+    std::string cluster_;
+    WorkerThread thread_;
+    std::map<std::uint64_t, EventLoop::Handle> timers_;
+    std::uint64_t next_timer_ = 0;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace dlrover::daemon

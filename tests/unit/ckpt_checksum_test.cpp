@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/checksum.h"
+
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <random>
+
+using namespace dlrover::ckpt;
+
+namespace {
+
+std::vector<std::byte> random_bytes(std::size_t n, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::byte> bytes(n);
+    for (auto &b : bytes) b = static_cast<std::byte>(random());
+    return bytes;
+}
+
+std::vector<const BlockKernel *> kernels() {
+    std::vector<const BlockKernel *> all{&portable_block_kernel};
+#if defined(__x86_64__)
+    all.push_back(&sse2_block_kernel);
+    if (__builtin_cpu_supports("avx2")) all.push_back(&avx2_block_kernel);
+#endif
+    return all;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(checksum)
+
+BOOST_AUTO_TEST_CASE(the_hash_is_xxh3_64) {
+    // The published test vector of XXH3-64 with seed 0 for no input.
+    for (auto *kernel : kernels()) BOOST_TEST(kernel->hash("", 0) == 0x2d06800538d394c2ull, kernel->name);
+}
+
+BOOST_AUTO_TEST_CASE(all_kernels_copy_and_agree) {
+    alignas(64) static std::byte target[300000 + 64];
+    auto source = random_bytes(300000 + 64, 1);
+    for (std::size_t n : {0u, 1u, 63u, 64u, 65u, 8191u, 8192u, 8193u, 32768u, 32769u, 100001u, 300000u})
+        for (std::size_t shift : {0u, 1u, 7u, 33u}) {
+            std::uint64_t expected = portable_block_kernel.hash(source.data() + shift, n);
+            for (auto *kernel : kernels()) {
+                std::memset(target, 0x5a, sizeof target);
+                BOOST_TEST(kernel->copy_hash(target, source.data() + shift, n) == expected, kernel->name);
+                BOOST_TEST(kernel->hash(source.data() + shift, n) == expected, kernel->name);
+                BOOST_TEST(std::memcmp(target, source.data() + shift, n) == 0);
+                BOOST_TEST((target[n] == std::byte{0x5a}), "wrote past the end");
+            }
+        }
+}
+
+BOOST_AUTO_TEST_CASE(small_chunks_have_the_plain_hash) {
+    auto bytes = random_bytes(checksum_block_bytes, 2);
+    BOOST_TEST(chunk_checksum(bytes) == portable_block_kernel.hash(bytes.data(), bytes.size()));
+    BOOST_TEST(chunk_checksum({}) == 0x2d06800538d394c2ull);
+}
+
+BOOST_AUTO_TEST_CASE(large_chunks_are_hashed_by_blocks) {
+    auto bytes = random_bytes(2 * checksum_block_bytes + 5, 3);
+    std::uint64_t hashes[3];
+    for (std::size_t i = 0; i < 3; ++i)
+        hashes[i] = portable_block_kernel.hash(bytes.data() + i * checksum_block_bytes,
+                                               i < 2 ? checksum_block_bytes : 5);
+    BOOST_TEST(chunk_checksum(bytes) == portable_block_kernel.hash(hashes, sizeof hashes));
+    BOOST_TEST(checksum_blocks(bytes.size()) == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(every_byte_counts) {
+    auto bytes = random_bytes(checksum_block_bytes + 100, 4);
+    std::uint64_t before = chunk_checksum(bytes);
+    for (std::size_t at :
+         {std::size_t{0}, checksum_block_bytes - 1, checksum_block_bytes, bytes.size() - 1}) {
+        bytes[at] ^= std::byte{1};
+        BOOST_TEST(chunk_checksum(bytes) != before);
+        bytes[at] ^= std::byte{1};
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

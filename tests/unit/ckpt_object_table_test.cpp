@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/object_table.h"
+
+#include <boost/test/unit_test.hpp>
+#include <functional>
+#include <random>
+
+using namespace dlrover;
+using namespace dlrover::ckpt;
+
+namespace {
+
+using Shape = std::vector<std::uint64_t>;
+
+ObjectIdentity identity() {
+    return {TrainStep(7), Rank(3), 8, GenerationId{Term(1), 2}, "cluster/1/7.0/abc"};
+}
+
+ChunkInfo chunk(std::string_view name, DType type, const Shape &global, const Shape &offset,
+                const Shape &local, std::uint64_t at, std::uint64_t bytes) {
+    return {name, type, global, offset, local, 0, at, bytes, 0x1234};
+}
+
+/// A table whose one chunk is as given, without the writer's checks.
+std::vector<std::uint8_t> raw_table(format::ChunkT entry, std::uint16_t version = 1) {
+    format::ObjectTableT table;
+    table.version = version;
+    table.chunks.push_back(std::make_unique<format::ChunkT>(std::move(entry)));
+    flatbuffers::FlatBufferBuilder builder;
+    builder.Finish(format::ObjectTable::Pack(builder, &table), format::ObjectTableIdentifier());
+    return {builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize()};
+}
+
+format::ChunkT good_entry() {
+    format::ChunkT e;
+    e.name = "w";
+    e.dtype = DType::Float32;
+    e.global_shape = {4, 4};
+    e.global_offset = {2, 0};
+    e.local_shape = {2, 4};
+    e.offset = 64;
+    e.bytes = 32;
+    return e;
+}
+
+std::vector<std::uint8_t> good_table() {
+    ObjectTableWriter writer(identity());
+    Shape shape{2, 4}, zero{0, 0}, scalar;
+    BOOST_REQUIRE(writer.add(chunk("w", DType::Float32, shape, zero, shape, 0, 32)).ok());
+    BOOST_REQUIRE(writer.add(chunk("s", DType::Complex128, scalar, scalar, scalar, 64, 16)).ok());
+    BOOST_REQUIRE(writer.set_skeleton("{\"a\":1}").ok());
+    auto bytes = writer.finish();
+    BOOST_REQUIRE(bytes.ok());
+    return std::move(*bytes);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(object_table)
+
+BOOST_AUTO_TEST_CASE(what_is_written_is_read) {
+    auto bytes = good_table();
+    auto view = ObjectTableView::parse(bytes, 80);
+    BOOST_REQUIRE(view.ok());
+    BOOST_TEST(view->count() == 2u);
+    BOOST_TEST(view->skeleton() == "{\"a\":1}");
+    auto who = view->identity();
+    BOOST_TEST(who.train_step.value() == 7u);
+    BOOST_TEST(who.rank.value() == 3u);
+    BOOST_TEST(who.world_size == 8u);
+    BOOST_TEST((who.generation == GenerationId{Term(1), 2}));
+    BOOST_TEST(who.lineage == "cluster/1/7.0/abc");
+    ChunkInfo w = view->chunk(0), s = view->chunk(1);
+    BOOST_TEST(w.name == "w");
+    BOOST_TEST((w.dtype == DType::Float32));
+    BOOST_TEST((Shape(w.local_shape.begin(), w.local_shape.end()) == Shape{2, 4}));
+    BOOST_TEST(w.checksum == 0x1234u);
+    BOOST_TEST(s.local_shape.size() == 0u);
+    BOOST_TEST(s.bytes == 16u);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_that_are_not_aligned_are_read_too) {
+    auto bytes = good_table();
+    std::vector<std::uint8_t> shifted(bytes.size() + 1);
+    std::copy(bytes.begin(), bytes.end(), shifted.begin() + 1);
+    auto view = ObjectTableView::parse(std::span(shifted).subspan(1));
+    BOOST_REQUIRE(view.ok());
+    ObjectTableView moved = std::move(*view);
+    BOOST_TEST(moved.chunk(0).name == "w");
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_object_is_an_object) {
+    ObjectTableWriter writer({});
+    auto bytes = writer.finish();
+    BOOST_REQUIRE(bytes.ok());
+    auto view = ObjectTableView::parse(*bytes, 0);
+    BOOST_REQUIRE(view.ok());
+    BOOST_TEST(view->count() == 0u);
+    BOOST_TEST(view->skeleton() == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_good_raw_table_passes) {
+    BOOST_TEST(ObjectTableView::parse(raw_table(good_entry()), 96).ok());
+}
+
+BOOST_AUTO_TEST_CASE(each_lie_is_refused) {
+    std::vector<std::pair<const char *, std::function<void(format::ChunkT &)>>> lies{
+        {"no name", [](auto &e) { e.name.clear(); }},
+        {"long name", [](auto &e) { e.name.assign(max_name_bytes + 1, 'x'); }},
+        {"type", [](auto &e) { e.dtype = static_cast<DType>(200); }},
+        {"bytes", [](auto &e) { e.bytes = 31; }},
+        {"alignment", [](auto &e) { e.offset = 32; }},
+        {"outside the global shape", [](auto &e) { e.global_offset[0] = 3; }},
+        {"offset overflow", [](auto &e) { e.global_offset[0] = UINT64_MAX; }},
+        {"rank of the shapes", [](auto &e) { e.global_offset.pop_back(); }},
+        {"rank of the global shape", [](auto &e) { e.global_shape.push_back(1); }},
+        {"outside the data", [](auto &e) { e.offset = 128; }},
+        {"end overflow", [](auto &e) { e.offset = UINT64_MAX - 63; }},
+        {"product overflow",
+         [](auto &e) {
+             e.global_shape = e.local_shape = {1ull << 62, 4};
+             e.global_offset = {0, 0};
+             e.bytes = 0;
+         }},
+        {"dimensions",
+         [](auto &e) {
+             e.global_shape = e.local_shape = Shape(17, 1);
+             e.global_offset = Shape(17, 0);
+             e.bytes = 4;
+         }},
+    };
+    for (auto &[what, lie] : lies) {
+        auto entry = good_entry();
+        lie(entry);
+        auto view = ObjectTableView::parse(raw_table(std::move(entry)), 96);
+        BOOST_TEST((view.status().code() == Code::corrupt), what);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(another_version_is_unsupported) {
+    BOOST_TEST((ObjectTableView::parse(raw_table(good_entry(), 2), 96).status().code() == Code::unsupported));
+}
+
+BOOST_AUTO_TEST_CASE(one_name_comes_once_per_global_offset) {
+    ObjectTableWriter writer(identity());
+    Shape whole{4}, half{2}, first{0}, second{2};
+    BOOST_TEST(writer.add(chunk("w", DType::Int8, whole, first, half, 0, 2)).ok());
+    BOOST_TEST(writer.add(chunk("w", DType::Int8, whole, second, half, 64, 2)).ok());
+    BOOST_TEST(writer.finish().ok());
+    BOOST_TEST(writer.add(chunk("w", DType::Int8, whole, first, half, 128, 2)).ok());
+    BOOST_TEST(!writer.finish().ok());
+}
+
+BOOST_AUTO_TEST_CASE(the_bound_is_a_bound) {
+    ObjectTableWriter writer(identity());
+    for (int i = 0; i < 500; ++i) {
+        Shape shape(static_cast<std::size_t>(i % 17), 1), zero(shape.size(), 0);
+        std::string name(static_cast<std::size_t>(1 + i % 100), 'n');
+        name += std::to_string(i);
+        BOOST_REQUIRE(
+            writer.add(chunk(name, DType::Int8, shape, zero, shape, static_cast<std::uint64_t>(i) * 64, 1))
+                .ok());
+    }
+    BOOST_TEST(writer.finish()->size() <= writer.bytes_bound());
+}
+
+BOOST_AUTO_TEST_CASE(limits_of_the_writer) {
+    ObjectTableWriter writer(identity());
+    BOOST_TEST(!writer.set_skeleton(std::string(max_skeleton_bytes + 1, ' ')).ok());
+    Shape shape{3}, zero{0};
+    BOOST_TEST(
+        (writer.add(chunk("w", DType::Int16, shape, zero, shape, 0, 7)).code() == Code::invalid_argument));
+    BOOST_TEST(!align_object_offset(UINT64_MAX).has_value());
+    BOOST_TEST(*align_object_offset(65) == 128u);
+}
+
+BOOST_AUTO_TEST_CASE(damaged_bytes_never_lead_outside) {
+    auto good = good_table();
+    std::mt19937 random(1);
+    for (int round = 0; round < 20000; ++round) {
+        auto bytes = good;
+        for (int n = 1 + static_cast<int>(random() % 4); n > 0; --n)
+            bytes[random() % bytes.size()] = static_cast<std::uint8_t>(random());
+        if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+        auto view = ObjectTableView::parse(bytes, 80);
+        if (!view.ok()) continue;
+        for (std::uint64_t i = 0; i < view->count(); ++i) {
+            ChunkInfo c = view->chunk(i);
+            BOOST_REQUIRE(c.offset + c.bytes <= 80u);
+            BOOST_REQUIRE(c.name.size() <= max_name_bytes);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

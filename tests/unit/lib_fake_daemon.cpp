@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib_fake_daemon.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <filesystem>
+
+namespace dlrover::test {
+
+FakeDaemon::FakeDaemon(std::size_t slots, std::uint64_t segment_bytes) : segment_bytes_(segment_bytes) {
+    char name[] = "/tmp/dlrover-test-XXXXXX";
+    dir_ = ::mkdtemp(name);
+    slots_.resize(slots);
+    slots_told = static_cast<std::uint32_t>(slots);
+    wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    page_fd_.reset(::memfd_create("page", MFD_CLOEXEC));
+    BOOST_REQUIRE(::ftruncate(page_fd_.get(), proto::progress_page_bytes) == 0);
+    page_ = static_cast<proto::ProgressPage *>(
+        ::mmap(nullptr, proto::progress_page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, page_fd_.get(), 0));
+    listen();
+    thread_ = std::thread([this] { run(); });
+}
+
+FakeDaemon::~FakeDaemon() {
+    {
+        std::lock_guard lock(mutex_);
+        quit_ = true;
+    }
+    ::eventfd_write(wake_.get(), 1);
+    thread_.join();
+    ::munmap(page_, proto::progress_page_bytes);
+    std::filesystem::remove_all(dir_);
+}
+
+void FakeDaemon::listen() {
+    listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un a{};
+    a.sun_family = AF_UNIX;
+    std::strcpy(a.sun_path, socket_path().c_str());
+    ::unlink(a.sun_path);
+    BOOST_REQUIRE(::bind(listener_.get(), reinterpret_cast<sockaddr *>(&a), sizeof a) == 0);
+    BOOST_REQUIRE(::listen(listener_.get(), 8) == 0);
+}
+
+void FakeDaemon::stop_locked(bool keep_grants) {
+    listener_.reset();
+    ::unlink(socket_path().c_str());
+    connections_.clear();
+    for (Slot &slot : slots_) {
+        slot.holder = -1;
+        if (slot.state == SlotState::granted && !keep_grants) slot.state = SlotState::free;
+    }
+    ::eventfd_write(wake_.get(), 1);
+}
+
+void FakeDaemon::stop(bool keep_grants) {
+    std::lock_guard lock(mutex_);
+    stop_locked(keep_grants);
+}
+
+void FakeDaemon::lose_memory() {
+    std::lock_guard lock(mutex_);
+    stop_locked(false);
+    for (Slot &slot : slots_) slot = Slot{};
+}
+
+void FakeDaemon::start() {
+    std::lock_guard lock(mutex_);
+    listen();
+    ::eventfd_write(wake_.get(), 1);
+}
+
+void FakeDaemon::fail_once(local::Body kind, Fault fault) {
+    std::lock_guard lock(mutex_);
+    faults_[kind] = fault;
+}
+
+void FakeDaemon::refuse(local::Body kind, local::Refusal code, std::string text) {
+    std::lock_guard lock(mutex_);
+    refusals_[kind] = {code, std::move(text)};
+}
+
+std::vector<local::SealT> FakeDaemon::sealed() {
+    std::lock_guard lock(mutex_);
+    std::vector<local::SealT> seals;
+    for (Slot &slot : slots_)
+        if (slot.state == SlotState::sealed) seals.push_back(slot.seal);
+    return seals;
+}
+
+void FakeDaemon::flip(std::size_t slot, std::uint64_t offset) {
+    std::lock_guard lock(mutex_);
+    std::size_t segment = 0;
+    while (offset >= slots_[slot].sizes[segment]) offset -= slots_[slot].sizes[segment++];
+    std::uint8_t byte;
+    int fd = slots_[slot].segments[segment].second.get();
+    BOOST_REQUIRE(::pread(fd, &byte, 1, static_cast<off_t>(offset)) == 1);
+    byte ^= 0x10;
+    BOOST_REQUIRE(::pwrite(fd, &byte, 1, static_cast<off_t>(offset)) == 1);
+}
+
+std::size_t FakeDaemon::granted() {
+    std::lock_guard lock(mutex_);
+    std::size_t n = 0;
+    for (Slot &slot : slots_) n += slot.state == SlotState::granted;
+    return n;
+}
+
+std::size_t FakeDaemon::connections() {
+    std::lock_guard lock(mutex_);
+    return connections_.size();
+}
+
+std::size_t FakeDaemon::count(local::Body kind) {
+    std::lock_guard lock(mutex_);
+    return counts_[kind];
+}
+
+local::RestoreDoneT FakeDaemon::last_restore_done() {
+    std::lock_guard lock(mutex_);
+    return restore_done_;
+}
+
+void FakeDaemon::run() {
+    for (;;) {
+        std::vector<pollfd> polled;
+        std::vector<int> numbers;
+        {
+            std::lock_guard lock(mutex_);
+            if (quit_) return;
+            polled.push_back({wake_.get(), POLLIN, 0});
+            polled.push_back({listener_ ? listener_.get() : -1, POLLIN, 0});
+            for (auto &[number, c] : connections_) {
+                polled.push_back({c.fd.get(), POLLIN, 0});
+                numbers.push_back(number);
+            }
+        }
+        ::poll(polled.data(), polled.size(), -1);
+        std::lock_guard lock(mutex_);
+        eventfd_t value;
+        ::eventfd_read(wake_.get(), &value);
+        if (polled[1].revents != 0 && listener_ && polled[1].fd == listener_.get()) {
+            UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+            if (fd) connections_[next_connection_++].fd = std::move(fd);
+        }
+        for (std::size_t i = 0; i < numbers.size(); ++i)
+            if (polled[i + 2].revents != 0 && connections_.contains(numbers[i])) serve(numbers[i]);
+    }
+}
+
+void FakeDaemon::drop(int number) {
+    connections_.erase(number);
+    for (Slot &slot : slots_)
+        if (slot.state == SlotState::granted && slot.holder == number) slot.state = SlotState::free;
+}
+
+void FakeDaemon::serve(int number) {
+    std::uint8_t buffer[65536];
+    Connection &c = connections_[number];
+    ssize_t n = ::recv(c.fd.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0 || !c.reader.feed({buffer, static_cast<std::size_t>(n)}).ok()) return drop(number);
+    while (auto payload = c.reader.next()) {
+        auto message = proto::decode_local(*payload);
+        if (!message.ok() || !handle(number, *message)) return drop(number);
+    }
+}
+
+template <typename Body>
+void FakeDaemon::answer(int number, std::uint32_t id, Body body, std::vector<int> fds) {
+    auto frame = proto::make_frame(proto::encode_local(proto::make_local(id, std::move(body))));
+    (void)proto::send_with_fds(connections_[number].fd.get(), frame, fds).ok();
+}
+
+bool FakeDaemon::handle(int number, const local::MessageT &message) {
+    auto kind = message.body.type;
+    ++counts_[kind];
+    Fault fault = std::exchange(faults_[kind], Fault::none);
+    if (fault == Fault::drop_before) return false;
+    if (auto refusal = refusals_.find(kind); refusal != refusals_.end()) {
+        local::FailureT failure;
+        failure.code = refusal->second.first;
+        failure.text = refusal->second.second;
+        answer(number, message.id, std::move(failure));
+        return true;
+    }
+    if (kind == local::Body::Hello) answer(number, message.id, local::HelloReplyT{});
+    if (kind == local::Body::WorkerHello) {
+        for (Slot &slot : slots_)
+            if (slot.state == SlotState::granted && slot.holder == -1) slot.holder = number;
+        local::WorkerWelcomeT welcome;
+        welcome.world_size = 1;
+        welcome.slots = static_cast<std::uint16_t>(slots_told);
+        for (Slot &slot : slots_)
+            if (slot.state == SlotState::sealed)
+                welcome.restore_step =
+                    std::max(welcome.restore_step, static_cast<std::int64_t>(slot.seal.train_step));
+        answer(number, message.id, welcome, {page_fd_.get()});
+    }
+    if (kind == local::Body::Prepare) answer(number, message.id, local::DoneT{});
+    if (kind == local::Body::Subscribe) {
+        connections_[number].subscribed = true;
+        answer(number, message.id, local::DoneT{});
+    }
+    if (auto *b = message.body.AsBeginSave()) begin(number, message.id, *b);
+    if (auto *s = message.body.AsSeal()) {
+        if (fault == Fault::drop_after) {
+            slots_[s->slot].state = SlotState::sealed;
+            slots_[s->slot].seal = *s;
+            return false;
+        }
+        seal(number, message.id, *s);
+    }
+    if (auto *a = message.body.AsAbortSave())
+        if (a->slot < slots_.size() && slots_[a->slot].state == SlotState::granted &&
+            slots_[a->slot].holder == number)
+            slots_[a->slot].state = SlotState::free;
+    if (kind == local::Body::Restore) restore(number, message.id);
+    if (auto *d = message.body.AsRestoreDone()) restore_done_ = *d;
+    return fault != Fault::drop_after;
+}
+
+void FakeDaemon::grow(Slot &slot, std::uint64_t bytes) {
+    std::uint64_t have = 0;
+    for (auto n : slot.sizes) have += n;
+    while (have < bytes) {
+        UniqueFd fd(::memfd_create("segment", MFD_CLOEXEC));
+        BOOST_REQUIRE(::ftruncate(fd.get(), static_cast<off_t>(segment_bytes_)) == 0);
+        slot.segments.emplace_back(next_segment_++, std::move(fd));
+        slot.sizes.push_back(segment_bytes_);
+        have += segment_bytes_;
+    }
+}
+
+std::vector<std::unique_ptr<local::SlotSegmentT>> FakeDaemon::describe(int number, Slot &slot,
+                                                                       std::vector<int> &fds) {
+    std::vector<std::unique_ptr<local::SlotSegmentT>> out;
+    for (std::size_t i = 0; i < slot.segments.size(); ++i) {
+        auto entry = std::make_unique<local::SlotSegmentT>();
+        entry->id = slot.segments[i].first;
+        entry->bytes = slot.sizes[i];
+        entry->fd = connections_[number].known.emplace(entry->id, true).second;
+        if (entry->fd) fds.push_back(slot.segments[i].second.get());
+        out.push_back(std::move(entry));
+    }
+    return out;
+}
+
+void FakeDaemon::begin(int number, std::uint32_t id, const local::BeginSaveT &begin) {
+    Slot *chosen = nullptr;
+    Slot *newest = nullptr;
+    for (Slot &slot : slots_)
+        if (slot.state == SlotState::sealed && (!newest || newest->seal.train_step < slot.seal.train_step))
+            newest = &slot;
+    for (Slot &slot : slots_) {
+        if (slot.state == SlotState::granted || &slot == newest) continue;
+        if (!chosen || (chosen->state == SlotState::sealed && slot.state == SlotState::free)) chosen = &slot;
+    }
+    if (!chosen) {
+        local::SaveSkippedT skipped;
+        skipped.reason = "no slot is free";
+        return answer(number, id, std::move(skipped));
+    }
+    grow(*chosen, begin.bytes);
+    chosen->state = SlotState::granted;
+    chosen->holder = number;
+    chosen->seal.train_step = begin.train_step;
+    local::SlotGrantedT granted;
+    granted.slot = static_cast<std::uint16_t>(chosen - slots_.data());
+    for (auto n : chosen->sizes) granted.bytes += n;
+    std::vector<int> fds;
+    granted.segments = describe(number, *chosen, fds);
+    answer(number, id, std::move(granted), fds);
+}
+
+void FakeDaemon::seal(int number, std::uint32_t id, const local::SealT &seal) {
+    Slot *slot = seal.slot < slots_.size() ? &slots_[seal.slot] : nullptr;
+    if (!slot || slot->state != SlotState::granted || slot->holder != number ||
+        slot->seal.train_step != seal.train_step) {
+        local::FailureT failure;
+        failure.code = local::Refusal::Stale;
+        failure.text = "the slot is not granted for this step";
+        return answer(number, id, std::move(failure));
+    }
+    for (Slot &other : slots_)
+        if (other.state == SlotState::sealed && other.seal.train_step == seal.train_step)
+            other.state = SlotState::free;
+    slot->state = SlotState::sealed;
+    slot->seal = seal;
+    answer(number, id, local::DoneT{});
+}
+
+void FakeDaemon::restore(int number, std::uint32_t id) {
+    Slot *newest = nullptr;
+    for (Slot &slot : slots_)
+        if (slot.state == SlotState::sealed && (!newest || newest->seal.train_step < slot.seal.train_step))
+            newest = &slot;
+    local::RestorePlanT plan;
+    if (!newest) return answer(number, id, std::move(plan));
+    plan.train_step = static_cast<std::int64_t>(newest->seal.train_step);
+    plan.slot = static_cast<std::uint16_t>(newest - slots_.data());
+    plan.data_bytes = newest->seal.data_bytes;
+    plan.table_offset = newest->seal.table_offset;
+    plan.table_bytes = newest->seal.table_bytes;
+    plan.table_xxh3 = newest->seal.table_xxh3;
+    plan.ledger = newest->seal.ledger;
+    std::vector<int> fds;
+    plan.segments = describe(number, *newest, fds);
+    answer(number, id, std::move(plan), fds);
+}
+
+void FakeDaemon::push_event(proto::EventKind kind, std::string text) {
+    std::lock_guard lock(mutex_);
+    for (auto &[number, c] : connections_) {
+        if (!c.subscribed) continue;
+        local::MembershipEventT push;
+        push.event = std::make_unique<proto::EventT>();
+        push.event->kind = kind;
+        push.event->text = text;
+        push.event->rank = 1;
+        answer(number, 0, std::move(push));
+    }
+}
+
+}  // namespace dlrover::test

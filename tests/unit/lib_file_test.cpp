@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface without a daemon, and its checks of arguments.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "lib_fixture.h"
+
+using namespace dlrover::test;
+
+namespace {
+
+std::vector<std::string> files(const std::string &dir) {
+    std::vector<std::string> names;
+    if (!std::filesystem::exists(dir)) return names;
+    for (auto &entry : std::filesystem::directory_iterator(dir)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+void flip(const std::string &path, std::uint64_t at) {
+    std::fstream f(path, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekg(static_cast<std::streamoff>(at));
+    char byte = static_cast<char>(f.get() ^ 0x10);
+    f.seekp(static_cast<std::streamoff>(at));
+    f.put(byte);
+}
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(lib_file, Environment)
+
+BOOST_AUTO_TEST_CASE(save_and_restore) {
+    auto c = open_context();
+    dlrover_world world;
+    BOOST_REQUIRE(dlrover_get_world(c.get(), &world) == DLROVER_OK);
+    BOOST_TEST(world.restore_step == -1);
+    BOOST_TEST(world.managed == 0);
+    BOOST_TEST(dlrover_event_fd(c.get()) == -1);
+    BOOST_TEST(dlrover_prepare(c.get(), 1000) == DLROVER_OK);
+    for (std::uint64_t step : {1u, 2u, 3u}) BOOST_TEST(save_step(c.get(), step) == DLROVER_OK);
+    BOOST_TEST((files(dir + "/rank-0") == std::vector<std::string>{"step-2.dlrover", "step-3.dlrover"}));
+    auto again = open_context();
+    BOOST_TEST(check_restored(again.get()) == 3);
+}
+
+BOOST_AUTO_TEST_CASE(the_newest_step_that_every_rank_has) {
+    for (const char *rank : {"0", "1"}) {
+        ::setenv("RANK", rank, 1);
+        ::setenv("WORLD_SIZE", "2", 1);
+        auto c = open_context();
+        for (std::uint64_t step : {1u, 2u}) BOOST_TEST(save_step(c.get(), step) == DLROVER_OK);
+        if (*rank == '1') BOOST_TEST(save_step(c.get(), 3) == DLROVER_OK);
+    }
+    auto ahead = open_context();
+    BOOST_TEST(check_restored(ahead.get()) == 2);
+    // Going on from there never leaves the ranks without a common step.
+    BOOST_TEST(save_step(ahead.get(), 3) == DLROVER_OK);
+    BOOST_TEST((files(dir + "/rank-1") == std::vector<std::string>{"step-2.dlrover", "step-3.dlrover"}));
+    ::setenv("RANK", "0", 1);
+    auto behind = open_context();
+    BOOST_TEST(check_restored(behind.get()) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_file_cut_short_is_not_taken) {
+    auto c = open_context();
+    for (std::uint64_t step : {1u, 2u}) BOOST_TEST(save_step(c.get(), step) == DLROVER_OK);
+    std::string newest = dir + "/rank-0/step-2.dlrover";
+    for (std::uintmax_t bytes = std::filesystem::file_size(newest); bytes > 0;
+         bytes -= std::min<std::uintmax_t>(bytes, 37)) {
+        std::filesystem::resize_file(newest, bytes - 1);
+        auto again = open_context();
+        BOOST_TEST(check_restored(again.get()) == 1);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(every_region_is_checked) {
+    auto c = open_context();
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
+    std::string path = dir + "/rank-0/step-1.dlrover";
+    auto bytes = std::filesystem::file_size(path);
+    // Data of a, of b, table, ledger; padding between them carries nothing.
+    for (std::uint64_t at : {std::uint64_t{0}, std::uint64_t{3999}, std::uint64_t{4032}, std::uint64_t{4431},
+                             bytes - 129, bytes - 140, bytes - 136 - 64}) {
+        flip(path, at);
+        dlrover_restore *r = nullptr;
+        BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_CORRUPT, "byte " << at << " of " << bytes);
+        flip(path, at);
+    }
+    for (std::uint64_t at = bytes - 128; at < bytes; ++at) {
+        flip(path, at);
+        dlrover_restore *r = nullptr;
+        BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_NOT_FOUND,
+                   "byte " << at << " of the footer");
+        flip(path, at);
+    }
+    BOOST_TEST(check_restored(c.get()) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_can_not_be_written_is_an_error) {
+    std::ofstream(dir + "/rank-0") << "a file, not a folder";
+    auto c = open_context();
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_E_SYSTEM);
+    BOOST_TEST(std::string(dlrover_error_text()).find("rank-0") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_arguments_are_refused) {
+    BOOST_TEST(dlrover_open(nullptr) == DLROVER_E_INVALID);
+    BOOST_TEST(save_step(nullptr, 1) == DLROVER_E_INVALID);
+    auto c = open_context();
+    dlrover_save *s = nullptr, *second = nullptr;
+    BOOST_TEST(dlrover_save_begin(c.get(), UINT64_MAX, 0, &s) == DLROVER_E_INVALID);
+    BOOST_TEST(dlrover_save_begin(c.get(), 0, UINT64_MAX, &s) == DLROVER_E_INVALID);
+    BOOST_REQUIRE(dlrover_save_begin(c.get(), 1, 100, &s) == DLROVER_OK);
+    BOOST_TEST(dlrover_save_begin(c.get(), 2, 100, &second) == DLROVER_E_INVALID);
+    float data[10] = {};
+    auto chunk = floats("x", 10);
+    BOOST_TEST(dlrover_save_add(s, nullptr, data, 40) == DLROVER_E_INVALID);
+    BOOST_TEST(dlrover_save_add(s, &chunk, data, 39) == DLROVER_E_INVALID);
+    BOOST_TEST(dlrover_save_add(s, &chunk, data, 40) == DLROVER_E_INVALID,
+               "after a failure the save is over");
+    BOOST_TEST(dlrover_save_commit(s) == DLROVER_E_INVALID);
+    dlrover_restore *r = nullptr;
+    BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_NOT_FOUND);
+    BOOST_TEST(dlrover_phase_begin(c.get(), nullptr) == DLROVER_E_INVALID);
+    dlrover_save_abort(nullptr);
+    dlrover_restore_close(nullptr);
+    dlrover_close(nullptr);
+}
+
+BOOST_AUTO_TEST_CASE(each_bad_chunk_is_refused) {
+    float data[16] = {};
+    std::vector<std::function<void(dlrover_chunk &)>> faults{[](auto &c) { c.name = nullptr; },
+                                                             [](auto &c) { c.name = ""; },
+                                                             [](auto &c) { c.dtype = 18; },
+                                                             [](auto &c) { c.ndim = 17; },
+                                                             [](auto &c) { c.global_offset[0] = 11; },
+                                                             [](auto &c) { c.local_shape[0] = UINT64_MAX; },
+                                                             [](auto &c) { c.global_shape[0] = 9; }};
+    for (auto &fault : faults) {
+        auto c = open_context();
+        dlrover_save *s = nullptr;
+        BOOST_REQUIRE(dlrover_save_begin(c.get(), 1, 100, &s) == DLROVER_OK);
+        auto chunk = floats("x", 10);
+        fault(chunk);
+        BOOST_TEST(dlrover_save_add(s, &chunk, data, 40) == DLROVER_E_INVALID);
+        dlrover_save_abort(s);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_bound_that_was_too_small_says_what_is_needed) {
+    auto c = open_context();
+    dlrover_save *s = nullptr;
+    BOOST_REQUIRE(dlrover_save_begin(c.get(), 1, 100, &s) == DLROVER_OK);
+    std::vector<float> data(1 << 20);
+    auto chunk = floats("x", data.size());
+    BOOST_TEST(dlrover_save_add(s, &chunk, data.data(), data.size() * 4) == DLROVER_E_NO_MEMORY);
+    BOOST_TEST(std::string(dlrover_error_text()).find("needs at least 4.0 MiB") != std::string::npos,
+               dlrover_error_text());
+    dlrover_save_abort(s);
+}
+
+BOOST_AUTO_TEST_CASE(environment_that_makes_no_sense_is_named) {
+    dlrover_context *c = nullptr;
+    for (auto [name, value] :
+         {std::pair("RANK", "x"), {"WORLD_SIZE", "0"}, {"DLROVER_COPY_THREADS", "0"}, {"RANK", "1"}}) {
+        ::setenv(name, value, 1);
+        BOOST_TEST(dlrover_open(&c) == DLROVER_E_INVALID);
+        BOOST_TEST(std::string(dlrover_error_text()).find(name) != std::string::npos, dlrover_error_text());
+        ::unsetenv(name);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(errors_are_told_per_thread) {
+    BOOST_TEST(dlrover_open(nullptr) == DLROVER_E_INVALID);
+    std::string here = dlrover_error_text(), there;
+    std::thread([&] { there = dlrover_error_text(); }).join();
+    BOOST_TEST(here != there);
+    BOOST_TEST(std::string(dlrover_version()) != "");
+}
+
+BOOST_AUTO_TEST_CASE(zero_bytes_and_zero_dimensions) {
+    auto c = open_context();
+    dlrover_save *s = nullptr;
+    BOOST_REQUIRE(dlrover_save_begin(c.get(), 0, 100, &s) == DLROVER_OK);
+    auto empty = floats("empty", 0), scalar = floats("scalar", 0);
+    scalar.ndim = 0;
+    float value = 2.5f;
+    BOOST_TEST(dlrover_save_add(s, &empty, nullptr, 0) == DLROVER_OK);
+    BOOST_TEST(dlrover_save_add(s, &scalar, &value, 4) == DLROVER_OK);
+    BOOST_TEST(dlrover_save_add_many(s, 0, nullptr, nullptr, nullptr) == DLROVER_OK);
+    BOOST_TEST(dlrover_save_commit(s) == DLROVER_OK);
+    dlrover_restore *raw = nullptr;
+    BOOST_REQUIRE(dlrover_restore_open(c.get(), &raw) == DLROVER_OK);
+    Restore r(raw);
+    BOOST_TEST(dlrover_restore_count(raw) == 2u);
+    BOOST_TEST(dlrover_restore_step(raw) == 0);
+    dlrover_chunk chunk;
+    const void *data;
+    std::uint64_t bytes;
+    BOOST_REQUIRE(dlrover_restore_find(raw, "scalar", &chunk, &data, &bytes) == DLROVER_OK);
+    BOOST_TEST(*static_cast<const float *>(data) == 2.5f);
+    BOOST_TEST(dlrover_restore_chunk(raw, 2, &chunk, &data, &bytes) == DLROVER_E_NOT_FOUND);
+    BOOST_TEST(dlrover_restore_find(raw, "other", &chunk, &data, &bytes) == DLROVER_E_NOT_FOUND);
+    const char *json;
+    BOOST_REQUIRE(dlrover_restore_skeleton(raw, &json, &bytes) == DLROVER_OK);
+    BOOST_TEST(bytes == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

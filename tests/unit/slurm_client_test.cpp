@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/slurm_client.h"
+
+#include <boost/test/unit_test.hpp>
+#include <condition_variable>
+#include <mutex>
+
+#include "common/manual_loop.h"
+#include "daemon/memory_slurm.h"
+#include "poll_loop.h"
+
+using namespace dlrover;
+using namespace dlrover::daemon;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Calls that wait until the test opens the gate.
+class GatedCalls final : public SlurmCalls {
+  public:
+    void open() {
+        std::lock_guard lock(mutex_);
+        open_ = true;
+        changed_.notify_all();
+    }
+    unsigned calls() {
+        std::lock_guard lock(mutex_);
+        return calls_;
+    }
+
+    Result<SlurmJob> load_job(JobId) override {
+        pass();
+        SlurmJob job;
+        job.user = "ann";
+        return job;
+    }
+    Result<SlurmStep> load_step(JobId, StepId) override { return Status(Code::not_found, "none"); }
+    Result<std::vector<NodeAddress>> load_addresses(const std::vector<std::string> &nodes) override {
+        return std::vector<NodeAddress>{{nodes.at(0), "10.0.0.1"}};
+    }
+    Status shrink_job(JobId, const std::vector<std::string> &) override {
+        pass();
+        return {};
+    }
+    Status requeue_job(JobId) override { return {}; }
+    Status complete_job(JobId, int) override { return Status(Code::permission_denied, "no"); }
+    Status hasten_job(JobId, const std::vector<std::string> &excluded) override {
+        std::lock_guard lock(mutex_);
+        if (++hastened < 3) return Status(Code::unavailable, "not yet");
+        last_excluded = excluded;
+        return {};
+    }
+    std::string cluster_name() override { return "lab"; }
+
+    unsigned hastened = 0;
+    std::vector<std::string> last_excluded;
+
+  private:
+    void pass() {
+        std::unique_lock lock(mutex_);
+        ++calls_;
+        changed_.wait(lock, [this] { return open_; });
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool open_ = false;
+    unsigned calls_ = 0;
+};
+
+struct Fixture {
+    test::PollLoop loop;
+    std::shared_ptr<GatedCalls> calls = std::make_shared<GatedCalls>();
+    QueuedSlurmClient client{
+        loop, calls, {.timeout = 100ms, .max_waiting = 4, .hasten_pause = 1ms, .hasten_tries = 10}};
+    ~Fixture() { calls->open(); }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(slurm_client)
+
+BOOST_AUTO_TEST_CASE(answers_come_on_the_loop_and_never_inside_the_call) {
+    Fixture f;
+    f.calls->open();
+    std::string user;
+    f.client.load_job(JobId(7), [&](Result<SlurmJob> job) { user = job->user; });
+    BOOST_TEST(user.empty());
+    BOOST_TEST(f.loop.run_until([&] { return !user.empty(); }));
+    BOOST_TEST(user == "ann");
+    BOOST_TEST(f.client.cluster_name() == "lab");
+    Status done;
+    f.client.complete_job(JobId(7), 1, [&](Status status) { done = std::move(status); });
+    BOOST_TEST(f.loop.run_until([&] { return done.code() == Code::permission_denied; }));
+}
+
+BOOST_AUTO_TEST_CASE(a_slurm_that_hangs_is_answered_for_and_late_changes_are_not_made) {
+    Fixture f;
+    int answers = 0;
+    Status first, second;
+    f.client.load_job(JobId(7), [&](Result<SlurmJob> job) { ++answers, first = job.take_status(); });
+    f.client.shrink_job(JobId(7), {"n1"}, [&](Status status) { ++answers, second = std::move(status); });
+    BOOST_TEST(f.loop.run_until([&] { return answers == 2; }));
+    BOOST_TEST((first.code() == Code::timeout));
+    BOOST_TEST((second.code() == Code::timeout));
+    BOOST_TEST(f.calls->calls() == 1u);
+    f.calls->open();
+    bool later = false;
+    f.client.load_job(JobId(7), [&](Result<SlurmJob> job) { later = job.ok(); });
+    BOOST_TEST(f.loop.run_until([&] { return later; }));
+    BOOST_TEST(f.calls->calls() == 2u);  // the shrink was never made
+    BOOST_TEST(answers == 2);
+}
+
+BOOST_AUTO_TEST_CASE(the_queue_is_bounded) {
+    Fixture f;
+    int unavailable = 0, others = 0;
+    for (int i = 0; i < 20; ++i)
+        f.client.load_job(JobId(7), [&](Result<SlurmJob> job) {
+            ++(job.status().code() == Code::unavailable ? unavailable : others);
+        });
+    BOOST_TEST(f.loop.run_until([&] { return unavailable + others == 20; }));
+    BOOST_TEST(unavailable >= 15);
+    BOOST_TEST(others >= 4);
+}
+
+BOOST_AUTO_TEST_CASE(nothing_comes_after_the_end) {
+    auto calls = std::make_shared<GatedCalls>();
+    test::PollLoop loop;
+    bool answered = false;
+    {
+        QueuedSlurmClient client(loop, calls, {.timeout = 20ms});
+        client.load_job(JobId(7), [&](Result<SlurmJob>) { answered = true; });
+        BOOST_TEST(loop.run_until([&] { return calls->calls() == 1; }));
+    }
+    calls->open();
+    loop.run_for(50ms);
+    BOOST_TEST(!answered);
+}
+
+BOOST_AUTO_TEST_CASE(a_requeued_job_is_hastened_when_it_waits) {
+    Fixture f;
+    bool done = false;
+    f.client.requeue_job(JobId(7), {"n3"}, [&](Status status) { done = status.ok(); });
+    BOOST_TEST(f.loop.run_until([&] { return done; }));
+    BOOST_TEST(f.loop.run_until([&] { return !f.calls->last_excluded.empty(); }));
+    BOOST_TEST(f.calls->hastened == 3u);
+    BOOST_TEST(f.calls->last_excluded.front() == "n3");
+}
+
+BOOST_AUTO_TEST_CASE(the_twin_shrinks_as_slurm_does) {
+    ManualLoop loop;
+    MemorySlurm slurm(loop);
+    SlurmJob job;
+    job.running = true;
+    job.nodes = {"n1", "n2", "n3"};
+    job.batch_host = "n1";
+    slurm.jobs[JobId(7)] = job;
+    std::vector<Code> codes;
+    auto shrink = [&](std::vector<std::string> survivors) {
+        slurm.shrink_job(JobId(7), std::move(survivors), [&](const Status &s) { codes.push_back(s.code()); });
+        loop.advance(10ms);
+    };
+    shrink({"n1", "n3"});
+    shrink({"n1", "n2"});  // n2 is gone
+    shrink({"n3"});        // the batch host must stay
+    slurm.away = true;
+    shrink({"n1"});
+    BOOST_TEST((codes == std::vector<Code>{Code::ok, Code::invalid_argument, Code::invalid_argument,
+                                           Code::unavailable}));
+    BOOST_TEST(slurm.changes.size() == 1u);
+    BOOST_TEST(slurm.changes.at(0) == "shrink 7 n1,n3");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
