@@ -10,13 +10,24 @@ libclient_la_SOURCES = lib/context.cpp lib/context.h lib/daemon_link.cpp lib/dae
 	lib/save.cpp lib/save.h lib/store.h
 libclient_la_LIBADD = libckpt.la libproto.la
 
-# The C++ library is linked statically, so that the only needs are the C library and libgcc: it must work in containers of another make.
+# libtool names -lstdc++ itself: it finds a linker script that stands for the archive.
+if STATIC_CXX
+static_cxx = lib/static-cxx/libstdc++.so
+static_cxx_libs = -L$(top_builddir)/lib/static-cxx
+lib/static-cxx/libstdc++.so: Makefile
+	$(AM_V_GEN)$(MKDIR_P) lib/static-cxx && echo 'INPUT($(dlrover_libstdcxx))' >$@
+CLEANFILES += lib/static-cxx/libstdc++.so
+endif
+if !SANITIZERS
+libdlrover_defs = -Wl,-z,defs
+endif
+
 lib_LTLIBRARIES += libdlrover.la
 libdlrover_la_SOURCES = lib/api.cpp
-libdlrover_la_LIBADD = libclient.la $(PTHREAD_LIBS)
+libdlrover_la_LIBADD = $(static_cxx_libs) libclient.la $(PTHREAD_LIBS)
 libdlrover_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -no-undefined -Wl,--version-script=$(top_srcdir)/lib/libdlrover.map \
-	-Wl,-z,defs -Wl,-z,now -Wl,--as-needed -Wl,-l:libstdc++.a -Wl,--exclude-libs,ALL
-EXTRA_libdlrover_la_DEPENDENCIES = $(top_srcdir)/lib/libdlrover.map
+	$(libdlrover_defs) -Wl,-z,now -Wl,--gc-sections
+EXTRA_libdlrover_la_DEPENDENCIES = $(top_srcdir)/lib/libdlrover.map $(static_cxx)
 EXTRA_DIST += lib/libdlrover.map lib/dlrover.pc.in
 
 pkgconfigdir = $(libdir)/pkgconfig
@@ -36,3 +47,8 @@ tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/lib_daemon_test.cpp
 	tests/unit/lib_file_test.cpp tests/unit/lib_fixture.h
 tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
+
+TESTS += tests/checks/library tests/python/run
+dist_check_SCRIPTS += tests/checks/library tests/python/run
+EXTRA_DIST += tests/python/conftest.py tests/python/test_numpy.py tests/python/test_process.py tests/python/test_torch.py \
+	tests/python/test_values.py

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What needs a process of its own: start-up, forks, hooks, no torch."""
+
+import pathlib
+import re
+import signal
+import time
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_versions_agree(dlrover):
+    version = re.search(r"AC_INIT\(\[dlrover-slurm\], \[([^]]*)\]", (TOP / "configure.ac").read_text()).group(1)
+    from dlrover_slurm import _library
+
+    assert dlrover.__version__ == version == _library.library().dlrover_version().decode()
+    with pytest.raises(ImportError, match="must agree"):
+        _library._check_version("99.1.0")
+
+
+def test_a_library_that_is_not_there_is_named(run_python):
+    status, _, err = run_python("import dlrover_slurm; dlrover_slurm.load()", DLROVER_LIBRARY="/nonexistent/lib.so")
+    assert status == 1 and "/nonexistent/lib.so" in err and "DLROVER_LIBRARY" in err
+
+
+def test_one_warning_without_a_daemon(run_python):
+    code = "import dlrover_slurm as d; d.load(); d.save(1, {'x': 1}); d.save(2, {}); print(d.load().step)"
+    status, out, err = run_python(code)
+    assert (status, out) == (0, "2\n")
+    assert err.count("dlrover:") == 1 and "plain files" in err and len(err.splitlines()) == 1
+    assert run_python(code, RANK="1", WORLD_SIZE="2")[2] == ""
+
+
+def test_works_without_torch_and_numpy(run_python):
+    code = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "numpy"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import dlrover_slurm as d
+state = {"a": [1, 2.5, b"x" * 1000], "rng": d.rng_state()}
+assert d.save(1, state)
+back = d.load().state
+assert back["a"] == state["a"] and back["rng"] == state["rng"]
+assert not d.install_optimizer_hook()
+d.report_step(3)
+with d.phase("eval"):
+    pass
+assert "torch" not in sys.modules and "numpy" not in sys.modules
+"""
+    status, _, err = run_python(code)
+    assert status == 0, err
+
+
+def test_a_forked_child_may_not_save(run_python):
+    code = """
+import os, dlrover_slurm as d
+d.save(1, {"x": 1})
+if os.fork() == 0:
+    for call in (lambda: d.save(2, {}), d.load, d.world, lambda: d.report_step(1)):
+        try:
+            call()
+            os._exit(1)
+        except d.ForkedError:
+            pass
+    os._exit(0)
+assert os.wait()[1] == 0
+assert d.save(3, {})
+"""
+    status, _, err = run_python(code)
+    assert status == 0, err
+
+
+def test_data_loader_workers_and_the_hook(run_python):
+    pytest.importorskip("torch")
+    code = """
+import torch, dlrover_slurm as d
+d.save(0, {"x": torch.ones(3)})
+d.install_optimizer_hook()
+data = torch.utils.data.DataLoader(torch.arange(20.), batch_size=4, num_workers=2)
+assert sum(batch.sum().item() for batch in data) == 190
+assert d.save(1, {})
+"""
+    status, _, err = run_python(code)
+    assert status == 0, err
+
+
+HOOK = """
+import torch, dlrover_slurm as d
+from dlrover_slurm import _library, _session
+seen = []
+class Recorder:
+    def __getattr__(self, name):
+        return getattr(_library._library, name)
+    def dlrover_report_step(self, context, step):
+        seen.append(step)
+        return 0
+_library.library()
+recorder = Recorder()
+_library.library = lambda: recorder
+def train(model, optimizer):
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_the_hook_counts_steps(run_python, early):
+    pytest.importorskip("torch")
+    code = HOOK + (
+        "early = torch.optim.Adam(torch.nn.Linear(3, 1).parameters())\n" if early else ""
+    ) + """
+d.install_optimizer_hook()
+d.install_optimizer_hook()
+class Twice(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        return super().step(closure)
+model = torch.nn.Linear(3, 1)
+optimizer = Twice(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+for _ in range(3):
+    train(model, optimizer)
+    scheduler.step()
+other = torch.nn.Linear(3, 1)
+train(other, torch.optim.Adam(other.parameters()))
+assert seen == [0, 1, 2], seen
+d.save(10, {})
+train(model, optimizer)
+d.report_step(20)
+train(model, optimizer)
+assert seen == [0, 1, 2, 11], seen
+"""
+    status, _, err = run_python(code)
+    assert status == 0, err
+
+
+def test_the_hook_is_there_by_itself_under_a_daemon(run_python):
+    pytest.importorskip("torch")
+    code = """
+import torch, dlrover_slurm as d
+from dlrover_slurm import _hook
+try:
+    d.world()
+except d.UnavailableError:
+    pass
+_hook.install_if_managed()
+assert _hook._counting
+"""
+    environment = dict(DLROVER_MANAGED="1", DLROVER_SOCKET="/nonexistent/s", DLROVER_TIMEOUT_MS="50")
+    status, _, err = run_python(code, **environment)
+    assert status == 0, err
+    assert run_python(code, DLROVER_OPTIMIZER_HOOK="0", **environment)[0] == 1
+
+
+def test_a_daemon_that_is_away_is_an_error_in_time(run_python):
+    code = "import dlrover_slurm as d\ntry: d.load()\nexcept d.UnavailableError as e: print(e)"
+    begun = time.monotonic()
+    status, out, err = run_python(
+        code, DLROVER_MANAGED="1", DLROVER_SOCKET="/nonexistent/s", DLROVER_TIMEOUT_MS="300"
+    )
+    assert status == 0 and "/nonexistent/s" in out, err
+    assert time.monotonic() - begun < 20
+
+
+def test_members_of_the_package_are_documented(dlrover):
+    for name in dlrover.__all__:
+        member = getattr(dlrover, name)
+        assert callable(member) or isinstance(member, str)
+    assert (TOP / "python" / "dlrover_slurm" / "py.typed").exists()
+
+
+VICTIM = """
+import os, signal, sys, threading, dlrover_slurm as d
+checkpoint = d.load()
+start = checkpoint.step if checkpoint else 0
+threading.Timer(float(sys.argv[1]), lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+for step in range(start + 1, 10**6):
+    d.save(step, {"step": step, "data": bytes([step % 256]) * 3000000})
+"""
+CHECK = """
+import dlrover_slurm as d
+c = d.load()
+assert c is not None and c.state["step"] == c.step and c.state["data"] == bytes([c.step % 256]) * 3000000
+print(c.step)
+"""
+
+
+def test_killed_in_the_middle_the_older_step_stays(run_python):
+    """Whenever the process dies, load() finds a whole step, and never an older one than before."""
+    last = 0
+    for i in range(8):
+        assert run_python(VICTIM, str(0.15 + i * 0.013))[0] == -signal.SIGKILL
+        status, out, err = run_python(CHECK)
+        assert status == 0, err
+        assert int(out) >= last
+        last = int(out)
+    assert last > 0
