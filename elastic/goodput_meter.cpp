@@ -32,7 +32,12 @@ void GoodputMeter::begin_generation(Time now, std::optional<TrainStep> restore_s
     if (open_) fail(now);
     std::optional<std::uint64_t> kept;
     if (restore_step) kept = restore_step->value();
-    if (failed_) settle(sum_, *failed_, kept);
+    if (failed_) {
+        // A checkpoint proves steps that the last look at the progress had not seen yet.
+        if (kept && *kept >= failed_->first_step)
+            failed_->steps = std::max(failed_->steps, *kept - failed_->first_step + 1);
+        settle(sum_, *failed_, kept);
+    }
     failed_.reset();
 }
 

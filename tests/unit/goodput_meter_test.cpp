@@ -70,6 +70,16 @@ BOOST_AUTO_TEST_CASE(without_a_checkpoint_everything_is_lost) {
     BOOST_TEST(g.steps_repeated == 10u);
 }
 
+BOOST_AUTO_TEST_CASE(a_checkpoint_proves_steps_that_were_not_seen) {
+    GoodputMeter m(0s, {});
+    m.begin_generation(0s, std::nullopt);
+    m.on_progress(5s, progress(9, 10, 5s));
+    m.fail(6s);
+    m.begin_generation(6s, TrainStep(14));
+    BOOST_TEST(m.snapshot(6s, false).steps == 15u);
+    BOOST_TEST(m.snapshot(6s, false).steps_repeated == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(failing_again_before_a_step_goes_on_recovering) {
     GoodputMeter m(0s, {});
     m.begin_generation(0s, std::nullopt);
