@@ -2,6 +2,9 @@
 dist_noinst_SCRIPTS += contrib/format
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = contrib/completion/dlrover
+# srun's own name in the folder above is taken by Slurm's completion.
+bashcompletioneagerdir = $(sysconfdir)/bash_completion.d
+dist_bashcompletioneager_DATA = contrib/completion/dlrover-slurm
 dist_noinst_SCRIPTS += contrib/install-packages contrib/run-tests
 EXTRA_DIST += contrib/packages.debian contrib/testing/run_tests.py
 dist_noinst_SCRIPTS += contrib/minicluster

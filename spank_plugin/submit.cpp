@@ -17,13 +17,19 @@ std::string inherited_variable(const OptionSpec &spec) {
     return name;
 }
 
+/// A default that says no. Slurm hands a flag down by its name alone: to the job's steps it would say yes.
+bool is_flag_off(const OptionSpec &spec, const char *value) {
+    Options options;
+    return spec.argument == Argument::none && parse_option(spec.id, value, options).ok() && !options.optional;
+}
+
 /// Slurm hands on options that it finds in its own variables before it reads the command line: the user's
 /// defaults are put there, where nothing was inherited.
 void apply_defaults(Module &module) {
     for (const OptionSpec &spec : option_specs()) {
         const char *value = std::getenv(spec.environment);
         std::string variable = inherited_variable(spec);
-        if (!value || std::getenv(variable.c_str())) continue;
+        if (!value || std::getenv(variable.c_str()) || is_flag_off(spec, value)) continue;
         ::setenv(variable.c_str(), value, 0);
         module.from_default[static_cast<std::size_t>(spec.id)] = true;
     }

@@ -63,6 +63,7 @@ void write_report() {
     for (const auto &[name, value] : host->command) text += name + "=" + value + "\n";
     if (const char *request = ::getenv(spank::request_variable))
         text += std::string("request=") + request + "\n";
+    if (::getenv(inherited_variable("dlrover-optional").c_str())) text += "optional is handed down\n";
     if (::write(write_fd, text.data(), text.size()) < 0) ::_exit(99);
 }
 
@@ -192,6 +193,12 @@ BOOST_AUTO_TEST_CASE(defaults_of_the_environment) {
     c.slurm["nodes"] = "4";
     BOOST_TEST(!run(c).group());
     c.inherited = {};
+    c.variables["DLROVER_OPTIONAL"] = "1";
+    o = run(c);
+    BOOST_TEST((o.says("dlrover-optional=yes") && o.says("optional is handed down")), o.report);
+    c.variables["DLROVER_OPTIONAL"] = "0";
+    o = run(c);
+    BOOST_TEST((o.says("dlrover-optional=no") && !o.says("optional is handed down")));
     c.variables["DLROVER_ELASTIC"] = "rubbish";
     o = run(c);
     BOOST_TEST(o.exit_code == 255);

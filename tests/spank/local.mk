@@ -5,6 +5,16 @@ tests_unit_spank_test_SOURCES = tests/unit/main.cpp tests/unit/spank_options_tes
 tests_unit_spank_test_LDADD = libspankplugin.la
 TESTS += tests/unit/spank_test
 
+if FUZZING
+noinst_PROGRAMS += tests/spank/fuzz_options
+tests_spank_fuzz_options_SOURCES = tests/spank/fuzz_options.cpp
+tests_spank_fuzz_options_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
+tests_spank_fuzz_options_LDADD = libspankplugin.la
+endif
+
+TESTS += tests/checks/completion
+dist_check_SCRIPTS += tests/checks/completion
+
 if HAVE_SLURM
 check_LTLIBRARIES += tests/spank/dlrover_faulty.la tests/spank/dlrover_foreign.la
 spank_variant_ldflags = $(spank_ldflags) -rpath /nowhere
