@@ -2,3 +2,4 @@
 dist_man_MANS += man/dlrover.1
 dist_man_MANS += man/dlrover.toml.5
 dist_man_MANS += man/dlrover-elastic.1
+dist_man_MANS += man/libdlrover.3
