@@ -38,7 +38,7 @@ std::string own_folder() {
 Result<std::string> find_program(const std::string &name) {
     std::string own = own_folder();
     const char *set = std::getenv("DLROVER_SBINDIR");
-    for (const std::string &folder : {std::string(set ? set : ""), own, own + "/../sbin", own + "/../daemon",
+    for (const std::string &folder : {std::string(set ? set : ""), own, own + "/../sbin", own + "/..",
                                       std::string(DLROVER_SBINDIR)})
         if (std::string path = folder + "/" + name; !folder.empty() && ::access(path.c_str(), X_OK) == 0)
             return path;

@@ -155,6 +155,21 @@ class AgentCase(unittest.TestCase):
             f.write(textwrap.dedent(text))
         return path
 
+    def tree(self, pid):
+        found, todo = [], [pid]
+        while todo:
+            one = todo.pop()
+            try:
+                children = []
+                for task in os.listdir(f"/proc/{one}/task"):
+                    with open(f"/proc/{one}/task/{task}/children") as f:
+                        children += [int(c) for c in f.read().split()]
+            except FileNotFoundError:
+                continue
+            found += children
+            todo += children
+        return found
+
     def text(self, name):
         with open(os.path.join(self.dir, name), errors="replace") as f:
             return f.read()
@@ -447,21 +462,6 @@ class Lost(AgentCase):
 
 
 class Killed(AgentCase):
-    def tree(self, pid):
-        found, todo = [], [pid]
-        while todo:
-            one = todo.pop()
-            try:
-                children = []
-                for task in os.listdir(f"/proc/{one}/task"):
-                    with open(f"/proc/{one}/task/{task}/children") as f:
-                        children += [int(c) for c in f.read().split()]
-            except FileNotFoundError:
-                continue
-            found += children
-            todo += children
-        return found
-
     def whole_tree(self, root):
         tree = self.tree(root)
         return tree if [name_of(p) for p in tree].count("sleep") == 3 else None
@@ -765,6 +765,78 @@ class Run(AgentCase):
         self.assertIn("already a worker", self.refused("x.py", DLROVER_MANAGED="1", RANK="0"))
         self.assertIn("--nonsense", self.refused("--nonsense", "x.py"))
         self.assertIn("no program", self.refused())
+
+
+class Standalone(AgentCase):
+    """With the real daemon."""
+
+    def run_alone(self, *argv, **more):
+        none = dict.fromkeys(("DLROVER_JOB_ID", "DLROVER_STEP_ID", "DLROVER_SOCKET", "DLROVER_LOCAL_TASK"))
+        return self.start("--standalone", *argv, program=RUN, env=none, **more)
+
+    def nothing_left(self, pids):
+        wait_until(lambda: not any(alive(p) for p in pids), "all processes are gone", limit=5)
+        self.assertEqual([n for n in os.listdir(self.dir) if n.startswith("dlrover-")], [])
+
+    def up(self):
+        """A run whose worker prints "up": (its process, all pids below it)."""
+        run = self.run_alone("--no-python", "/bin/sh", "-c", "echo up; setsid sleep 600 & sleep 600")
+        wait_until(lambda: "up" in self.text("out"), "the worker is up")
+        return run, wait_until(lambda: (t := self.tree(run.pid)) and len(t) >= 6 and t, "the tree is up")
+
+    def daemon_of(self, pids):
+        return next(p for p in pids if name_of(p) == "dlroverd")
+
+    def test_a_restart(self):
+        run = self.run_alone("--nproc-per-node=2", "--no-python", "/bin/sh", "-c",
+                             "echo $RANK/$WORLD_SIZE $TORCHELASTIC_RESTART_COUNT; "
+                             "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 3; sleep 0.3")
+        self.assertEqual(run.wait(DEADLINE), 0)
+        self.assertEqual(sorted(self.text("out").splitlines()), ["0/2 0", "0/2 1", "1/2 0", "1/2 1"])
+        self.assertIn("1 restart", self.text("err"))
+        self.nothing_left([])
+
+    def test_a_hopeless_program(self):
+        worker = self.script("print('try', flush=True); import nonexistent_module_xyz")
+        run = self.run_alone(worker)
+        self.assertEqual(run.wait(DEADLINE), 1)
+        self.assertLessEqual(self.text("out").count("try"), 3)
+        self.assertIn("ModuleNotFoundError", self.text("err"))
+        self.nothing_left([])
+
+    def test_told_to_end(self):
+        for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            with self.subTest(sig):
+                run, pids = self.up()
+                run.send_signal(sig)
+                self.assertEqual(run.wait(DEADLINE), 128 + sig)
+                self.nothing_left(pids)
+
+    def test_killed_itself(self):
+        run, pids = self.up()
+        run.kill()
+        run.wait()
+        self.nothing_left(pids)
+
+    def test_the_agent_is_killed(self):
+        run, pids = self.up()
+        agent = next(p for p in pids if name_of(p) == "dlrover-run")
+        os.kill(agent, signal.SIGKILL)
+        self.assertEqual(run.wait(DEADLINE), 137)
+        self.nothing_left(pids)
+
+    def test_the_daemon_is_killed(self):
+        run, pids = self.up()
+        daemon = self.daemon_of(pids)
+        os.kill(daemon, signal.SIGKILL)
+        second = wait_until(lambda: next((p for p in self.tree(run.pid) if name_of(p) == "dlroverd" and p != daemon), None),
+                            "the keeper starts another daemon")
+        os.kill(next(p for p in pids if name_of(p) == "sh"), signal.SIGKILL)
+        wait_until(lambda: self.text("out").count("up") == 2, "the worker is started again")
+        self.assertTrue(alive(second))
+        run.terminate()
+        self.assertEqual(run.wait(DEADLINE), 143)
+        self.nothing_left(pids + [second])
 
 
 if __name__ == "__main__":
