@@ -56,7 +56,7 @@ Agent::~Agent() = default;
 Outcome Agent::run() {
     if (!signal_fd_ || !begin().ok()) {
         err_.say("can not start: no signalfd or epoll on this system");
-        return {exit_cannot_run, false};
+        return {exit_cannot_run};
     }
     loop_.run();
     return outcome_;
@@ -122,14 +122,14 @@ void Agent::on_start_limit() {
     start_timer_ = 0;
     if (config_.optional) {
         err_.say("warning: running without protection: " + why_not_joined_);
-        outcome_ = {0, true};
+        outcome_.unprotected = true;
     } else {
         err_.say(
             "dlroverd on node " + config_.node + " can not be used: " + why_not_joined_ +
             ". Ask the administrator to look at it (systemctl status dlrover-keeper on that node), leave "
             "the node out (--exclude=" +
             config_.node + "), or add --dlrover-optional to run unprotected.");
-        outcome_ = {exit_no_daemon, false};
+        outcome_.exit_code = exit_no_daemon;
     }
     link_.close();
     err_.flush(last_flush);
@@ -335,13 +335,14 @@ void Agent::on_end_signal(int signal) {
     message.signal = signal;
     link_.send(message);
     crew_.expect_end();
-    crew_.forward(signal);
+    crew_.forward(signal, signal == SIGHUP);
     if (crew_.running() == 0) clear_leftovers();
 }
 
 void Agent::on_life_line(std::size_t index) {
     loop_.forget(config_.life_lines[index]);
     loop_.cancel(notice_timer_);
+    outcome_.orphaned = true;
     err_.say("the process above this one is gone: the workers are stopped");
     welcome_.stop_grace_ms = std::min<std::uint32_t>(welcome_.stop_grace_ms, orphaned_grace.count());
     end_with(exit_cannot_run);

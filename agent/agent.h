@@ -36,6 +36,7 @@ struct AgentConfig {
 struct Outcome {
     int exit_code = 0;
     bool unprotected = false;  ///< nothing was started; run the program without us
+    bool orphaned = false;     ///< the process above this one is gone
 };
 
 /// Owns all of the agent's state; everything happens on the loop.

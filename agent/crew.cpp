@@ -238,9 +238,13 @@ std::vector<proto::local::WorkerExitedT> Crew::exited() const {
     return all;
 }
 
-void Crew::forward(int signal) {
-    for (const auto &worker : workers_)
-        if (worker->running) ::kill(static_cast<pid_t>(worker->start.pid), signal);
+void Crew::forward(int signal, bool to_groups) {
+    to_groups = to_groups || signal == SIGINT;
+    for (const auto &worker : workers_) {
+        auto pid = static_cast<pid_t>(worker->start.pid);
+        // A worker that has not called setsid yet has no group.
+        if (worker->running && (!to_groups || ::kill(-pid, signal) != 0)) ::kill(pid, signal);
+    }
 }
 
 void Crew::pause(bool on) {

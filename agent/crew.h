@@ -60,8 +60,8 @@ class Crew {
     std::vector<proto::local::WorkerStartedT> started() const;
     std::vector<proto::local::WorkerExitedT> exited() const;
 
-    /// To the workers themselves.
-    void forward(int signal);
+    /// To the workers themselves; SIGINT and `to_groups` as a terminal does, to their process groups.
+    void forward(int signal, bool to_groups = false);
     /// Stops or continues the whole tree.
     void pause(bool on);
     /// A worker that ends from now on ended because the job was told to.

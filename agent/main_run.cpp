@@ -55,8 +55,7 @@ int run_standalone(const RunOptions &options, TaskSpec spec) {
     if (options.max_nodes && options.min_nodes != 1U)
         return fail("--standalone is for one node, not --nnodes with more");
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    StandaloneSpec wanted{options.argv, node_name(spec.env), options.run_id, options.workers,
-                          options.max_restarts.value_or(3)};
+    StandaloneSpec wanted{options.argv, options.run_id, options.workers, options.max_restarts.value_or(3)};
     auto run = Standalone::start(wanted);
     if (!run) return fail(run.status().message(), exit_no_daemon);
     spec.under_slurm = false;
@@ -65,6 +64,7 @@ int run_standalone(const RunOptions &options, TaskSpec spec) {
     spec.launch.socket = run->socket();
     spec.env.erase("DLROVER_OPTIONAL");
     spec.spared = run->keeper();
+    spec.orphan_dir = run->dir();
     int code = run_task(std::move(spec));
     run->end();
     return code;

@@ -38,8 +38,8 @@ std::string own_folder() {
 Result<std::string> find_program(const std::string &name) {
     std::string own = own_folder();
     const char *set = std::getenv("DLROVER_SBINDIR");
-    for (const std::string &folder : {std::string(set ? set : ""), own, own + "/../sbin", own + "/..",
-                                      std::string(DLROVER_SBINDIR)})
+    for (const std::string &folder :
+         {std::string(set ? set : ""), own, own + "/../sbin", own + "/..", std::string(DLROVER_SBINDIR)})
         if (std::string path = folder + "/" + name; !folder.empty() && ::access(path.c_str(), X_OK) == 0)
             return path;
     return Status(Code::not_found, name + " was not found beside dlrover-run or in " DLROVER_SBINDIR);
@@ -119,7 +119,7 @@ Status Standalone::register_run(const StandaloneSpec &spec) {
     step.job_id = job_.value();
     step.uid = ::geteuid();
     step.gid = ::getegid();
-    step.node_names = {spec.node};
+    step.node_names = {client->server().node};
     step.tasks_per_node = {1};
     step.argv = spec.argv;
     step.cwd = current_dir();

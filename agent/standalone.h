@@ -15,7 +15,7 @@ namespace dlrover::agent {
 
 struct StandaloneSpec {
     std::vector<std::string> argv;  ///< the user's program
-    std::string node, name;         ///< name: of the run, may be empty
+    std::string name;               ///< of the run, may be empty
     unsigned workers = 1;
     std::uint32_t max_restarts = 3;
 };
@@ -32,6 +32,7 @@ class Standalone {
     /// Ends keeper and daemon and removes the folder; once.
     void end();
     pid_t keeper() const noexcept { return keeper_; }
+    const std::string &dir() const noexcept { return dir_; }
     std::string socket() const { return dir_ + "/s"; }
     JobId job() const noexcept { return job_; }
 

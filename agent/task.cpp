@@ -54,6 +54,7 @@ int run_agent(const TaskSpec &spec, const GuardedContext &context, const std::st
     Outcome outcome = Agent(**loop, std::move(config), context.taken).run();
     if (!outcome.unprotected) {
         remove_tree(scratch);  // the guard does it too, unless it was killed
+        if (outcome.orphaned) remove_tree(spec.orphan_dir);
         return outcome.exit_code;
     }
     context.signals.restore();

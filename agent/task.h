@@ -16,7 +16,8 @@ struct TaskSpec {
     unsigned workers = 1;
     LogPlan logs;
     bool under_slurm = true;
-    pid_t spared = 0;  ///< see GuardConfig
+    pid_t spared = 0;        ///< see GuardConfig
+    std::string orphan_dir;  ///< removed by the agent when the process above it was killed
 };
 
 /// job, step, socket and task number from DLROVER_*. not_found: this is no elastic step.

@@ -170,6 +170,11 @@ class AgentCase(unittest.TestCase):
             todo += children
         return found
 
+    def whole_tree(self, root, sleeps):
+        """All below root, once so many "sleep" run (a signal to a shell that is just forking may be lost)."""
+        tree = self.tree(root)
+        return tree if [name_of(p) for p in tree].count("sleep") == sleeps else None
+
     def text(self, name):
         with open(os.path.join(self.dir, name), errors="replace") as f:
             return f.read()
@@ -462,10 +467,6 @@ class Lost(AgentCase):
 
 
 class Killed(AgentCase):
-    def whole_tree(self, root):
-        tree = self.tree(root)
-        return tree if [name_of(p) for p in tree].count("sleep") == 3 else None
-
     def running_tree(self, **more):
         """An agent with a worker that has a daemonised grandchild: (guard, agent, [worker's processes])."""
         daemon = self.daemon(grace_ms=200)
@@ -473,7 +474,7 @@ class Killed(AgentCase):
         daemon.expect("agent")
         daemon.order("world 1")
         daemon.expect("started")
-        tree = wait_until(lambda: self.whole_tree(guard.pid), "the tree is up")
+        tree = wait_until(lambda: self.whole_tree(guard.pid, 3), "the tree is up")
         return daemon, guard, tree[0], tree[1:]
 
     def test_agent_killed(self):
@@ -782,7 +783,7 @@ class Standalone(AgentCase):
         """A run whose worker prints "up": (its process, all pids below it)."""
         run = self.run_alone("--no-python", "/bin/sh", "-c", "echo up; setsid sleep 600 & sleep 600")
         wait_until(lambda: "up" in self.text("out"), "the worker is up")
-        return run, wait_until(lambda: (t := self.tree(run.pid)) and len(t) >= 6 and t, "the tree is up")
+        return run, wait_until(lambda: self.whole_tree(run.pid, 2), "the tree is up")
 
     def daemon_of(self, pids):
         return next(p for p in pids if name_of(p) == "dlroverd")
@@ -790,6 +791,7 @@ class Standalone(AgentCase):
     def test_a_restart(self):
         run = self.run_alone("--nproc-per-node=2", "--no-python", "/bin/sh", "-c",
                              "echo $RANK/$WORLD_SIZE $TORCHELASTIC_RESTART_COUNT; "
+                             "[ $RANK = 0 ] && touch here; while ! [ -e here ]; do sleep 0.01; done; "
                              "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 3; sleep 0.3")
         self.assertEqual(run.wait(DEADLINE), 0)
         self.assertEqual(sorted(self.text("out").splitlines()), ["0/2 0", "0/2 1", "1/2 0", "1/2 1"])
