@@ -13,3 +13,4 @@ EXTRA_DIST += contrib/minicluster.d/mcluster/__init__.py contrib/minicluster.d/m
 	contrib/minicluster.d/mcluster/net.py contrib/minicluster.d/mcluster/proc.py contrib/minicluster.d/mcluster/reaper.py contrib/minicluster.d/mcluster/report.py contrib/minicluster.d/mcluster/requirements.py contrib/minicluster.d/mcluster/services.py contrib/minicluster.d/mcluster/spawn.py
 dist_noinst_SCRIPTS += contrib/quickstart
 EXTRA_DIST += contrib/testing/quickstart.py
+dist_bashcompletion_DATA += contrib/completion/dlrover-run
