@@ -53,6 +53,7 @@ void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
                               on_peer(node, std::move(envelope));
                           },
                           [this](const std::string &node, bool up) {
+                              relay_.on_link(node, up);
                               for (auto &[key, group] : groups_) group->on_peer_link(node, up);
                           }});
     restore(std::move(kept));
@@ -257,6 +258,8 @@ void Daemon::on_end_step(const Client &from, std::uint32_t id, const local::EndS
 // ---- peers ----
 
 void Daemon::on_peer(const std::string &node, transport::PeerEnvelope envelope) {
+    if (envelope.kind == transport::PeerEnvelope::Kind::request) return on_peer_request(node, envelope);
+    if (envelope.kind == transport::PeerEnvelope::Kind::reply) return relay_.on_reply(envelope);
     Group *group = find(envelope.job_id, envelope.step_id);
     if (!group || group->registration().restart_count != envelope.restart_count) return;
     group->on_peer_message(node, envelope.payload);

@@ -7,6 +7,7 @@
 
 #include "daemon/group.h"
 #include "daemon/local_server.h"
+#include "daemon/relay.h"
 
 namespace dlrover::daemon {
 
@@ -56,6 +57,10 @@ class Daemon final : public LocalServer::Handler {
     local::StatusReplyT status_for(std::uint32_t uid, std::uint32_t job_id) const;
     local::EventsReplyT events_for(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
 
+    std::optional<local::MessageT> answer_query(std::uint32_t uid, const local::MessageT &message) const;
+    std::uint32_t relayed_job(const local::MessageT &message, const local::MessageT &reply) const;
+    void on_peer_request(const std::string &node, const transport::PeerEnvelope &envelope);
+
     void on_peer(const std::string &node, transport::PeerEnvelope envelope);
 
     // the dead
@@ -72,6 +77,7 @@ class Daemon final : public LocalServer::Handler {
     SlurmClient &slurm_;
     transport::PeerNetwork &peers_;
     std::function<std::uint16_t()> free_port_;
+    Relay relay_{loop_, slurm_, peers_};
     LocalPort *port_ = nullptr;
     std::map<Key, std::unique_ptr<Group>> groups_;
     std::map<ConnectionId, Key> members_;  ///< agents' and workers' connections

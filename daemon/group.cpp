@@ -163,11 +163,13 @@ void Group::act(elastic::Store &action) {
 }
 
 void Group::act(elastic::Publish &action) {
+    // After a restart of the daemon the member may know less of this world than the record.
     bool again = world_ && world_->id == action.world.id;
-    world_ = std::move(action.world);
     if (!again) {
+        world_ = std::move(action.world);
         services_.keeper.put(record_name("world", key_), encode_record(to_record(*world_)));
         arena_.rewind(world_->restore_step, world_->id);
+        feed_later(elastic::LocalObjects{arena_.seals()});
         rank_states_.clear();
         progress_.clear();
     }
@@ -175,6 +177,7 @@ void Group::act(elastic::Publish &action) {
 }
 
 void Group::act(elastic::StopWorkers &action) {
+    if (action.generation == GenerationId{}) return;
     stopping_ = std::max(stopping_, action.generation);
     GenerationId next{action.generation.term, action.generation.number + 1};
     arena_.release_grants_before(next);

@@ -125,6 +125,7 @@ class Group {
     void on_worker_exited(Agent &agent, const local::WorkerExitedT &exited);
     void on_workers_stopped(Agent &agent, const local::WorkersStoppedT &stopped);
     void on_agent_gone(std::uint16_t task);
+    void feed_when_ready(elastic::Input input);
     void report_readiness();
     void report_stopped();
     void push_world(Agent &agent);
@@ -184,6 +185,7 @@ class Group {
     Arena arena_;
     ProgressPages pages_;
     EventLog events_;
+    std::vector<elastic::Input> early_;
     std::vector<elastic::RankProgress> progress_;
     std::map<Rank, std::string> rank_states_;
     bool ready_told_ = false;

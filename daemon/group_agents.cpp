@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agents of a group on this node.
 #include <algorithm>
+#include <utility>
 
 #include "common/log.h"
 #include "daemon/group.h"
@@ -9,6 +10,7 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr std::size_t max_error_bytes = 8u << 10;
+constexpr std::size_t max_early_inputs = 2048;
 
 }  // namespace
 
@@ -61,6 +63,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     welcome.stop_grace_ms = static_cast<std::uint32_t>(timing.stop_grace.count() / 1000);
     welcome.tasks_here = static_cast<std::uint16_t>(tasks_here());
     welcome.first_local_rank = static_cast<std::uint16_t>(hello.task * record_.workers);
+    welcome.lineage = record_.lineage;
     services_.port.answer(from.id, id, std::move(welcome));
     Agent &agent = agents_[hello.task];
     agent.connection = from.id;
@@ -108,7 +111,7 @@ void Group::on_worker_exited(Agent &agent, const local::WorkerExitedT &exited) {
     tell_progress();
     if (exited.wait_status == 0) {
         rank_states_[*rank] = "finished";
-        return feed(elastic::LocalFinished{generation, *rank});
+        return feed_when_ready(elastic::LocalFinished{generation, *rank});
     }
     rank_states_[*rank] = "failed";
     elastic::WorkerExit exit;
@@ -119,7 +122,14 @@ void Group::on_worker_exited(Agent &agent, const local::WorkerExitedT &exited) {
     exit.signature = exited.signature;
     exit.oom = exited.oom;
     exit.error_text = exited.error_text.substr(0, max_error_bytes);
-    feed(elastic::LocalExit{std::move(exit)});
+    feed_when_ready(elastic::LocalExit{std::move(exit)});
+}
+
+/// The member listens to workers of a generation that it knows to run here; after the daemon's restart that
+/// is when all agents are back.
+void Group::feed_when_ready(elastic::Input input) {
+    if (ready_told_) return feed(input);
+    if (early_.size() < max_early_inputs) early_.push_back(std::move(input));
 }
 
 void Group::on_workers_stopped(Agent &agent, const local::WorkersStoppedT &stopped) {
@@ -154,6 +164,8 @@ void Group::report_readiness() {
     if (!ready && !ready_told_) return;
     ready_told_ = ready;
     feed(elastic::LocalReady{ready, ready ? running : GenerationId{}});
+    if (!ready) return;
+    for (const auto &input : std::exchange(early_, {})) feed(input);
 }
 
 void Group::push_world(Agent &agent) {

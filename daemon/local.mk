@@ -14,11 +14,28 @@ libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_restore.cpp 
 	daemon/daemon.cpp daemon/daemon.h daemon/event_log.cpp daemon/event_log.h daemon/free_port.cpp daemon/free_port.h \
 	daemon/group.cpp daemon/group.h daemon/group_agents.cpp daemon/group_status.cpp daemon/group_workers.cpp \
 	daemon/group_world.cpp daemon/local_port.h daemon/local_server.cpp daemon/local_server.h daemon/memory_budget.cpp \
-	daemon/memory_budget.h daemon/progress_pages.cpp daemon/progress_pages.h daemon/queries.cpp \
+	daemon/memory_budget.h daemon/outside.cpp daemon/outside.h daemon/progress_pages.cpp daemon/progress_pages.h daemon/queries.cpp \
 	daemon/record_keeper.cpp daemon/record_keeper.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
-	daemon/registration.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
-libdaemon_la_LIBADD = libkeeper.la libarena.la libelastic.la libmessagecodec.la libcommon.la libproto.la
+	daemon/registration.h daemon/relay.cpp daemon/relay.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
+libdaemon_la_LIBADD = libkeeper.la libarena.la libelastic.la libmessagecodec.la libslurmclient.la \
+	libtransport.la libcommon.la libproto.la
 
 sbin_PROGRAMS += dlroverd
 dlroverd_SOURCES = daemon/main.cpp
 dlroverd_LDADD = libdaemon.la
+
+check_PROGRAMS += tests/unit/daemon_test
+tests_unit_daemon_test_SOURCES = tests/unit/main.cpp tests/unit/daemon_parts_test.cpp tests/unit/daemon_record_store_test.cpp \
+	tests/unit/daemon_registration_test.cpp tests/unit/daemon_server_test.cpp
+tests_unit_daemon_test_LDADD = libdaemon.la $(PTHREAD_LIBS)
+TESTS += tests/unit/daemon_test
+
+# Against real processes.
+check_PROGRAMS += tests/unit/daemon_flow_test
+tests_unit_daemon_flow_test_CPPFLAGS = $(AM_CPPFLAGS) -DTEST_KEEPER='"$(abs_top_builddir)/dlrover-keeper"' \
+	-DTEST_DAEMON='"$(abs_top_builddir)/dlroverd"'
+tests_unit_daemon_flow_test_SOURCES = tests/unit/main.cpp tests/unit/daemon_flow_test.cpp tests/unit/daemon_process.cpp \
+	tests/unit/daemon_process.h
+tests_unit_daemon_flow_test_LDADD = libproto.la $(PTHREAD_LIBS)
+tests_unit_daemon_flow_test_DEPENDENCIES = libproto.la dlroverd dlrover-keeper
+TESTS += tests/unit/daemon_flow_test

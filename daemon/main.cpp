@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "daemon/daemon.h"
 #include "daemon/free_port.h"
-#include "daemon/standalone.h"
+#include "daemon/outside.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -110,6 +110,14 @@ UniqueFd take_keeper_link() {
     return link;
 }
 
+/// Where no service manager makes it.
+void make_socket_folder(const std::string &socket) {
+    auto slash = socket.rfind('/');
+    if (slash == std::string::npos || slash == 0) return;
+    std::string folder = socket.substr(0, slash);
+    if (::mkdir(folder.c_str(), 0755) == 0) (void)!::chmod(folder.c_str(), 0755);
+}
+
 Status serve(const Arguments &arguments, const Settings &settings, UniqueFd link) {
     AsioLoop loop;
     std::vector<KeptRecord> kept;
@@ -131,15 +139,17 @@ Status serve(const Arguments &arguments, const Settings &settings, UniqueFd link
     MemoryBudget budget({settings.memory.user_quota.of(total), floor}, ckpt::memory_available_bytes);
     ckpt::Prefaulter prefaulter(floor);
     PortPicker ports(settings.network.master_ports, static_cast<std::uint32_t>(::getpid()) * 37);
-    NoSlurm slurm(arguments.node, ::geteuid());
-    NoPeers peers;
+    auto outside = arguments.standalone ? Result<Outside>(make_standalone_outside(arguments.node))
+                                        : make_outside(loop, settings, arguments.node);
+    if (!outside) return outside.take_status();
     Daemon daemon(loop, {arguments.node, arguments.standalone, ::geteuid()}, settings, *keeper, prefaulter,
-                  budget, slurm, peers, [&] { return ports.pick(); });
+                  budget, *outside->slurm, *outside->peers, [&] { return ports.pick(); });
     LocalServer::Limits limits;
     limits.connections = settings.limits.connections;
     limits.connections_per_user = settings.limits.connections_per_user;
-    auto server = LocalServer::create(loop, arguments.socket, limits,
-                                      {arguments.node, slurm.cluster_name(), PACKAGE_VERSION}, daemon);
+    auto server =
+        LocalServer::create(loop, arguments.socket, limits,
+                            {arguments.node, outside->slurm->cluster_name(), PACKAGE_VERSION}, daemon);
     if (!server) return server.take_status();
     daemon.start(std::move(kept), **server);
     loop.on_signals({SIGTERM, SIGINT}, [&](int) { loop.stop(); });

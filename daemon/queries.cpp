@@ -3,14 +3,57 @@
 #include "daemon/daemon.h"
 
 namespace dlrover::daemon {
+namespace {
+
+/// What fits a frame of a link, with its envelope.
+constexpr std::size_t max_reply_bytes = proto::max_frame_bytes - 4096;
+
+}  // namespace
 
 void Daemon::on_query(const Client &from, local::MessageT message) {
-    auto &body = message.body;
-    if (auto *status = body.AsStatusRequest())
-        return port_->answer(from.id, message.id, status_for(from.uid, status->job_id));
-    if (auto *events = body.AsEventsRequest())
-        return port_->answer(from.id, message.id, events_for(from.uid, events->job_id, events->step_id));
-    port_->fail(from.id, message.id, local::Refusal::BadMessage, "this role has no such message");
+    auto reply = answer_query(from.uid, message);
+    if (!reply)
+        return port_->fail(from.id, message.id, local::Refusal::BadMessage, "this role has no such message");
+    std::uint32_t job = relayed_job(message, *reply);
+    reply->id = message.id;
+    if (job == 0) return port_->send(from.id, std::move(*reply), {});
+    auto ours = std::make_shared<local::MessageT>(std::move(*reply));
+    relay_.ask(from.uid, JobId(job), std::move(message),
+               [this, to = from.id, ours](std::optional<local::MessageT> theirs) {
+                   if (theirs && theirs->body.type == ours->body.type) ours->body = std::move(theirs->body);
+                   port_->send(to, std::move(*ours), {});
+               });
+}
+
+std::optional<local::MessageT> Daemon::answer_query(std::uint32_t uid, const local::MessageT &message) const {
+    if (const auto *status = message.body.AsStatusRequest())
+        return proto::make_local(0, status_for(uid, status->job_id));
+    if (const auto *events = message.body.AsEventsRequest())
+        return proto::make_local(0, events_for(uid, events->job_id, events->step_id));
+    return std::nullopt;
+}
+
+/// The job to ask other nodes about; 0: none.
+std::uint32_t Daemon::relayed_job(const local::MessageT &message, const local::MessageT &reply) const {
+    if (const auto *status = message.body.AsStatusRequest())
+        return status->relay && reply.body.AsStatusReply()->groups.empty() ? status->job_id : 0;
+    if (const auto *events = message.body.AsEventsRequest())
+        return events->relay && reply.body.AsEventsReply()->groups.empty() ? events->job_id : 0;
+    return 0;
+}
+
+/// A daemon asks for one of its users.
+void Daemon::on_peer_request(const std::string &node, const transport::PeerEnvelope &envelope) {
+    auto request = proto::decode_local(envelope.payload);
+    if (!request) return;
+    auto reply = answer_query(envelope.uid, *request);
+    if (!reply) return;
+    transport::PeerEnvelope out;
+    out.kind = transport::PeerEnvelope::Kind::reply;
+    out.job_id = envelope.job_id;
+    out.id = envelope.id;
+    out.payload = proto::encode_local(*reply);
+    if (out.payload.size() <= max_reply_bytes) peers_.send(node, std::move(out));
 }
 
 std::vector<const Group *> Daemon::visible(std::uint32_t uid, std::uint32_t job_id) const {

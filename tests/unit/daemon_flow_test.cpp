@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a group, against real processes.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+#include <csignal>
+
+#include "daemon_process.h"
+#include "proto/progress.h"
+
+using namespace dlrover;
+using namespace dlrover::test;
+using proto::LocalClient;
+
+namespace {
+
+constexpr int exit_status_3 = 3 << 8;
+
+Status register_step(DaemonProcess &daemon, proto::StepRegistrationT step) {
+    auto module = daemon.connect(local::Role::Spank);
+    local::RegisterStepT request;
+    request.step = std::make_unique<proto::StepRegistrationT>(std::move(step));
+    return module.call(std::move(request), patience).take_status();
+}
+
+std::unique_ptr<local::GroupStatusT> status_of(DaemonProcess &daemon) {
+    auto client = daemon.connect(local::Role::Cli);
+    auto answer = client.call(local::StatusRequestT{}, patience);
+    BOOST_REQUIRE(answer.ok());
+    auto &groups = answer->message.body.AsStatusReply()->groups;
+    BOOST_REQUIRE(groups.size() == 1);
+    return std::move(groups[0]);
+}
+
+/// Two tasks with one worker each.
+struct TwoTasks {
+    explicit TwoTasks(std::uint32_t max_restarts = 3) {
+        Status status = register_step(daemon, make_step(2, max_restarts));
+        BOOST_REQUIRE_MESSAGE(status.ok(), status.message());
+        for (std::uint16_t task : {0, 1}) agents.emplace_back(daemon, task);
+    }
+    local::WorldPublishedT await_world() {
+        local::WorldPublishedT world;
+        for (auto &agent : agents) {
+            world = *agent.await(local::Body::WorldPublished).body.AsWorldPublished();
+            agent.started(world, 1000u + agent.task);
+        }
+        return world;
+    }
+    /// Rank 1 dies; every agent ends its workers.
+    void fail(const local::WorldPublishedT &world) {
+        agents[1].exited(world, exit_status_3);
+        for (auto &agent : agents) {
+            agent.await(local::Body::StopWorkers);
+            if (agent.task == 0) agent.exited(world, SIGTERM, true);
+            agent.stopped(generation_of(world));
+        }
+    }
+    void reconnect(const local::WorldPublishedT &world) {
+        agents.clear();
+        for (std::uint16_t task : {0, 1}) agents.emplace_back(daemon, task, generation_of(world));
+    }
+    DaemonProcess daemon;
+    std::vector<Agent> agents;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(daemon_flow)
+
+BOOST_AUTO_TEST_CASE(a_failed_worker_means_a_new_world_that_goes_on_from_memory) {
+    TwoTasks run;
+    auto world = run.await_world();
+    BOOST_TEST(world.world_size == 2u);
+    BOOST_TEST(world.master_port != 0);
+    BOOST_TEST(world.restore_step == -1);
+    {
+        Worker w0(run.daemon, world, 0), w1(run.daemon, world, 1);
+        BOOST_TEST(w0.restore().first == -1);
+        w0.save(5, 'a');
+        w1.save(5, 'b');
+        w0.save(6, 'c');  // incomplete: never to be restored
+    }
+    run.fail(world);
+    auto next = run.await_world();
+    BOOST_TEST((generation_of(next) > generation_of(world)));
+    BOOST_TEST(next.restore_step == 5);
+    BOOST_TEST(next.restart_count == 1u);
+    BOOST_TEST(next.master_port != world.master_port);
+    Worker w0(run.daemon, next, 0), w1(run.daemon, next, 1);
+    BOOST_TEST((w0.restore() == std::pair<std::int64_t, char>(5, 'a')));
+    BOOST_TEST((w1.restore() == std::pair<std::int64_t, char>(5, 'b')));
+    for (auto &agent : run.agents) agent.exited(next, 0);
+    for (auto &agent : run.agents) {
+        auto end = *agent.await(local::Body::GroupEnded).body.AsGroupEnded();
+        BOOST_TEST(end.exit_code == 0);
+        BOOST_TEST(end.print == (agent.task == 0));
+        if (end.print) BOOST_TEST(end.summary.find("1 restart") != std::string::npos);
+    }
+    BOOST_TEST((status_of(run.daemon)->state == local::GroupState::Finished));
+    BOOST_TEST(status_of(run.daemon)->arena_bytes == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(the_daemon_killed_in_the_middle_of_a_save) {
+    TwoTasks run;
+    auto world = run.await_world();
+    Worker::Grant grant;
+    {
+        Worker w0(run.daemon, world, 0), w1(run.daemon, world, 1);
+        w0.save(5, 'a');
+        w1.save(5, 'b');
+        w1.save(6, 'd');
+        grant = w0.begin(6, 1 << 20);
+        w0.write(grant, 'c');
+        run.daemon.kill_daemon();
+    }
+    run.reconnect(world);
+    Worker w0(run.daemon, world, 0), w1(run.daemon, world, 1);
+    BOOST_TEST(w0.seal(grant, 6, 8192).ok());
+    w0.save(7, 'e');
+    run.daemon.kill_daemon();
+    run.reconnect(world);
+    run.fail(world);
+    auto next = run.await_world();
+    BOOST_TEST(next.restore_step == 6);
+    Worker r0(run.daemon, next, 0), r1(run.daemon, next, 1);
+    BOOST_TEST((r0.restore() == std::pair<std::int64_t, char>(6, 'c')));
+    BOOST_TEST((r1.restore() == std::pair<std::int64_t, char>(6, 'd')));
+}
+
+BOOST_AUTO_TEST_CASE(an_upgrade_keeps_checkpoints_and_pages) {
+    TwoTasks run;
+    auto world = run.await_world();
+    {
+        Worker w0(run.daemon, world, 0), w1(run.daemon, world, 1);
+        void *at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, w0.page.get(), 0);
+        BOOST_REQUIRE(at != MAP_FAILED);
+        auto *page = static_cast<proto::ProgressPage *>(at);
+        page->magic = proto::progress_magic;
+        page->step_plus_one = 18;
+        w0.save(5, 'a');
+        w1.save(5, 'b');
+        run.daemon.upgrade();
+        ::munmap(at, 4096);
+    }
+    run.reconnect(world);
+    Worker w0(run.daemon, world, 0);
+    auto status = status_of(run.daemon);
+    BOOST_TEST((status->state == local::GroupState::Running));
+    BOOST_REQUIRE(status->ranks.size() == 2);
+    for (int i = 0; i < 400 && status->ranks[0]->train_step < 0; ++i) {
+        ::usleep(10000);
+        status = status_of(run.daemon);
+    }
+    BOOST_TEST(status->ranks[0]->train_step == 17);
+    BOOST_REQUIRE(status->checkpoints.size() == 1);
+    BOOST_TEST(status->checkpoints[0]->complete);
+}
+
+BOOST_AUTO_TEST_CASE(saves_go_on_after_a_kill_with_all_slots_full) {
+    TwoTasks run;
+    auto world = run.await_world();
+    {
+        Worker w0(run.daemon, world, 0), w1(run.daemon, world, 1);
+        for (std::uint64_t step : {1, 2, 3}) {
+            w0.save(step, 'a');
+            w1.save(step, 'b');
+        }
+        run.daemon.kill_daemon();
+    }
+    run.reconnect(world);
+    Worker w0(run.daemon, world, 0), w1(run.daemon, world, 1);
+    for (std::uint64_t step : {4, 5, 6}) {
+        w0.save(step, 'a');
+        w1.save(step, 'b');
+    }
+}
+
+BOOST_AUTO_TEST_CASE(without_a_newer_complete_step_the_save_is_skipped) {
+    TwoTasks run;
+    auto world = run.await_world();
+    Worker w0(run.daemon, world, 0);
+    for (std::uint64_t step : {1, 2, 3}) w0.save(step, 'a');
+    local::BeginSaveT begin;
+    begin.train_step = 4;
+    begin.bytes = 4096;
+    auto answer = w0.client.call(std::move(begin), patience);
+    BOOST_REQUIRE(answer.ok());
+    BOOST_TEST((answer->message.body.type == local::Body::SaveSkipped));
+}
+
+BOOST_AUTO_TEST_CASE(old_generations_are_refused) {
+    TwoTasks run;
+    auto world = run.await_world();
+    Worker old(run.daemon, world, 0);
+    auto grant = old.begin(5, 4096);
+    run.fail(world);
+    run.await_world();
+    BOOST_TEST((old.seal(grant, 5, 64).code() == Code::stale));
+    BOOST_TEST((old.client.call(local::RestoreT{}, patience).status().code() == Code::stale));
+    auto late = run.daemon.connect(local::Role::Worker);
+    local::WorkerHelloT hello;
+    hello.job_id = 7;
+    hello.generation = std::make_unique<proto::Generation>(*world.generation);
+    BOOST_TEST((late.call(std::move(hello), patience).status().code() == Code::stale));
+}
+
+BOOST_AUTO_TEST_CASE(a_seal_must_lie_inside_its_slot) {
+    TwoTasks run;
+    auto world = run.await_world();
+    Worker w0(run.daemon, world, 0);
+    auto grant = w0.begin(5, 4096);
+    BOOST_TEST((w0.seal(grant, 5, ~std::uint64_t{0} - 8).code() == Code::invalid_argument));
+    grant.answer.slot = 99;
+    BOOST_TEST((w0.seal(grant, 5, 64).code() == Code::invalid_argument));
+}
+
+BOOST_AUTO_TEST_CASE(a_user_gets_no_more_than_his_quota) {
+    DaemonProcess daemon("[memory]\nuser_quota = \"64MiB\"\n");
+    BOOST_REQUIRE(register_step(daemon, make_step(1)).ok());
+    Agent agent(daemon, 0);
+    auto world = *agent.await(local::Body::WorldPublished).body.AsWorldPublished();
+    Worker worker(daemon, world, 0);
+    local::PrepareT prepare;
+    prepare.bytes = 32u << 20;
+    auto refused = worker.client.call(std::move(prepare), patience);
+    BOOST_TEST((refused.status().code() == Code::resource_exhausted));
+    BOOST_TEST(refused.status().message().find("quota") != std::string::npos);
+    local::BeginSaveT begin;
+    begin.bytes = std::uint64_t{1} << 50;
+    BOOST_TEST((worker.client.call(std::move(begin), patience).status().code() == Code::resource_exhausted));
+    BOOST_TEST(status_of(daemon)->arena_bytes <= (64u << 20));
+}
+
+BOOST_AUTO_TEST_CASE(an_agent_that_goes_and_one_that_stays) {
+    TwoTasks run;
+    auto world = run.await_world();
+    run.agents.pop_back();
+    auto answer = run.daemon.connect(local::Role::Agent);
+    local::AgentHelloT hello;
+    hello.job_id = 7;
+    hello.task = 0;
+    BOOST_TEST((answer.call(std::move(hello), patience).status().code() == Code::invalid_argument));
+}
+
+BOOST_AUTO_TEST_CASE(no_daemon_survives_its_keeper) {
+    DaemonProcess daemon;
+    daemon.stop(SIGKILL);
+}
+
+bool is_root(boost::unit_test::test_unit_id) {
+    return ::geteuid() == 0;
+}
+
+BOOST_AUTO_TEST_CASE(another_user_has_no_part_in_it,
+                     *boost::unit_test::precondition([](boost::unit_test::test_unit_id id) {
+                         return boost::test_tools::assertion_result(is_root(id));
+                     })) {
+    TwoTasks run;
+    auto world = run.await_world();
+    pid_t child = ::fork();
+    if (child == 0) {
+        constexpr unsigned nobody = 65534;
+        if (::setgid(nobody) != 0 || ::setuid(nobody) != 0) ::_exit(100);
+        auto ask = [&](local::Role role, auto body) {
+            auto client = LocalClient::connect(run.daemon.socket(), role, patience);
+            return client.ok() ? client->call(std::move(body), patience).status().code() : Code::internal;
+        };
+        local::AgentHelloT agent;
+        agent.job_id = 7;
+        if (ask(local::Role::Agent, std::move(agent)) != Code::not_found) ::_exit(1);
+        local::WorkerHelloT worker;
+        worker.job_id = 7;
+        worker.generation = std::make_unique<proto::Generation>(*world.generation);
+        if (ask(local::Role::Worker, std::move(worker)) != Code::not_found) ::_exit(2);
+        local::EndStepT end;
+        end.job_id = 7;
+        if (ask(local::Role::Spank, std::move(end)) != Code::permission_denied) ::_exit(3);
+        local::RegisterStepT step;
+        step.step = std::make_unique<proto::StepRegistrationT>(make_step(2));
+        if (ask(local::Role::Spank, std::move(step)) != Code::permission_denied) ::_exit(4);
+        auto client = LocalClient::connect(run.daemon.socket(), local::Role::Cli, patience);
+        auto status = client->call(local::StatusRequestT{}, patience);
+        if (!status.ok() || !status->message.body.AsStatusReply()->groups.empty()) ::_exit(5);
+        auto events = client->call(local::EventsRequestT{}, patience);
+        if (!events.ok() || !events->message.body.AsEventsReply()->groups.empty()) ::_exit(6);
+        ::_exit(0);
+    }
+    int wait_status = 0;
+    ::waitpid(child, &wait_status, 0);
+    BOOST_TEST(WEXITSTATUS(wait_status) == 0);
+    BOOST_TEST(WIFEXITED(wait_status));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

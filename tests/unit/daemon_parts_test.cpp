@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <boost/test/unit_test.hpp>
+
+#include "daemon/event_log.h"
+#include "daemon/free_port.h"
+#include "daemon/memory_budget.h"
+#include "daemon/summary.h"
+
+using namespace dlrover;
+using namespace dlrover::daemon;
+
+BOOST_AUTO_TEST_SUITE(daemon_parts)
+
+BOOST_AUTO_TEST_CASE(the_budget_knows_quota_and_floor) {
+    std::uint64_t available = 1000;
+    MemoryBudget budget({.user_quota_bytes = 500, .floor_bytes = 300}, [&] { return available; });
+    BOOST_TEST(budget.check(1, 500).ok());
+    budget.add(1, 400, true);
+    BOOST_TEST((budget.check(1, 101).code() == Code::resource_exhausted));
+    BOOST_TEST((budget.check(1, ~std::uint64_t{0}).code() == Code::resource_exhausted));
+    // 1000 - 300 - 400 that are promised but not touched yet.
+    BOOST_TEST(budget.check(2, 300).ok());
+    BOOST_TEST((budget.check(2, 301).code() == Code::resource_exhausted));
+    available = 600;
+    budget.pages_ready(400);
+    BOOST_TEST(budget.check(2, 300).ok());
+    budget.remove(1, 400, 0);
+    BOOST_TEST(budget.held_bytes(1) == 0u);
+    BOOST_TEST(budget.check(1, 300).ok());
+}
+
+BOOST_AUTO_TEST_CASE(the_event_log_keeps_the_newest_and_counts_the_rest) {
+    EventLog log(10);
+    for (int i = 0; i < 25; ++i) {
+        proto::EventT event;
+        event.time_us = i;
+        event.text = std::string(5000, 'x');
+        log.add(std::move(event));
+    }
+    BOOST_TEST(log.events().size() == 10u);
+    BOOST_TEST(log.dropped() == 15u);
+    BOOST_TEST(log.events().front().time_us == 15);
+    BOOST_TEST(log.events().front().text.size() <= 1024u);
+    EventLog next(10);
+    next.load(log.save());
+    BOOST_TEST(next.events().back().time_us == 24);
+    BOOST_TEST(next.dropped() == 15u);
+}
+
+BOOST_AUTO_TEST_CASE(a_saved_event_log_fits_a_record) {
+    EventLog log(100000);
+    for (int i = 0; i < 5000; ++i) {
+        proto::EventT event;
+        event.text = std::string(500, 'x');
+        log.add(std::move(event));
+    }
+    auto record = log.save();
+    BOOST_TEST(record.dropped + record.events.size() == 5000u);
+    BOOST_TEST(encode_record(std::move(record)).size() < (160u << 10));
+}
+
+BOOST_AUTO_TEST_CASE(ports_are_free_and_not_given_twice_in_a_row) {
+    UniqueFd taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    BOOST_REQUIRE(::bind(taken.get(), reinterpret_cast<sockaddr *>(&address), sizeof address) == 0);
+    socklen_t size = sizeof address;
+    ::getsockname(taken.get(), reinterpret_cast<sockaddr *>(&address), &size);
+    std::uint16_t port = ntohs(address.sin_port);
+    PortPicker only({port, port}, 5);
+    BOOST_TEST(only.pick() == 0);
+    PortPicker range({29400, 29999}, 77);
+    std::uint16_t first = range.pick(), second = range.pick();
+    BOOST_TEST(first != 0);
+    BOOST_TEST(first != second);
+}
+
+BOOST_AUTO_TEST_CASE(the_summary_is_silent_when_nothing_happened) {
+    elastic::Goodput g;
+    g.wall = std::chrono::seconds(10);
+    BOOST_TEST(summary_text(g).empty());
+    g.steps = 1;
+    g.restarts = 2;
+    g.productive = std::chrono::seconds(9);
+    g.recovery = std::chrono::seconds(1);
+    BOOST_TEST(
+        summary_text(g) ==
+        "dlrover: 1 step, 2 restarts, 0 checkpoints; goodput 90.0 % of 10.0 s; the rest: recovery 1.0 s");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

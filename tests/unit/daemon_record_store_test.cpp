@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/record_store.h"
+
+#include <fcntl.h>
+
+#include <boost/test/unit_test.hpp>
+
+#include "daemon/fd_store.h"
+
+using namespace dlrover;
+using namespace dlrover::daemon;
+
+namespace {
+
+UniqueFd some_fd() {
+    return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(daemon_record_store)
+
+BOOST_AUTO_TEST_CASE(names_are_checked) {
+    RecordStore store;
+    for (const char *name : {"", "a b", "a*", "a:b", "a\n"})
+        BOOST_TEST((store.put(name, {}, UniqueFd()).code() == Code::invalid_argument), name);
+    BOOST_TEST((store.put(std::string(201, 'a'), {}, UniqueFd()).code() == Code::invalid_argument));
+    BOOST_TEST(store.put("group/7.0", {1}, UniqueFd()).ok());
+}
+
+BOOST_AUTO_TEST_CASE(every_bound_holds_and_a_refusal_changes_nothing) {
+    RecordStore store({.records = 2, .descriptors = 1, .bytes = 20});
+    BOOST_TEST(store.put("a", {1, 2, 3}, some_fd()).ok());
+    BOOST_TEST((store.put("b", {1}, some_fd()).code() == Code::resource_exhausted));
+    BOOST_TEST(
+        (store.put("b", std::vector<std::uint8_t>(17), UniqueFd()).code() == Code::resource_exhausted));
+    BOOST_TEST(store.put("b", {1}, UniqueFd()).ok());
+    BOOST_TEST((store.put("c", {1}, UniqueFd()).code() == Code::resource_exhausted));
+    BOOST_TEST(store.records().size() == 2u);
+    // Replacing gives back what the old one had.
+    for (int i = 0; i < 10; ++i) BOOST_TEST(store.put("a", std::vector<std::uint8_t>(15), some_fd()).ok());
+    store.drop("a");
+    BOOST_TEST(store.put("d", std::vector<std::uint8_t>(15), some_fd()).ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_star_drops_a_prefix_only) {
+    RecordStore store;
+    for (const char *name : {"slot/1.0/0", "slot/1.0/1", "slot/10.0/0", "slot/1.0"})
+        BOOST_TEST(store.put(name, {}, UniqueFd()).ok());
+    std::vector<std::string> dropped;
+    store.drop("slot/1.0/*", [&](const std::string &name) { dropped.push_back(name); });
+    BOOST_TEST(dropped.size() == 2u);
+    BOOST_TEST(store.records().size() == 2u);
+    store.drop("slot/1.0");
+    BOOST_TEST(store.records().contains("slot/10.0/0"));
+    BOOST_TEST(store.records().size() == 1u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
