@@ -20,3 +20,12 @@ tests_unit_transport_test_SOURCES = tests/unit/main.cpp tests/unit/fake_credenti
 	tests/unit/links_test.cpp tests/unit/poll_loop.h
 tests_unit_transport_test_LDADD = libtransport.la $(PTHREAD_LIBS)
 TESTS += tests/unit/transport_test
+
+if HAVE_MUNGE
+check_PROGRAMS += tests/unit/munge_test
+tests_unit_munge_test_SOURCES = tests/unit/main.cpp tests/unit/munge_test.cpp tests/unit/poll_loop.h
+tests_unit_munge_test_LDADD = libtransport.la $(PTHREAD_LIBS)
+TESTS += tests/unit/munge_test
+else
+EXTRA_DIST += tests/unit/munge_test.cpp
+endif
