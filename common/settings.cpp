@@ -111,6 +111,19 @@ Status check_orders(const Settings &s) {
     return {};
 }
 
+/// TOML forbids control characters; the parser of this version meets some of them with an assertion.
+Status check_characters(std::string_view text, const std::string &origin) {
+    std::size_t line = 1;
+    for (char c : text) {
+        bool blank = c == '\n' || c == '\r' || c == '\t';
+        if (c == '\n') ++line;
+        if (!blank && (static_cast<unsigned char>(c) < 0x20 || c == 0x7f))
+            return Status(Code::invalid_argument,
+                          origin + ":" + std::to_string(line) + ": a control character");
+    }
+    return {};
+}
+
 Result<std::string> read_file(int fd, const std::string &path) {
     std::string text;
     char buffer[16384];
@@ -141,6 +154,7 @@ Status check_settings(Settings &settings, std::vector<std::string> &notes) {
 Result<LoadedSettings> parse_settings(std::string_view text, const std::string &origin) {
     if (text.size() > max_settings_bytes)
         return Status(Code::invalid_argument, origin + ": larger than 1 MiB");
+    DLROVER_TRY(check_characters(text, origin));
     toml::parse_result parsed = toml::parse(text, std::string_view(origin));
     if (!parsed)
         return Status(Code::invalid_argument, origin + ":" +

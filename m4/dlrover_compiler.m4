@@ -24,6 +24,20 @@ AC_DEFUN([DLROVER_SANITIZERS], [
   AS_IF([test "x$enable_sanitizers" != xno], [
     SAN_CXXFLAGS="-fsanitize=$enable_sanitizers -fno-omit-frame-pointer -fno-sanitize-recover=all"
     dlrover_sanitizers=$enable_sanitizers])
+  AS_IF([test "x$enable_fuzzing" = xyes], [
+    AS_IF([test "x$enable_sanitizers" != xno], [AC_MSG_ERROR([--enable-fuzzing brings its own sanitizers])])
+    SAN_CXXFLAGS="-fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all"
+    FUZZ_LDFLAGS="-fsanitize=fuzzer"
+    dlrover_sanitizers="fuzzer,address,undefined"
+    AC_LANG_PUSH([C++])
+    dlrover_save_cxxflags=$CXXFLAGS
+    CXXFLAGS="$CXXFLAGS -fsanitize=fuzzer"
+    AC_LINK_IFELSE([AC_LANG_SOURCE([[#include <cstddef>
+      extern "C" int LLVMFuzzerTestOneInput(const unsigned char *, std::size_t) { return 0; }]])], [],
+      [AC_MSG_ERROR([--enable-fuzzing needs clang with libFuzzer: CXX=clang++-14, package libclang-rt-14-dev])])
+    CXXFLAGS=$dlrover_save_cxxflags
+    AC_LANG_POP([C++])])
+  AC_SUBST([FUZZ_LDFLAGS])
   AC_SUBST([SAN_CXXFLAGS])
   AM_CONDITIONAL([SANITIZERS], [test "x$enable_sanitizers" != xno])
   AM_CONDITIONAL([FUZZING], [test "x$enable_fuzzing" = xyes])

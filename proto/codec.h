@@ -29,8 +29,14 @@ Result<typename Root::NativeTableType> decode(std::span<const std::uint8_t> byte
         return Status(Code::corrupt, "message of a wrong size");
     flatbuffers::Verifier verifier(bytes.data(), bytes.size(), max_message_depth, max_message_tables);
     if (!verifier.VerifyBuffer<Root>(identifier)) return Status(Code::corrupt, "message does not verify");
+    const Root *root = flatbuffers::GetRoot<Root>(bytes.data());
+    // The verifier lets a union pass whose type is set and whose table is missing; unpacking it would crash.
+    if constexpr (requires { root->body_type(); })
+        if (root->body() == nullptr) return Status(Code::corrupt, "message without a body");
     typename Root::NativeTableType message;
-    flatbuffers::GetRoot<Root>(bytes.data())->UnPackTo(&message);
+    root->UnPackTo(&message);
+    if constexpr (requires { message.body.value; })
+        if (message.body.value == nullptr) return Status(Code::corrupt, "message with an unknown body");
     return message;
 }
 

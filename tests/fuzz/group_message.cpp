@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group's message from a peer (first byte 0) or a promise from the keeper's records (else). What is
+// accepted is fed to a member.
+#include "daemon/message_codec.h"
+#include "elastic/member.h"
+#include "fuzz.h"
+
+namespace dlrover::fuzz {
+namespace {
+
+using namespace elastic;
+constexpr std::uint32_t node_count = 4;
+
+GroupConfig config() {
+    GroupConfig c;
+    c.self = NodeIndex(2);
+    c.nodes.resize(node_count);
+    c.batch_host = NodeIndex(0);
+    c.min_nodes = 2;
+    c.max_nodes = node_count;
+    return c;
+}
+
+Bytes with_choice(std::uint8_t choice, const proto::Bytes &bytes) {
+    Bytes result{choice};
+    result.insert(result.end(), bytes.begin(), bytes.end());
+    return result;
+}
+
+void feed(const Message &message) {
+    Member member(config(), std::nullopt, Time(0));
+    member.step(Time(1000), LocalReady{});
+    member.step(Time(2000), PeerMessage{NodeIndex(1), message});
+    member.step(Time(3000), Tick{});
+    member.step(Time(2000000), Tick{});
+    member.view();
+}
+
+bool run_message(std::span<const std::uint8_t> bytes) {
+    auto message = daemon::decode_message(bytes, node_count);
+    if (!message) return false;
+    auto again = daemon::decode_message(daemon::encode_message(*message), node_count);
+    require(again.ok() && *again == *message, "a message survives the way");
+    feed(*message);
+    return true;
+}
+
+bool run_promise(std::span<const std::uint8_t> bytes) {
+    auto promise = daemon::decode_promise(bytes, node_count);
+    if (!promise) return false;
+    auto again = daemon::decode_promise(daemon::encode_promise(*promise), node_count);
+    require(again.ok() && *again == *promise, "a promise survives the way");
+    Member member(config(), *promise, Time(0));
+    member.step(Time(1000), LocalReady{});
+    member.step(Time(2000000), Tick{});
+    return true;
+}
+
+}  // namespace
+
+bool run(std::span<const std::uint8_t> input) {
+    if (input.empty()) return false;
+    return input[0] == 0 ? run_message(input.subspan(1)) : run_promise(input.subspan(1));
+}
+
+std::vector<Bytes> seeds() {
+    GenerationId generation{Term(3), 4};
+    NodeReport report;
+    report.ready = true;
+    report.running = generation;
+    report.seals.push_back({TrainStep(10), Rank(1), 4, generation});
+    report.exits.push_back({generation, Rank(1), 9, 5, 6, false, "killed"});
+    report.progress.push_back({.rank = Rank(1), .step = TrainStep(11)});
+    World world{
+        .id = generation, .nodes = {NodeIndex(0), NodeIndex(1)}, .spares = {NodeIndex(2)}, .reason = "start"};
+    Promise promise{Term(3), NodeIndex(1), generation, {NodeIndex(0), NodeIndex(1)}, {NodeIndex(3)}};
+    std::vector<Message> messages{VoteRequest{Term(3), generation},
+                                  VoteReply{Term(3), true, promise, report},
+                                  Heartbeat{.term = Term(3), .sequence = 5, .world = world},
+                                  HeartbeatReply{Term(3), 5, report},
+                                  Prepare{Term(3), generation, {NodeIndex(0), NodeIndex(2)}, {}, "start"},
+                                  PrepareReply{.term = Term(3), .generation = generation, .accepted = true},
+                                  Commit{Term(3), world},
+                                  Report{Term(3), report},
+                                  Finish{.term = Term(3), .exit_code = 1, .message = "gave up"}};
+    std::vector<Bytes> list;
+    for (const auto &message : messages) list.push_back(with_choice(0, daemon::encode_message(message)));
+    list.push_back(with_choice(1, daemon::encode_promise(promise)));
+    return list;
+}
+
+}  // namespace dlrover::fuzz

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What any user can send to the daemon's socket.
+#include "fuzz.h"
+#include "local_generated.h"
+#include "proto/local_client.h"
+#include "proto/local_codec.h"
+
+namespace dlrover::fuzz {
+namespace {
+
+using namespace proto;
+using namespace proto::local;
+
+template <typename BodyT>
+Bytes seed(BodyT body) {
+    return encode_local(make_local(7, std::move(body)));
+}
+
+RegisterStepT step() {
+    RegisterStepT body;
+    body.step = std::make_unique<StepRegistrationT>();
+    body.step->cluster = "lab";
+    body.step->job_id = 12;
+    body.step->node_names = {"n1", "n2"};
+    body.step->tasks_per_node = {1, 2};
+    body.step->argv = {"python", "train.py"};
+    body.step->options = std::make_unique<ElasticOptionsT>();
+    return body;
+}
+
+}  // namespace
+
+bool run(std::span<const std::uint8_t> input) {
+    auto message = decode_local(input);
+    if (!message) return false;
+    fds_of(*message);
+    auto again = decode_local(encode_local(*message));
+    require(again.ok() && again->id == message->id && again->body.type == message->body.type,
+            "what is accepted can be written again");
+    return true;
+}
+
+std::vector<Bytes> seeds() {
+    WorldPublishedT world;
+    world.node_names = {"n1", "n2"};
+    world.ranks_per_node = {8, 8};
+    world.master_addr = "10.0.0.1";
+    SealT seal;
+    seal.ledger = {1, 2, 3};
+    WorkerExitedT exited;
+    exited.error_text = "Traceback";
+    SlotGrantedT granted;
+    granted.segments.push_back(std::make_unique<SlotSegmentT>());
+    return {seed(HelloT()),           seed(step()),           seed(AgentHelloT()),
+            seed(std::move(world)),   seed(std::move(seal)),  seed(std::move(exited)),
+            seed(std::move(granted)), seed(StatusRequestT()), seed(EventsRequestT())};
+}
+
+}  // namespace dlrover::fuzz
