@@ -124,6 +124,7 @@ BOOST_AUTO_TEST_CASE(wrong_types_and_values_are_refused_with_their_line) {
     for (const char *text : bad)
         BOOST_TEST(refusal(text).find("x.toml:2: ") == 0u, text << ": " << refusal(text));
     BOOST_TEST(refusal(std::string_view("[log]\n[\0\0\0join = 1", 16)) == "x.toml:2: a control character");
+    BOOST_TEST(refusal("[= 1\n").find("x.toml:") == 0u);
     BOOST_TEST(refusal("[network\nport = 1").find("x.toml:1: ") == 0u);
     BOOST_TEST(refusal("[network]\nport = 1\nport = 2").find("x.toml:3: ") == 0u);
 }
