@@ -139,8 +139,21 @@ std::size_t signal_descendants(pid_t root, int signal, pid_t spared) {
 }
 
 bool kill_descendants(pid_t root, pid_t spared) {
-    for (int round = 0; round < kill_rounds; ++round)
-        if (signal_descendants(root, SIGKILL, spared) == 0) return true;
+    std::set<pid_t> killed;
+    for (int round = 0; round < kill_rounds; ++round) {
+        std::vector<pid_t> found = walk(root, spared);
+        std::set<pid_t> family(found.begin(), found.end());
+        family.insert(root);
+        bool any_alive = false, any_new = false;
+        for (pid_t pid : found) {
+            if (is_dead(stat_of(pid))) continue;
+            any_alive = true;
+            if (!killed.contains(pid) && signal_one(pid, SIGKILL, family))
+                any_new = killed.insert(pid).second || any_new;
+        }
+        if (!any_alive) return true;
+        if (!any_new) return false;  // those that were killed have not gone yet
+    }
     return false;
 }
 

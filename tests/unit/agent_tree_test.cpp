@@ -40,6 +40,12 @@ bool contains(const std::vector<pid_t> &all, pid_t pid) {
     return std::find(all.begin(), all.end(), pid) != all.end();
 }
 
+bool all_killed(pid_t spared = 0) {
+    auto end = Loop::now() + 10s;
+    while (!kill_descendants(::getpid(), spared) && Loop::now() < end) ::usleep(1000);
+    return Loop::now() < end;
+}
+
 void reap_all() {
     while (::waitpid(-1, nullptr, 0) > 0) continue;
 }
@@ -54,7 +60,7 @@ BOOST_AUTO_TEST_CASE(finds_and_kills_what_left_the_session) {
     auto all = descendants(::getpid());
     BOOST_TEST(contains(all, child));
     BOOST_TEST(contains(all, grandchild));
-    BOOST_TEST(kill_descendants(::getpid()));
+    BOOST_TEST(all_killed());
     reap_all();
     BOOST_TEST(descendants(::getpid()).empty());
     BOOST_TEST(::kill(grandchild, 0) == -1);
@@ -66,7 +72,7 @@ BOOST_AUTO_TEST_CASE(orphans_are_found) {
     ::kill(child, SIGKILL);
     BOOST_REQUIRE(::waitpid(child, nullptr, 0) == child);
     BOOST_TEST(contains(descendants(::getpid()), grandchild));
-    BOOST_TEST(kill_descendants(::getpid()));
+    BOOST_TEST(all_killed());
     reap_all();
 }
 
@@ -74,13 +80,13 @@ BOOST_AUTO_TEST_CASE(the_spared_child_and_its_own_live) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     auto [spared, below] = make_family();
     auto [other, other_below] = make_family();
-    BOOST_TEST(kill_descendants(::getpid(), spared));
+    BOOST_TEST(all_killed(spared));
     auto left = descendants(::getpid());
     BOOST_TEST(contains(left, spared));
     BOOST_TEST(contains(left, below));
     BOOST_TEST(!contains(left, other));
     BOOST_TEST(!contains(left, other_below));
-    BOOST_TEST(kill_descendants(::getpid()));
+    BOOST_TEST(all_killed());
     reap_all();
 }
 
