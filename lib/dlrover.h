@@ -79,7 +79,8 @@ const char *dlrover_version(void);
 /** What went wrong last in this thread; never NULL. */
 const char *dlrover_error_text(void);
 
-/** Connects to the node's daemon (DLROVER_* in the environment, set by the agent), or falls back to files. Owner: the caller; end with dlrover_close. */
+/** Connects to the node's daemon (DLROVER_* in the environment, set by the agent), or falls back to files. Owner: the caller; end with dlrover_close, after its
+ * saves and restores. */
 int dlrover_open(dlrover_context **out);
 void dlrover_close(dlrover_context *context);
 int dlrover_get_world(dlrover_context *context, dlrover_world *out);

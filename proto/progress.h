@@ -21,8 +21,9 @@ struct ProgressPage {
     std::atomic<std::uint64_t> last_step_ns;   ///< when it finished
     std::atomic<std::uint64_t> first_step_ns;  ///< when the first step of this process finished
     std::atomic<std::uint64_t> steps_done;     ///< by this process
-    std::atomic<std::uint64_t> step_sum_ns;    ///< sum of the durations of those after the first
-    std::atomic<std::uint64_t> save_sum_ns;    ///< time the training loop lost in save()
+    std::atomic<std::uint64_t>
+        step_sum_ns;  ///< sum of the durations of those after the first, without save() and declared phases
+    std::atomic<std::uint64_t> save_sum_ns;  ///< time the training loop lost in save()
     std::atomic<std::uint64_t> saves_done;
     std::atomic<std::uint64_t> saves_skipped;
 };

@@ -70,9 +70,10 @@ class Subscription:
             self._thread.start()
 
     def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
         while not self._stop.is_set():
-            ready, _, _ = select.select([self._fd], [], [], 0.5)
-            if not ready:
+            if not poll.poll(500):
                 continue
             try:
                 events = poll_membership()

@@ -14,9 +14,8 @@ import threading
 import weakref
 from typing import Any
 
-from . import _session
-
 _counting = False
+_stopped = False
 _handle: Any = None
 _counted: Any = None  # weak reference to the optimizer that counts
 _inside = threading.local()
@@ -32,6 +31,7 @@ def _stepped(optimizer: Any) -> None:
         _counted = weakref.ref(optimizer)
     elif counted is not optimizer:
         return
+    from . import _session
     from ._library import library
 
     _session.note_step(_session.last_step + 1)
@@ -39,6 +39,8 @@ def _stepped(optimizer: Any) -> None:
 
 
 def _forked() -> bool:
+    from . import _session
+
     session = _session._session
     return session is not None and session.pid != os.getpid()
 
@@ -88,7 +90,7 @@ def _patch_classes(base: type) -> None:
 
 def install_optimizer_hook() -> bool:
     """Counts every optimizer step from now on. False: torch is not imported. Safe to call again."""
-    global _counting, _handle
+    global _counting, _handle, _stopped
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -101,17 +103,19 @@ def install_optimizer_hook() -> bool:
         else:
             _patch_classes(optimizer.Optimizer)
             _handle = True
-    _counting = True
+    _counting, _stopped = True, False
     return True
 
 
 def install_if_managed() -> None:
-    """Under a daemon the hook is there as soon as the program talks to us, unless DLROVER_OPTIMIZER_HOOK=0."""
+    """Under a daemon the hook is there as soon as the program has torch and talks to us, unless DLROVER_OPTIMIZER_HOOK=0."""
+    if _counting or _stopped:
+        return
     if os.environ.get("DLROVER_MANAGED") == "1" and os.environ.get("DLROVER_OPTIMIZER_HOOK") != "0":
         install_optimizer_hook()
 
 
 def stop() -> None:
     """The program reports its steps itself."""
-    global _counting
-    _counting = False
+    global _counting, _stopped
+    _counting, _stopped = False, True

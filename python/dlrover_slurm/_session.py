@@ -10,7 +10,7 @@ from ctypes import byref, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from . import _state
+from . import _hook, _state
 from ._chunks import Chunk, StoredChunk, to_struct
 from ._errors import ForkedError, NotFoundError, SkippedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
@@ -78,9 +78,7 @@ def handle() -> c_void_p:
         if _session is None:
             _session = _Session()
             atexit.register(_session.close)
-            from . import _hook
-
-            _hook.install_if_managed()
+        _hook.install_if_managed()
         return _session.handle
 
 

@@ -27,6 +27,7 @@ def dlrover(tmp_path, monkeypatch):
     monkeypatch.setattr(_session, "last_step", -1)
     monkeypatch.setattr(_hook, "_counting", False)
     monkeypatch.setattr(_hook, "_counted", None)
+    monkeypatch.setattr(_hook, "_stopped", False)
     yield dlrover_slurm
     if _session._session is not None:
         _session._session.close()

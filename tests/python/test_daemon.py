@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package under a real keeper and daemon: dlrover-run --standalone of the build folder."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("DLROVER_BUILD", "."))
+PROGRAMS = [BUILD / "agent" / "dlrover-run", BUILD / "dlrover-keeper", BUILD / "dlroverd"]
+pytestmark = pytest.mark.skipif(
+    not all(p.exists() for p in PROGRAMS), reason="dlrover-run, dlrover-keeper and dlroverd are not built here"
+)
+
+COMMON = """
+import os, signal, socket, struct, sys
+import dlrover_slurm as d
+folder = sys.argv[1]
+world = d.world()
+def once(name):
+    "True the first time that anybody asks, over all lives."
+    try:
+        os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL))
+        return True
+    except FileExistsError:
+        return False
+def say(*words):
+    print(world.rank, *words, flush=True)
+def kill_daemon():
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(os.environ["DLROVER_SOCKET"])
+        pid = struct.unpack("3i", s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    os.kill(pid, signal.SIGKILL)
+    return pid
+checkpoint = d.load()
+start = checkpoint.step + 1 if checkpoint else 0
+if checkpoint:
+    assert checkpoint.state == {"step": checkpoint.step, "rank": world.rank, "data": bytes([checkpoint.step]) * 2000000}
+    assert checkpoint.ledger == checkpoint.step * 10
+say("begins at", start)
+def save(step):
+    return d.save(step, {"step": step, "rank": world.rank, "data": bytes([step]) * 2000000}, ledger=step * 10)
+"""
+
+
+def standalone(tmp_path, code, workers=2):
+    script = tmp_path / "program.py"
+    script.write_text(COMMON + code)
+    env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_SBINDIR=str(BUILD.resolve()))
+    command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", str(workers), sys.executable, str(script), str(tmp_path)]
+    command[4:4] = ["--no-python"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def starts(out, rank):
+    return [int(n) for n in re.findall(rf"^{rank} begins at (\d+)$", out, re.M)]
+
+
+def test_a_killed_worker_goes_on_from_memory(tmp_path):
+    out = standalone(
+        tmp_path,
+        """
+import time
+for step in range(start, 12):
+    assert save(step)
+    d.report_step(step)
+    while not all(os.path.exists(f"{folder}/{r}.{step}") for r in range(world.world_size)):
+        once(f"{world.rank}.{step}")
+        time.sleep(0.005)
+    if step == 6 and world.rank == 1 and once("killed"):
+        time.sleep(0.7)
+        os.kill(os.getpid(), signal.SIGKILL)
+say("ends", step)
+""",
+    )
+    for rank in (0, 1):
+        begun = starts(out, rank)
+        assert begun[0] == 0 and len(begun) == 2 and begun[1] >= 6, out
+    assert len(set(tuple(starts(out, r)[1:]) for r in (0, 1))) == 1, "the ranks go on from one step"
+
+
+def test_a_killed_daemon_costs_nothing(tmp_path):
+    out = standalone(
+        tmp_path,
+        """
+for step in range(start, 9):
+    if step == 3 and once("daemon"):
+        say("killed daemon", kill_daemon())
+    assert save(step), step
+    d.report_step(step)
+    if step == 6 and once("worker"):
+        import time
+        time.sleep(1.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+say("ends", step)
+""",
+        workers=1,
+    )
+    begun = starts(out, 0)
+    assert "killed daemon" in out
+    assert begun[0] == 0 and len(begun) == 2 and begun[1] >= 6, out
+
+
+def test_a_daemon_killed_between_copy_and_seal(tmp_path):
+    out = standalone(
+        tmp_path,
+        """
+from dlrover_slurm import _session
+copy = _session._copy
+def copy_and_kill(*args):
+    copy(*args)
+    if once("daemon"):
+        say("killed daemon", kill_daemon())
+_session._copy = copy_and_kill
+for step in range(start, 5):
+    assert save(step), step
+    if step == 0 and once("worker"):
+        import time
+        time.sleep(1.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+say("ends", step)
+""",
+        workers=1,
+    )
+    assert starts(out, 0) == [0, 1], out
