@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 COMMON = """
-import os, signal, socket, struct, sys
+import os, signal, socket, struct, sys, time
 import dlrover_slurm as d
 folder = sys.argv[1]
 world = d.world()
@@ -43,6 +43,12 @@ if checkpoint:
     assert checkpoint.ledger == checkpoint.step * 10
 say("begins at", start)
 def save(step):
+    "A daemon that has just come back may skip until it knows again which step is complete."
+    deadline = time.monotonic() + 5
+    while not save_once(step):
+        assert time.monotonic() < deadline, step
+        time.sleep(0.02)
+def save_once(step):
     return d.save(step, {"step": step, "rank": world.rank, "data": bytes([step]) * 2000000}, ledger=step * 10)
 """
 
@@ -66,9 +72,8 @@ def test_a_killed_worker_goes_on_from_memory(tmp_path):
     out = standalone(
         tmp_path,
         """
-import time
 for step in range(start, 12):
-    assert save(step)
+    save(step)
     d.report_step(step)
     while not all(os.path.exists(f"{folder}/{r}.{step}") for r in range(world.world_size)):
         once(f"{world.rank}.{step}")
@@ -92,10 +97,9 @@ def test_a_killed_daemon_costs_nothing(tmp_path):
 for step in range(start, 9):
     if step == 3 and once("daemon"):
         say("killed daemon", kill_daemon())
-    assert save(step), step
+    save(step)
     d.report_step(step)
     if step == 6 and once("worker"):
-        import time
         time.sleep(1.5)
         os.kill(os.getpid(), signal.SIGKILL)
 say("ends", step)
@@ -119,9 +123,8 @@ def copy_and_kill(*args):
         say("killed daemon", kill_daemon())
 _session._copy = copy_and_kill
 for step in range(start, 5):
-    assert save(step), step
+    save(step)
     if step == 0 and once("worker"):
-        import time
         time.sleep(1.5)
         os.kill(os.getpid(), signal.SIGKILL)
 say("ends", step)
