@@ -260,11 +260,13 @@ void PeerLinks::State::on_up(const Session &session) {
         peer.link->close(link::Reason::Duplicate, "a newer link is there");
         lose(node, peer, "replaced by a newer one", false);
     }
-    peer.link = session;
-    peer.dialer.reset();
-    peer.retry.reset();
-    peer.pause = EventLoop::Time(0);
-    if (peer.wanted > 0) session->send_want(true);
+    // Looked up again: the daemon may have released the peer from its callback.
+    Peer &present = peers[node];
+    present.link = session;
+    present.dialer.reset();
+    present.retry.reset();
+    present.pause = EventLoop::Time(0);
+    if (present.wanted > 0) session->send_want(true);
     log::info("links: " + node + " (" + session->remote().host() + ") is up" +
               (session->guest() ? ", as a guest" : ""));
     tell(node, true);
@@ -283,7 +285,8 @@ void PeerLinks::State::on_end(const Session &session, const Status &why) {
     Peer &peer = peers[node];
     if (peer.link == session) {
         lose(node, peer, why.message(), false);
-        retry_later(node, peer, {});
+        // The daemon may have released the peer from its callback.
+        if (auto it = peers.find(node); it != peers.end()) retry_later(node, it->second, {});
     } else {
         if (peer.outgoing == session) peer.outgoing.reset();
         retire(session);

@@ -198,6 +198,32 @@ BOOST_AUTO_TEST_CASE(a_peer_that_comes_back_is_found_again) {
     }
 }
 
+/// The callback ends what the link's own code is still busy with.
+BOOST_AUTO_TEST_CASE(a_peer_may_be_released_from_the_callback) {
+    Lab lab;
+    Node &a = lab.start("n1"), &b = lab.start("n2");
+    lab.connect(a, b);
+    BOOST_TEST_REQUIRE(lab.both_up(a, b));
+    unsigned told = 0;
+    a.links->set_callbacks({.on_message = {}, .on_link = [&](const std::string &peer, bool up) {
+                                told += !up;
+                                a.links->release(peer);
+                            }});
+    b.links.reset();
+    BOOST_TEST(lab.loop.run_until([&] { return told == 1; }));
+    lab.loop.run_for(100ms);
+    lab.start("n2");
+    lab.loop.run_for(100ms);
+    BOOST_TEST(!a.links->up("n2"));
+    a.links->connect_to("n2", b.address);
+    a.links->set_callbacks(
+        {.on_message = [&](const std::string &peer, const PeerEnvelope &) { a.links->release(peer); },
+         .on_link = {}});
+    BOOST_TEST(lab.loop.run_until([&] { return a.links->up("n2"); }));
+    for (int i = 0; i < 3; ++i) b.links->send("n1", envelope(10));
+    BOOST_TEST(lab.loop.run_until([&] { return !a.links->up("n2"); }));
+}
+
 BOOST_AUTO_TEST_CASE(a_user_can_not_pose_as_a_daemon) {
     Lab lab;
     Node &a = lab.start("n1"), &b = lab.start("n2", "127.0.0.12", 1000);
