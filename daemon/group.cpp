@@ -10,6 +10,8 @@
 namespace dlrover::daemon {
 namespace {
 
+constexpr EventLoop::Time farewell = std::chrono::seconds(30);
+
 ArenaOptions arena_options(const GroupServices &services, const records::GroupRecordT &record,
                            const std::string &key) {
     const auto &memory = services.settings.memory;
@@ -50,9 +52,11 @@ void Group::restore(const RecordName &name, std::span<const std::uint8_t> value,
     auto record = decode_record(value);
     if (!record) return log::error({job(), step()}, "record " + name.kind + ": " + record.status().message());
     auto &body = record->body;
-    if (auto *world = body.AsWorldRecord())
+    if (auto *world = body.AsWorldRecord()) {
         world_ = from_record(*world);
-    else if (auto *page = body.AsPageRecord())
+        if (world->complete_step >= 0)
+            complete_ = TrainStep(static_cast<std::uint64_t>(world->complete_step));
+    } else if (auto *page = body.AsPageRecord())
         pages_.restore(name, *page, std::move(fd));
     else if (auto *events = body.AsEventsRecord())
         events_.load(std::move(*events));
@@ -70,7 +74,7 @@ void Group::restore_promise(std::span<const std::uint8_t> value) {
 
 void Group::resume() {
     arena_.finish_restore();
-    if (world_ && world_->restore_step) arena_.complete(*world_->restore_step, world_->id);
+    if (world_ && complete_) arena_.complete(*complete_, world_->id);
     // A generation promised after the one in force: the workers of that one were told to stop.
     if (promise_ && world_ && promise_->generation > world_->id) stopping_ = world_->id;
     add_event(proto::EventKind::DaemonRestarted, "The daemon was started again; training went on.");
@@ -135,13 +139,17 @@ void Group::perform(elastic::Action &action) {
 }
 
 void Group::act(elastic::SendMessage &action) {
+    send_to(node_name(action.to), action.message);
+}
+
+void Group::send_to(const std::string &node, const elastic::Message &message) {
     transport::PeerEnvelope envelope;
     envelope.kind = transport::PeerEnvelope::Kind::group;
     envelope.job_id = registration().job_id;
     envelope.step_id = registration().step_id;
     envelope.restart_count = registration().restart_count;
-    envelope.payload = encode_message(action.message);
-    services_.peers.send(node_name(action.to), std::move(envelope));
+    envelope.payload = encode_message(message);
+    services_.peers.send(node, std::move(envelope));
 }
 
 void Group::act(elastic::Store &action) {
@@ -167,7 +175,8 @@ void Group::act(elastic::Publish &action) {
     bool again = world_ && world_->id == action.world.id;
     if (!again) {
         world_ = std::move(action.world);
-        services_.keeper.put(record_name("world", key_), encode_record(to_record(*world_)));
+        complete_ = world_->restore_step;
+        save_world();
         arena_.rewind(world_->restore_step, world_->id);
         feed_later(elastic::LocalObjects{arena_.seals()});
         rank_states_.clear();
@@ -196,6 +205,15 @@ void Group::act(elastic::RenewLease &) {
 
 void Group::act(elastic::StepComplete &action) {
     arena_.complete(action.step, action.generation);
+    if (complete_ == action.step || !world_) return;
+    complete_ = action.step;
+    save_world();
+}
+
+void Group::save_world() {
+    auto record = to_record(*world_);
+    record.complete_step = complete_ ? static_cast<std::int64_t>(complete_->value()) : -1;
+    services_.keeper.put(record_name("world", key_), encode_record(std::move(record)));
 }
 
 void Group::act(elastic::AskSlurm &action) {
@@ -246,7 +264,6 @@ void Group::answer_slurm(std::uint64_t request, const Status &status, const Slur
 
 void Group::act(elastic::End &action) {
     final_goodput_ = action.goodput;
-    summary_ = summary_text(action.goodput);
     tell_end(action.exit_code, action.message);
 }
 
@@ -255,9 +272,15 @@ void Group::tell_end(int exit_code, const std::string &message) {
     record_.ended = true;
     record_.exit_code = exit_code;
     record_.end_message = message;
+    record_.summary = final_goodput_ ? summary_text(*final_goodput_) : "";
     save();
     for (const auto &[task, agent] : agents_) push_end(agent);
     save_events();
+    // The others are told for a while; who asks later is told when he asks.
+    member_end_timer_ = services_.loop.after(farewell, [this] {
+        member_timer_.reset();
+        member_.reset();
+    });
     if (exit_code == 0) return drop_memory();
     memory_timer_ = services_.loop.after(services_.settings.memory.dead_group_ttl, [this] { drop_memory(); });
 }
@@ -315,11 +338,24 @@ void Group::on_peer_message(const std::string &node, const std::vector<std::uint
     auto it = std::find(names.begin(), names.end(), node);
     if (it == names.end()) return;
     auto message = decode_message(payload, node_count());
+    if (message.ok() && record_.ended && !member_) return say_finished(node, *message);
     if (!message)
         return log::error({job(), step()},
                           "a message of " + node + " is refused: " + message.status().message());
     feed(
         elastic::PeerMessage{NodeIndex(static_cast<std::uint32_t>(it - names.begin())), std::move(*message)});
+}
+
+/// A daemon that was away when the group ended, or this one was started again since.
+void Group::say_finished(const std::string &node, const elastic::Message &message) {
+    if (std::holds_alternative<elastic::Finish>(message)) return;
+    Term term = std::visit([](const auto &m) { return m.term; }, message);
+    if (promise_) term = std::max(term, promise_->term);
+    elastic::Finish finish;
+    finish.term = Term(term.value() + 1);
+    finish.exit_code = record_.exit_code;
+    finish.message = record_.end_message;
+    send_to(node, finish);
 }
 
 void Group::on_peer_link(const std::string &node, bool up) {

@@ -114,6 +114,8 @@ class Group {
     void act(elastic::AskSlurm &action);
     void act(elastic::End &action);
     void act(elastic::Note &action);
+    void send_to(const std::string &node, const elastic::Message &message);
+    void say_finished(const std::string &node, const elastic::Message &message);
     void answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *job = nullptr);
     void tell_end(int exit_code, const std::string &message);
 
@@ -171,6 +173,7 @@ class Group {
                    std::int32_t rank = -1, std::int64_t step = -1, std::int64_t duration_us = -1,
                    const std::string &node = {});
     void save_events();
+    void save_world();
     void push_event(const proto::EventT &event);
 
     GroupServices services_;
@@ -179,6 +182,7 @@ class Group {
     std::unique_ptr<elastic::Member> member_;
     std::optional<elastic::Promise> promise_;
     std::optional<elastic::World> world_;  ///< in force here
+    std::optional<TrainStep> complete_;    ///< the newest that is known to be complete
     GenerationId stopping_;                ///< workers of this and older generations are to end
     std::map<std::uint16_t, Agent> agents_;
     std::map<ConnectionId, Worker> workers_;
@@ -192,11 +196,10 @@ class Group {
     GenerationId stopped_told_;
     std::uint16_t last_port_ = 0;
     std::optional<elastic::Goodput> final_goodput_;
-    std::string summary_;
     EventLoop::Time lease_pushed_{0}, last_seen_{0};
     std::map<std::string, std::string> addresses_;  ///< of the group's other nodes, linked
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-    EventLoop::Handle member_timer_, progress_timer_, events_timer_, memory_timer_;
+    EventLoop::Handle member_timer_, progress_timer_, events_timer_, memory_timer_, member_end_timer_;
 };
 
 }  // namespace dlrover::daemon

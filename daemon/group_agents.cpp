@@ -190,7 +190,7 @@ void Group::push_end(const Agent &agent) {
     end.print = first_node && agent.task == 0;
     if (end.print) {
         end.message = record_.end_message;
-        end.summary = summary_;
+        end.summary = record_.summary;
     }
     services_.port.push(agent.connection, std::move(end));
 }

@@ -147,8 +147,9 @@ std::vector<std::unique_ptr<local::CheckpointStatusT>> Group::checkpoint_statuse
         auto entry = std::make_unique<local::CheckpointStatusT>();
         entry->train_step = train_step.value();
         entry->ranks = world_ ? world_size(*world_) : 0;
-        entry->complete = std::find(view.complete_steps.begin(), view.complete_steps.end(), train_step) !=
-                          view.complete_steps.end();
+        entry->complete = complete_ == train_step ||
+                          std::find(view.complete_steps.begin(), view.complete_steps.end(), train_step) !=
+                              view.complete_steps.end();
         entry->ranks_sealed = entry->complete ? entry->ranks : count;
         entry->bytes = arena_.sealed_bytes(train_step).first;
         if (auto time = arena_.sealed_time_us(train_step)) entry->age_us = wall_clock_us() - *time;
