@@ -114,13 +114,16 @@ void Agent::report_again() {
 
 void Agent::on_down(const Status &why) {
     why_not_joined_ = why.message();
-    if (!joined_ || exit_code_) return;
+    // A lost connection within the lease is nobody's business; the end of the lease tells the reason.
+    if (!link_.up() || exit_code_) return;
     err_.say("dlroverd on " + config_.node + ": " + why.message());
 }
 
 void Agent::on_start_limit() {
     start_timer_ = 0;
-    if (config_.optional) {
+    if (end_signal_ != 0) {
+        outcome_.exit_code = 128 + end_signal_;
+    } else if (config_.optional) {
         err_.say("warning: running without protection: " + why_not_joined_);
         outcome_.unprotected = true;
     } else {
@@ -142,9 +145,7 @@ void Agent::on_message(proto::local::MessageT message) {
     if (lease_timer_ == 0 && !exit_code_) arm_lease();
     if (auto *world = message.body.AsWorldPublished()) on_world(std::move(*world));
     if (auto *stop = message.body.AsStopWorkers()) on_stop(*stop);
-    if (auto *ended = message.body.AsGroupEnded()) {
-        on_ended(std::move(*ended));
-    }
+    if (auto *ended = message.body.AsGroupEnded()) on_ended(std::move(*ended));
 }
 
 /// Workers that have got the end signal may use their notice; everybody else is stopped.
@@ -205,7 +206,8 @@ void Agent::lose_lease(Loop::Duration lease) {
     wanted_.reset();
     err_.say("no word from dlroverd on " + config_.node + " for " + format_duration(lease) +
              (crew_.empty() ? ": " : ": the workers are stopped; ") + "waiting up to " +
-             format_duration(config_.rejoin_limit) + " for it to come back");
+             format_duration(config_.rejoin_limit) + " for it to come back" +
+             (link_.up() ? "" : " (" + why_not_joined_ + ")"));
     rejoin_timer_ = loop_.after(config_.rejoin_limit, [this] {
         rejoin_timer_ = 0;
         err_.say("dlroverd on " + config_.node + " did not come back (" + why_not_joined_ +

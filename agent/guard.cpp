@@ -117,12 +117,17 @@ int run_guarded(const GuardConfig &config, GuardedContext context,
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     for (pid_t pid : {::getpid(), config.watch_parent ? ::getppid() : 0})
         if (int fd = pid > 1 ? open_pidfd(pid) : -1; fd >= 0) context.life_lines.push_back(fd);
+    bool old_kernel = context.life_lines.empty();
+    if (old_kernel && config.watch_parent) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     pid_t child = ::fork();
     if (child < 0) {
         std::perror("dlrover-agent: fork");
         return 71;
     }
-    if (child == 0) run_agent(context, agent);
+    if (child == 0) {
+        if (old_kernel) ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // no pidfds: an ordinary end must do
+        run_agent(context, agent);
+    }
     int code = Guard(config, child).run(context.taken);
     remove_tree(config.scratch);
     return code;
