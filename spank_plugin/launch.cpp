@@ -16,19 +16,19 @@ namespace {
 
 constexpr const char *argv0_variable = "DLROVER_AGENT_ARGV0";
 
-/// 22.05: the array is the one that execve will get, and can not grow.
-bool replace_first_word(spank_t handle, const std::string &program) {
+/// The array that execve will get; null where Slurm does not show it.
+char **live_argv(spank_t handle) {
     int argc = 0;
     char **argv = nullptr;
-    if (spank_get_item(handle, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1 || !argv || !argv[0])
-        return false;
-    char *replacement = ::strdup(program.c_str());  // this process ends in execve
-    if (!replacement || spank_setenv(handle, argv0_variable, argv[0], 1) != ESPANK_SUCCESS) {
-        ::free(replacement);
-        return false;
-    }
-    argv[0] = replacement;
-    return true;
+    bool shown = spank_get_item(handle, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS;
+    return shown && argc >= 1 && argv && argv[0] ? argv : nullptr;
+}
+
+bool replace_first_word(spank_t handle, const std::string &word) {
+    char **argv = live_argv(handle);
+    char *copy = argv ? ::strdup(word.c_str()) : nullptr;  // this process ends in execve
+    if (copy) argv[0] = copy;
+    return copy != nullptr;
 }
 
 }  // namespace
@@ -50,15 +50,26 @@ std::string agent_program(const UniqueFd &agent, const std::string &path) {
     return agent ? "/proc/self/fd/" + std::to_string(agent.get()) : path;
 }
 
-bool put_agent_in_front(spank_t handle, const std::string &program) {
+std::string command_name(std::string_view argv0, std::uint32_t job_id, std::uint32_t step_id,
+                         const std::string &node) {
+    std::string name(argv0);
+    if (name.ends_with('/'))
+        name += "slurm_bcast_" + std::to_string(job_id) + "." + std::to_string(step_id) + "_" + node;
+    return name;
+}
+
+bool put_agent_in_front(spank_t handle, const std::string &program, const std::string &command) {
 #ifdef HAVE_SPANK_PREPEND_TASK_ARGV
     if (spank_prepend_task_argv) {
         const char *words[] = {program.c_str(), nullptr};
         spank_unsetenv(handle, argv0_variable);
-        return spank_prepend_task_argv(handle, 1, words) == ESPANK_SUCCESS;
+        return replace_first_word(handle, command) &&
+               spank_prepend_task_argv(handle, 1, words) == ESPANK_SUCCESS;
     }
 #endif
-    return replace_first_word(handle, program);
+    // 22.05: the array can not grow.
+    return spank_setenv(handle, argv0_variable, command.c_str(), 1) == ESPANK_SUCCESS &&
+           replace_first_word(handle, program);
 }
 
 }  // namespace dlrover::spank

@@ -21,8 +21,13 @@ UniqueFd open_agent(const std::string &path);
 /// "/proc/self/fd/N", or `path` where the descriptor is missing.
 std::string agent_program(const UniqueFd &agent, const std::string &path);
 
-/// In task_init: makes the task's command start with `program`. Where Slurm can not lengthen argv the user's
-/// own argv[0] goes to DLROVER_AGENT_ARGV0.
-bool put_agent_in_front(spank_t handle, const std::string &program);
+/// What execve of the user's command would get. "srun --bcast=DIR/" leaves DIR/ as the program, and
+/// slurmstepd appends the file's name only to the first word.
+std::string command_name(std::string_view argv0, std::uint32_t job_id, std::uint32_t step_id,
+                         const std::string &node);
+
+/// In task_init: makes the task's command start with `program`, the user's own argv[0] being `command`. Where
+/// Slurm can not lengthen argv, `command` goes to DLROVER_AGENT_ARGV0.
+bool put_agent_in_front(spank_t handle, const std::string &program, const std::string &command);
 
 }  // namespace dlrover::spank

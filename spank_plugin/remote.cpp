@@ -95,10 +95,10 @@ std::string this_node(const StepFacts &facts) {
 }
 
 /// What the user reads: node, what happened, what to do.
-std::string register_error(const ModuleArgs &args, const StepFacts &facts, const Status &status) {
+std::string register_error(const ModuleArgs &args, const std::string &node, const Status &status) {
     bool away =
         status.code() == Code::unavailable || status.code() == Code::timeout || status.code() == Code::system;
-    std::string text = "node " + this_node(facts) + ": " + status.message();
+    std::string text = "node " + node + ": " + status.message();
     if (away)
         text += "; ask the administrator to start dlroverd there (it serves " + args.socket +
                 "), or give --dlrover-optional to run without protection";
@@ -162,10 +162,11 @@ Status remote_step_starts(spank_t handle, Module &module) {
     group.step_id = facts.step_id;
     group.tasks_here = facts.tasks_here;
     group.optional = request->options.optional;
+    group.node = this_node(facts);
     group.agent = open_agent(module.args.agent);
     Status status = register_step(module.args, facts, *request, *size);
     group.registered = status.ok();
-    std::string error = status.ok() ? "" : register_error(module.args, facts, status);
+    std::string error = status.ok() ? "" : register_error(module.args, group.node, status);
     tell_tasks(handle, module.args, group, error);
     if (!status.ok()) slurm_error("dlrover: step %u.%u: %s", facts.job_id, facts.step_id, error.c_str());
     return {};
@@ -184,7 +185,9 @@ Status remote_task_starts(spank_t handle, Module &module) {
                     group.optional ? "; the task runs without protection" : "");
         if (group.optional) return {};
     }
-    if (!put_agent_in_front(handle, agent_program(group.agent, module.args.agent)))
+    std::string command = argv.empty() ? "" : command_name(argv[0], group.job_id, group.step_id, group.node);
+    if (command.empty() ||
+        !put_agent_in_front(handle, agent_program(group.agent, module.args.agent), command))
         slurm_error("dlrover: the task runs without protection: Slurm does not show its command");
     return {};
 }

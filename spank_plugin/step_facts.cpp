@@ -11,8 +11,10 @@ namespace {
 
 constexpr std::uint32_t no_array_limit = 0xfffffffd;  // Slurm's INFINITE, NO_VAL and above: not an array
 
-std::uint32_t array_value(std::uint32_t value) {
-    return value >= no_array_limit ? 0 : value;
+/// Slurm gives a plain job its own number as that of the array; only the task's number tells.
+bool is_array_task(const StepFacts &facts) {
+    return facts.array_job_id != 0 && facts.array_job_id < no_array_limit &&
+           facts.array_task_id < no_array_limit;
 }
 
 /// The whole command where it fits; a longer one is cut at the same place on every node.
@@ -75,8 +77,8 @@ Result<proto::StepRegistrationT> make_registration(const StepFacts &facts, const
     step.uid = facts.uid;
     step.gid = facts.gid;
     step.restart_count = facts.restart_count;
-    step.array_job_id = array_value(facts.array_job_id);
-    step.array_task_id = step.array_job_id == 0 ? 0 : array_value(facts.array_task_id);
+    step.array_job_id = is_array_task(facts) ? facts.array_job_id : 0;
+    step.array_task_id = is_array_task(facts) ? facts.array_task_id : 0;
     // Step numbers start again at 0 after a requeue, so the same step of the same script gets the same
     // ordinal.
     step.step_ordinal = facts.step_id;

@@ -5,29 +5,33 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <boost/test/unit_test.hpp>
 #include <cstring>
 #include <filesystem>
+#include <stdexcept>
 
 using namespace dlrover;
 using namespace dlrover::proto;
 
-FakeDaemon::FakeDaemon(Answer answer) : answer_(std::move(answer)) {
-    char name[] = "/tmp/dlrover-test-XXXXXX";
-    dir_ = ::mkdtemp(name);
+FakeDaemon::FakeDaemon(Answer answer, std::string path) : answer_(std::move(answer)), path_(std::move(path)) {
+    if (path_.empty()) {
+        char name[] = "/tmp/dlrover-test-XXXXXX";
+        dir_ = ::mkdtemp(name);
+        path_ = dir_ + "/s";
+    }
     listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    std::strcpy(address.sun_path, path().c_str());
-    BOOST_REQUIRE(::bind(listener_.get(), reinterpret_cast<sockaddr *>(&address), sizeof address) == 0);
-    BOOST_REQUIRE(::listen(listener_.get(), 8) == 0);
+    std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
+    if (::bind(listener_.get(), reinterpret_cast<sockaddr *>(&address), sizeof address) != 0 ||
+        ::listen(listener_.get(), 8) != 0)
+        throw std::runtime_error(path_ + ": " + std::strerror(errno));
     thread_ = std::thread([this] { accept_connections(); });
 }
 
 FakeDaemon::~FakeDaemon() {
     ::shutdown(listener_.get(), SHUT_RDWR);
     thread_.join();
-    std::filesystem::remove_all(dir_);
+    if (!dir_.empty()) std::filesystem::remove_all(dir_);
 }
 
 std::vector<FakeDaemon::Message> FakeDaemon::received() {

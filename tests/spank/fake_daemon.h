@@ -10,19 +10,20 @@
 #include "base/unique_fd.h"
 #include "proto/local_codec.h"
 
-/// Listens on a socket of its own, greets, and answers every other message by `answer` (no answer: silence).
-/// Keeps what came.
+/// Listens on a socket (its own, or the given one), greets, and answers every other message by `answer` (no
+/// answer: silence). Keeps what came.
 class FakeDaemon {
   public:
     using Message = dlrover::proto::local::MessageT;
     using Answer = std::function<std::vector<Message>(const Message &)>;
 
-    explicit FakeDaemon(Answer answer);
+    /// Throws where it can not listen.
+    explicit FakeDaemon(Answer answer, std::string path = "");
     ~FakeDaemon();
     FakeDaemon(const FakeDaemon &) = delete;
     FakeDaemon &operator=(const FakeDaemon &) = delete;
 
-    std::string path() const { return dir_ + "/s"; }
+    const std::string &path() const { return path_; }
     std::vector<Message> received();
 
     /// Done to every request.
@@ -33,7 +34,8 @@ class FakeDaemon {
     void serve(int connection);
 
     Answer answer_;
-    std::string dir_;
+    std::string dir_;  // empty: the socket was given
+    std::string path_;
     dlrover::UniqueFd listener_;
     std::mutex mutex_;
     std::vector<Message> received_;

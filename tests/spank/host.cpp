@@ -12,6 +12,11 @@ Host *host = nullptr;
 
 constexpr auto success = static_cast<spank_err_t>(ESPANK_SUCCESS);
 
+/// A first word that the module put there would go with execve.
+Host::~Host() {
+    if (!live.empty() && live[0] != argv[0].data()) ::free(live[0]);
+}
+
 bool Host::logged(std::string_view part) const {
     for (const auto &line : log)
         if (line.find(part) != std::string::npos) return true;

@@ -11,6 +11,11 @@
 #include "spank_plugin/spank_api.h"
 
 struct Host {
+    Host() = default;
+    Host(const Host &) = delete;
+    Host &operator=(const Host &) = delete;
+    ~Host();
+
     spank_context_t context = S_CTX_REMOTE;
     // ---- slurmstepd ----
     std::map<int, std::uint32_t> numbers;  ///< spank_get_item; a missing one is refused

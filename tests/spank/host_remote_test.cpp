@@ -128,6 +128,15 @@ BOOST_AUTO_TEST_CASE(a_groups_tasks_start_with_the_agent) {
     module.hook("exit");
 }
 
+BOOST_AUTO_TEST_CASE(a_broadcast_programs_name_is_completed) {
+    Step step;
+    step.argv = {"/tmp/", "x"};
+    LoadedModule module(".libs/dlrover.so", words("/nonexistent/s"));
+    BOOST_TEST(run_all(module) == 0);
+    BOOST_TEST(starts_agent(step));
+    BOOST_TEST(step.env["DLROVER_AGENT_ARGV0"] == "/tmp/slurm_bcast_42.3_n2");
+}
+
 BOOST_AUTO_TEST_CASE(dlrover_run_keeps_its_command) {
     FakeDaemon daemon(FakeDaemon::agree);
     Step step;

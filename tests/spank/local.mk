@@ -5,13 +5,6 @@ tests_unit_spank_test_SOURCES = tests/unit/main.cpp tests/unit/spank_options_tes
 tests_unit_spank_test_LDADD = libspankplugin.la
 TESTS += tests/unit/spank_test
 
-if FUZZING
-noinst_PROGRAMS += tests/spank/fuzz_options
-tests_spank_fuzz_options_SOURCES = tests/spank/fuzz_options.cpp
-tests_spank_fuzz_options_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
-tests_spank_fuzz_options_LDADD = libspankplugin.la
-endif
-
 TESTS += tests/checks/completion
 dist_check_SCRIPTS += tests/checks/completion
 
@@ -34,6 +27,10 @@ check_PROGRAMS += tests/spank/echo_agent
 tests_spank_echo_agent_SOURCES = tests/spank/echo_agent.c
 EXTRA_DIST += tests/system/spank.bats
 
+check_PROGRAMS += tests/spank/echo_daemon
+tests_spank_echo_daemon_SOURCES = tests/spank/echo_daemon.cpp tests/spank/fake_daemon.cpp tests/spank/fake_daemon.h
+tests_spank_echo_daemon_LDADD = libproto.la $(PTHREAD_LIBS)
+
 check_PROGRAMS += tests/spank/host_test
 tests_spank_host_test_SOURCES = tests/unit/main.cpp tests/spank/fake_daemon.cpp tests/spank/fake_daemon.h tests/spank/host.cpp \
 	tests/spank/host.h tests/spank/host_local_test.cpp tests/spank/host_remote_test.cpp
@@ -41,6 +38,9 @@ tests_spank_host_test_CPPFLAGS = $(spank_cppflags) -DMODULE_DIR='"$(abs_builddir
 tests_spank_host_test_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
 tests_spank_host_test_LDADD = libspankplugin.la $(PTHREAD_LIBS)
 tests_spank_host_test_DEPENDENCIES = libspankplugin.la dlrover.la tests/spank/dlrover_faulty.la
-TESTS += tests/spank/host_test tests/checks/module-symbols
+TESTS += tests/spank/host_test
 dist_check_SCRIPTS += tests/checks/module-symbols
+if !SANITIZERS
+TESTS += tests/checks/module-symbols
+endif
 endif

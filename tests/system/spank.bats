@@ -11,16 +11,16 @@ build=${DLROVER_BUILD:-$top/build}
 
 setup_file() {
     [ "$(id -u)" = 0 ] || { echo "root is needed" >&2; return 1; }
-    make -C "$build" dlrover.la tests/spank/dlrover_faulty.la tests/spank/dlrover_foreign.la tests/spank/echo_agent >&2
+    make -C "$build" dlrover.la tests/spank/dlrover_faulty.la tests/spank/dlrover_foreign.la tests/spank/echo_agent tests/spank/echo_daemon >&2
     export CLUSTER="spank-$$"
     "$minicluster" start --name "$CLUSTER" --nodes 3 --no-dlrover --conf PrologFlags=Alloc,Contain --conf MaxTime=10 3>&-
     FOLDER=$("$minicluster" status --name "$CLUSTER" --json | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["folder"])')
     export FOLDER WORK="$FOLDER/work"
     cp "$build/.libs/dlrover.so" "$build/tests/spank/.libs/dlrover_faulty.so" "$build/tests/spank/.libs/dlrover_foreign.so" \
-        "$build/tests/spank/echo_agent" "$WORK/"
+        "$build/tests/spank/echo_agent" "$build/tests/spank/echo_daemon" "$WORK/"
 }
 
-teardown_file() { "$minicluster" stop --name "$CLUSTER"; }
+teardown_file() { [ -z "${CLUSTER:-}" ] || "$minicluster" stop --name "$CLUSTER"; }
 
 setup() { plugstack "optional $WORK/dlrover.so agent=$WORK/echo_agent socket=$WORK/no-daemon"; }
 
@@ -106,6 +106,46 @@ plain_step() {
     for rank in 0 1 2 3; do grep -qx "$rank ran word" <<<"$output"; done
     [[ $output == *"error=node n1: no daemon at $WORK/no-daemon"* ]]
     [[ $output == *"error=node n2: no daemon at"* ]]
+}
+
+# start_daemon NODE: its lines go to $WORK/NODE.said until its stdin, descriptor 8 or 9, is closed.
+start_daemon() {
+    rm -f "$WORK/$1.said" "$BATS_TEST_TMPDIR/$1.fifo"
+    mkfifo "$BATS_TEST_TMPDIR/$1.fifo"
+    "$minicluster" exec --name "$CLUSTER" --node "$1" -- "$WORK/echo_daemon" /run/test.sock <"$BATS_TEST_TMPDIR/$1.fifo" \
+        >"$WORK/$1.said" 3>&- &
+}
+said() { grep -q "$2" "$WORK/$1.said"; }
+
+@test "root registers the step at each node with Slurm's facts, and ends it" {
+    plugstack "optional $WORK/dlrover.so agent=$WORK/echo_agent socket=/run/test.sock"
+    start_daemon n1
+    exec 8>"$BATS_TEST_TMPDIR/n1.fifo"
+    start_daemon n2
+    exec 9>"$BATS_TEST_TMPDIR/n2.fifo"
+    eventually 10 said n1 listening
+    eventually 10 said n2 listening
+    run -0 as_alice srun -N2 -w n1,n2 -n3 --distribution=block --dlrover-elastic=1:2 --dlrover-name=run-1 /bin/echo ran "a b"
+    echo "$output"
+    [ "$(grep -c '^agent: .*error=-$' <<<"$output")" = 3 ]
+    printf '%s\n' '#!/bin/sh' 'srun -n2 /bin/true' >"$WORK/array.sh"
+    run -0 as_alice sbatch -W --array=7 -N2 -w n1,n2 -D /tmp -o /dev/null --dlrover-elastic "$WORK/array.sh"
+    for node in n1 n2; do eventually 5 said "$node" '^end job=.* step=0'; done
+    exec 8>&- 9>&-
+    wait
+    cat "$WORK/n1.said" "$WORK/n2.said"
+    facts="step=0 uid=2001 gid=[0-9]* restarts=0 array=0/0 nodes=n1,n2 index=INDEX tasks=2,1 batch=n1 size=1:2+0 name=run-1 cwd=$WORK argv=/bin/echo ran a b"
+    said n1 "register cluster=$CLUSTER job=[0-9]* ${facts/INDEX/0}"
+    said n2 "register cluster=$CLUSTER job=[0-9]* ${facts/INDEX/1}"
+    said n2 "restarts=0 array=1/7 nodes=n1,n2 index=1 tasks=1,1 batch=n1 size=2:2+0 name= cwd=/tmp argv=/bin/true"
+    [ "$(grep -c ^end "$WORK/n1.said")" = 2 ]
+}
+
+@test "a program that srun broadcasts is found behind the agent" {
+    cp /bin/echo "$WORK/my-echo"
+    run -0 as_alice srun --bcast=/tmp/ --dlrover-elastic -N2 "$WORK/my-echo" ran
+    echo "$output"
+    [ "$(grep -c '^ran$' <<<"$output")" = 2 ]
 }
 
 @test "--export=NONE lets the request pass" {
@@ -238,6 +278,13 @@ start_waiting() {
 @test "the user's --no-kill=off stands and is commented" {
     run -0 as_alice srun --dlrover-elastic -N1 --no-kill=off /bin/true
     [[ $output == *'--no-kill is "unset": a lost node will end the whole job'* ]]
+}
+
+@test "a flag that is off by default stays off in the job" {
+    run -0 env DLROVER_OPTIONAL=0 "$minicluster" exec --name "$CLUSTER" --user alice -- salloc -N1 --dlrover-elastic srun /bin/true
+    [[ $output == *"optional=0"* ]]
+    run -0 env DLROVER_OPTIONAL=yes "$minicluster" exec --name "$CLUSTER" --user alice -- salloc -N1 --dlrover-elastic srun /bin/true
+    [[ $output == *"optional=1"* ]]
 }
 
 @test "extern and batch steps see nothing of the module" {

@@ -44,7 +44,7 @@ StepFacts facts() {
     f.node_index = 2;
     f.tasks_here = 1;
     f.total_tasks = 5;
-    f.array_job_id = 0;
+    f.array_job_id = 7;  // as Slurm 22.05 says of a plain job
     f.array_task_id = 0xfffffffe;
     f.argv = {"python", "train.py"};
     f.cluster = "c";
