@@ -29,7 +29,7 @@ class Digits(unittest.TestCase):
         """Two ranks under dlrover-run on this machine."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        argv = [f"{prefix()}/bin/dlrover-run", "--standalone", "--nproc-per-node=2", "--max-restarts=3", str(TRAIN), "--steps", "24",
+        argv = [f"{prefix()}/bin/dlrover-run", "--standalone", "--nproc-per-node=2", "--max-restarts=3", "--no-python", str(TRAIN), "--steps", "24",
                 "--out", str(folder / "weights"), *options]
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(folder), cwd=folder)
 
