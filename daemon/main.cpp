@@ -144,6 +144,7 @@ Status serve(const Arguments &arguments, const Settings &settings, UniqueFd link
     if (!outside) return outside.take_status();
     Daemon daemon(loop, {arguments.node, arguments.standalone, ::geteuid()}, settings, *keeper, prefaulter,
                   budget, *outside->slurm, *outside->peers, [&] { return ports.pick(); });
+    make_socket_folder(arguments.socket);
     LocalServer::Limits limits;
     limits.connections = settings.limits.connections;
     limits.connections_per_user = settings.limits.connections_per_user;
