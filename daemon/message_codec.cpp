@@ -14,6 +14,7 @@ using namespace elastic;
 
 constexpr std::size_t max_list = 1u << 17;
 constexpr std::size_t max_text = 8192;
+constexpr int max_signal = 64;
 constexpr const char *promise_identifier = "DLR1";
 
 std::int64_t optional_number(const std::optional<TrainStep> &step) {
@@ -87,6 +88,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     for (Rank rank : r.finished) w->finished.push_back(rank.value());
     w->exits = pack_all<wire::WorkerExitT>(r.exits);
     w->progress = pack_all<wire::RankProgressT>(r.progress);
+    w->signal = r.signal;
     return w;
 }
 
@@ -99,6 +101,8 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
     w->restart_count = world.restart_count;
     w->master_port = world.master_port;
     w->reason = world.reason.substr(0, max_text);
+    w->restore_generation = pack(world.restore_generation);
+    w->budget_used = world.budget_used;
     return w;
 }
 
@@ -109,6 +113,8 @@ std::unique_ptr<wire::PromiseT> pack(const Promise &p) {
     w->generation = pack(p.generation);
     w->world_nodes = pack(p.world_nodes);
     w->removed = pack(p.removed);
+    w->settled = pack(p.settled);
+    if (p.world) w->world = pack(*p.world);
     return w;
 }
 
@@ -133,6 +139,7 @@ void pack_into(wire::GroupMessageT &out, const VoteRequest &m) {
     wire::VoteRequestT w;
     w.term = m.term.value();
     w.last_generation = pack(m.last_generation);
+    w.removed = pack(m.removed);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const VoteReply &m) {
@@ -151,6 +158,10 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.complete_step = optional_number(m.complete_step);
     w.complete_generation = pack(m.complete_generation);
     w.goodput = pack(m.goodput);
+    w.acked = m.acked;
+    w.acting = m.acting;
+    w.removed = pack(m.removed);
+    w.settled = m.settled;
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -232,6 +243,7 @@ class Unpacker {
             r.exits.push_back(WorkerExit{unpack(e->generation), Rank(e->rank), e->wait_status,
                                          e->wall_time_us, e->signature, e->oom, text(e->error_text)});
         for (const auto &p : w->progress) r.progress.push_back(progress(*p));
+        if (expect(w->signal >= 0 && w->signal <= max_signal)) r.signal = w->signal;
         return r;
     }
     std::optional<World> optional_world(const std::unique_ptr<wire::WorldT> &w) {
@@ -244,6 +256,8 @@ class Unpacker {
         world.restart_count = w->restart_count;
         world.master_port = w->master_port;
         world.reason = text(w->reason);
+        world.restore_generation = unpack(w->restore_generation);
+        world.budget_used = w->budget_used;
         expect(!world.nodes.empty());
         return world;
     }
@@ -261,6 +275,8 @@ class Unpacker {
         p.generation = unpack(w->generation);
         p.world_nodes = nodes(w->world_nodes);
         p.removed = nodes(w->removed);
+        p.settled = nodes(w->settled);
+        p.world = optional_world(w->world);
         return p;
     }
     Goodput goodput(const std::unique_ptr<wire::GoodputT> &w) {
@@ -306,7 +322,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
     switch (body.type) {
         case wire::Body::VoteRequest:
             return VoteRequest{Term(body.AsVoteRequest()->term),
-                               unpack(body.AsVoteRequest()->last_generation)};
+                               unpack(body.AsVoteRequest()->last_generation),
+                               u.nodes(body.AsVoteRequest()->removed)};
         case wire::Body::VoteReply: {
             auto &w = *body.AsVoteReply();
             return VoteReply{Term(w.term), w.granted, u.promise(w.promise), u.report(w.report)};
@@ -318,7 +335,11 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              u.optional_world(w.world),
                              optional_step(w.complete_step),
                              unpack(w.complete_generation),
-                             u.goodput(w.goodput)};
+                             u.goodput(w.goodput),
+                             w.acked,
+                             w.acting,
+                             u.nodes(w.removed),
+                             w.settled};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();

@@ -1,140 +1,126 @@
 // SPDX-License-Identifier: Apache-2.0
+// Obeying a leader.
 #include <algorithm>
 
 #include "elastic/member_state.h"
 
 namespace dlrover::elastic {
 
-bool Member::State::may_lead() const {
-    return node_count() == 1 || config.batch_host != config.self;
-}
-
-Duration Member::State::election_delay() const {
-    std::uint32_t place = config.self.value();
-    if (config.batch_host && *config.batch_host < config.self) --place;
-    return config.timings.election + config.timings.election_step * place;
-}
-
-void Member::State::reset_election() {
+void Member::State::hear_leader() {
     leader_contact = now;
-    election_deadline = now + election_delay();
-}
-
-void Member::State::on_tick_follower() {
-    if (now < election_deadline) return;
-    if (!may_lead() || ended) return reset_election();
-    stand();
-}
-
-void Member::State::stand() {
-    if (leader)
-        note(Note::Kind::leader_lost,
-             "the leader was silent for " + std::to_string((now - leader_contact).count() / 1000) + " ms");
-    leader.reset();
-    candidate = true;
-    votes.assign(node_count(), false);
-    promise.term = Term(promise.term.value() + 1);
-    promise.voted_for = config.self;
-    election_deadline = now + election_delay();
-    Term term = promise.term;
-    store(false, [this, term](std::uint16_t) {
-        if (!candidate || promise.term != term) return;
-        votes[config.self.value()] = true;
-        if (node_count() == 1) return begin_reign();
-        for (std::uint32_t i = 0; i < node_count(); ++i)
-            if (!is_self(NodeIndex(i))) send(NodeIndex(i), VoteRequest{term, promise.generation});
-    });
-}
-
-void Member::State::on_vote_request(NodeIndex from, const VoteRequest &m) {
-    bool leader_is_well = leader && *leader != from && now - leader_contact < config.timings.leader_silence;
-    if (leader_is_well) return;
-    if (reign && m.term > promise.term) end_reign("a node with a higher term asks for votes");
-    if (m.term > promise.term) {
-        promise.term = m.term;
-        promise.voted_for.reset();
-        candidate = false;
-        leader.reset();
-    }
-    bool free = !promise.voted_for || *promise.voted_for == from;
-    bool granted = m.term == promise.term && free && m.last_generation >= promise.generation;
-    if (granted) {
-        promise.voted_for = from;
-        reset_election();
-    }
-    store(false, [this, from, granted, term = promise.term](std::uint16_t) {
-        if (promise.term == term) send(from, VoteReply{term, granted, promise, local});
-    });
-}
-
-void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
-    if (!candidate || m.term != promise.term || !m.granted) return;
-    votes[from.value()] = true;
-    auto count = static_cast<std::size_t>(std::count(votes.begin(), votes.end(), true));
-    if (count >= majority()) begin_reign();
+    leader_seen = true;
+    reset_election();
 }
 
 bool Member::State::accept_leader(NodeIndex from, Term term) {
-    if (term < promise.term || (term == promise.term && reign)) return false;
-    if (reign) end_reign("another leader has a higher term");
+    term_seen = std::max(term_seen, term);
+    if (removed(from) || term < promise.term) return false;
+    if (term == promise.term && role == Role::leader) return is_self(from);
+    if (role != Role::follower) step_down("another node leads with a term that is not lower");
     if (term > promise.term) {
         promise.term = term;
-        promise.voted_for = from;
-        store(false, [](std::uint16_t) {});
+        promise.voted_for.reset();
+        persist();
     }
-    candidate = false;
+    if (leader != from) {
+        replied = {};
+        sent = {};
+    }
     leader = from;
-    reset_election();
+    hear_leader();
     return true;
 }
 
+void Member::State::merge_removed(const std::vector<NodeIndex> &nodes, bool settled) {
+    bool changed = add_all(promise.removed, nodes);
+    if (settled) changed = add_all(promise.settled, nodes) || changed;
+    if (changed) persist();
+}
+
 void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
-    if (!accept_leader(from, m.term)) return;
-    goodput = m.goodput;
-    if (m.world && m.world->id >= promise.generation && (!world || world->id < m.world->id)) {
-        bool running = local.running == m.world->id;
-        if (running)
-            world = *m.world;
-        else
-            publish(*m.world);
+    if (contains(m.removed, config.self)) {
+        // The word of a peer; only Slurm's own ends this node's part.
+        if (m.term >= promise.term && !slurm.pending && now >= slurm.retry_at)
+            ask(AskSlurm::What::read_job, {});
+        return;
     }
-    if (m.complete_step) out.push_back(StepComplete{*m.complete_step, m.complete_generation});
-    out.push_back(RenewLease{});
-    send(from, HeartbeatReply{m.term, m.sequence, local});
+    if (!accept_leader(from, m.term)) {
+        if (!removed(from)) send_when_stored(from, HeartbeatReply{promise.term, 0, {}});
+        return;
+    }
+    goodput = m.goodput;
+    merge_removed(m.removed, m.settled);
+    if (m.world && m.world->id >= promise.generation) install(*m.world);
+    if (m.complete_step) complete_here(*m.complete_step, m.complete_generation);
+    // Only a quick round trip proves that the leader counts on this node now: heartbeats can be late.
+    auto answered = replied.find(m.acked);
+    if (m.acting && answered && now - *answered < config.timings.leader_silence) out.push_back(RenewLease{});
+    replied.add(m.sequence, now);
+    send_when_stored(from, HeartbeatReply{m.term, m.sequence, local});
+}
+
+void Member::State::complete_here(TrainStep step, const GenerationId &generation) {
+    if (complete_told && step <= *complete_told) return;
+    complete_told = step;
+    out.push_back(StepComplete{step, generation});
+    drop_old_seals(step, generation);
 }
 
 void Member::State::stop_before(const GenerationId &id, const std::string &reason) {
-    GenerationId last = promise.generation;
     promise.generation = id;
     local.running = {};
     local.finished.clear();
-    local.exits.clear();
     local.progress.clear();
-    out.push_back(StopWorkers{last, reason});
+    out.push_back(StopWorkers{{id.term, id.number - 1}, reason});
 }
 
 void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
-    if (ended || !accept_leader(from, m.term) || m.generation < promise.generation || m.world_nodes.empty())
-        return;
-    if (m.generation > promise.generation) stop_before(m.generation, m.reason);
-    promise.world_nodes = m.world_nodes;
-    promise.removed = m.removed;
-    bool want_port = m.world_nodes.front() == config.self;
-    store(want_port, [this, from, m](std::uint16_t port) {
-        if (promise.term == m.term && promise.generation == m.generation)
-            send(from, PrepareReply{m.term, m.generation, true, port, local});
-    });
+    if (!accept_leader(from, m.term) || m.world_nodes.empty() || m.generation.number == 0) return;
+    if (m.generation < promise.generation) {
+        return send_when_stored(from, PrepareReply{m.term, promise.generation, false, 0, {}});
+    }
+    bool fresh = m.generation > promise.generation ||
+                 (bugged(PlantedBug::generation_reuse) && m.world_nodes != promise.world_nodes);
+    if (fresh) {
+        if (m.generation > promise.generation) stop_before(m.generation, m.reason);
+        promise.world_nodes = m.world_nodes;
+        add_all(promise.removed, m.removed);
+        persist(m.world_nodes.front() == config.self);
+    }
+    send_when_stored(from, PrepareReply{m.term, m.generation, true, 0, {}});
 }
 
 void Member::State::on_commit(NodeIndex from, const Commit &m) {
-    if (ended || !accept_leader(from, m.term) || m.world.id < promise.generation) return;
-    if (world && world->id >= m.world.id) return;
-    promise.generation = m.world.id;
-    publish(m.world);
+    if (accept_leader(from, m.term) && m.world.id >= promise.generation) install(m.world);
+}
+
+/// Takes a committed world over: once told to the agents, it is not told again by this daemon.
+void Member::State::install(const World &w) {
+    if (w.id > promise.generation) stop_before(w.id, w.reason);
+    bool known = world && world->id == w.id;
+    if (!known || promise.world != w) {
+        promise.world_nodes = w.nodes;
+        promise.world = w;
+        world = w;
+        persist();
+    }
+    if (local.running == w.id || (published && published->id == w.id)) return;
+    // After a daemon's restart the agents speak first: they may be running this world.
+    if (local.ready || !contains(w.nodes, config.self)) publish(w);
+}
+
+void Member::State::publish(const World &w) {
+    published = w;
+    complete_told = w.restore_step;  // what was complete beyond it is lost
+    local.finished.clear();
+    local.exits.clear();
+    local.progress.clear();
+    if (contains(w.nodes, config.self)) local.running = w.id;
+    out.push_back(Publish{w});
 }
 
 void Member::State::on_finish(NodeIndex from, const Finish &m) {
-    if (accept_leader(from, m.term)) finish_locally(m.exit_code, m.message, m.goodput);
+    if (!removed(from)) end(m);
 }
 
 }  // namespace dlrover::elastic

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "elastic/member.h"
 
-#include <algorithm>
-#include <csignal>
 #include <utility>
 
 #include "elastic/member_state.h"
@@ -17,35 +15,29 @@ struct Overload : Ts... {
 template <typename... Ts>
 Overload(Ts...) -> Overload<Ts...>;
 
-constexpr std::size_t kept_seals_per_rank = 3;
-
-void add_seal(std::vector<Seal> &seals, const Seal &seal) {
-    std::erase_if(seals, [&](const Seal &s) { return s.rank == seal.rank && s.step == seal.step; });
-    seals.push_back(seal);
-    auto of_rank = [&](const Seal &s) { return s.rank == seal.rank; };
-    if (static_cast<std::size_t>(std::count_if(seals.begin(), seals.end(), of_rank)) <= kept_seals_per_rank)
-        return;
-    auto oldest = seals.end();
-    for (auto it = seals.begin(); it != seals.end(); ++it)
-        if (of_rank(*it) && (oldest == seals.end() || it->step < oldest->step)) oldest = it;
-    seals.erase(oldest);
-}
-
 }  // namespace
 
-Member::Member(GroupConfig config, std::optional<Promise> promise, Time now)
+Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, PlantedBug bug)
     : state_(std::make_unique<State>()) {
     State &s = *state_;
     s.config = std::move(config);
-    s.now = now;
+    s.bug = bug;
+    s.now = s.born = s.leader_contact = now;
     s.budget = RestartBudget(s.config.max_restarts);
-    if (promise) s.promise = *promise;
     Term floor(std::uint64_t{s.config.slurm_restart_count} << 32);
-    if (s.promise.term < floor) s.promise = Promise{floor, std::nullopt, {}, {}, {}};
-    s.votes.assign(s.node_count(), false);
-    s.leader_contact = now;
-    // Nobody leads yet: the first candidate need not wait for a silence.
-    s.election_deadline = now + s.election_delay() - s.config.timings.election;
+    if (promise && promise->term >= floor) {
+        s.promise = std::move(*promise);
+        s.reborn = true;
+    } else {
+        s.promise.term = floor;
+    }
+    s.world = s.promise.world;
+    s.term_seen = s.promise.term;
+    s.link_broken.assign(s.node_count(), 0);
+    s.slurm.unsure = s.reborn;
+    // Before the first promise nobody can lead: the first candidate need not wait for a silence. A later
+    // daemon may have answered a leader that still counts on it.
+    s.election_deadline = now + s.place_delay() + (s.reborn ? s.config.timings.election : Duration(0));
 }
 
 Member::~Member() = default;
@@ -56,81 +48,113 @@ std::vector<Action> Member::step(Time now, const Input &input) {
     State &s = *state_;
     s.now = std::max(s.now, now);
     std::visit(Overload{
-                   [&](const Tick &) { s.reign ? s.on_tick_leader() : s.on_tick_follower(); },
-                   [&](const Stored &m) {
-                       auto it = s.stores.find(m.sequence);
-                       if (it == s.stores.end()) return;
-                       auto then = std::move(it->second);
-                       s.stores.erase(it);
-                       then(m.port);
+                   [&](const Tick &) {
+                       if (s.finish)
+                           s.send_finish();
+                       else if (s.role == Role::leader)
+                           s.on_tick_leader();
+                       else if (s.role == Role::candidate)
+                           s.on_tick_candidate();
+                       else
+                           s.on_tick_follower();
                    },
+                   [&](const LocalReady &m) { s.on_ready(m); },
+                   [&](const LocalExit &m) { s.on_exit(m.exit); },
+                   [&](const LocalFinished &m) { s.on_finished(m); },
+                   [&](const LocalStopped &m) { s.local.stopped = std::max(s.local.stopped, m.generation); },
+                   [&](const LocalSealed &m) { s.on_sealed(m.seal); },
+                   [&](const LocalObjects &m) { s.on_objects(m); },
+                   [&](const LocalProgress &m) {
+                       s.local.progress = m.ranks;
+                       if (s.role == Role::leader && !s.finish) s.on_report(s.config.self, s.local);
+                   },
+                   [&](const LocalSignal &m) { s.on_signal(m.signal); },
+                   [&](const Stored &m) { s.on_stored(m); },
                    [&](const PeerMessage &m) {
-                       if (m.from.value() >= s.node_count() || s.is_self(m.from)) return;
-                       std::visit(Overload{
-                                      [&](const VoteRequest &v) { s.on_vote_request(m.from, v); },
-                                      [&](const VoteReply &v) { s.on_vote_reply(m.from, v); },
-                                      [&](const Heartbeat &v) { s.on_heartbeat(m.from, v); },
-                                      [&](const HeartbeatReply &v) {
-                                          if (s.reign && v.term == s.promise.term)
-                                              s.on_report(m.from, v.report);
-                                      },
-                                      [&](const Report &v) {
-                                          if (s.reign && v.term == s.promise.term)
-                                              s.on_report(m.from, v.report);
-                                      },
-                                      [&](const Prepare &v) { s.on_prepare(m.from, v); },
-                                      [&](const PrepareReply &v) { s.on_prepare_reply(m.from, v); },
-                                      [&](const Commit &v) { s.on_commit(m.from, v); },
-                                      [&](const Finish &v) { s.on_finish(m.from, v); },
-                                  },
-                                  m.message);
+                       if (m.from.value() < s.node_count() && !s.is_self(m.from))
+                           s.on_message(m.from, m.message);
                    },
-                   [&](const PeerLink &) {},
-                   [&](const SlurmAnswer &) {},
-                   [&](const auto &) { s.on_local(input); },
+                   [&](const PeerLink &m) {
+                       if (m.peer.value() < s.node_count()) s.link_broken[m.peer.value()] = m.broken;
+                   },
+                   [&](const SlurmAnswer &m) { s.on_slurm(m); },
                },
                input);
     return std::exchange(s.out, {});
 }
 
-void Member::State::on_local(const Input &input) {
+void Member::State::on_message(NodeIndex from, const Message &message) {
+    if (finish) {
+        // The other side may not know yet that the group is over.
+        bool is_finish = std::holds_alternative<Finish>(message);
+        if (!is_finish && !is_self(from) && !evicted) send(from, *finish);
+        return;
+    }
     std::visit(Overload{
-                   [&](const LocalReady &m) {
-                       local.ready = m.ready;
-                       if (m.running > local.running) local.running = m.running;
+                   [&](const VoteRequest &m) { on_vote_request(from, m); },
+                   [&](const VoteReply &m) { on_vote_reply(from, m); },
+                   [&](const Heartbeat &m) { on_heartbeat(from, m); },
+                   [&](const HeartbeatReply &m) { on_heartbeat_reply(from, m); },
+                   [&](const Report &m) {
+                       if (role == Role::leader && m.term == promise.term && !removed(from))
+                           on_report(from, m.report);
                    },
-                   [&](const LocalExit &m) {
-                       if (m.exit.generation == local.running) local.exits.push_back(m.exit);
-                   },
-                   [&](const LocalFinished &m) {
-                       bool known = std::find(local.finished.begin(), local.finished.end(), m.rank) !=
-                                    local.finished.end();
-                       if (m.generation == local.running && !known) local.finished.push_back(m.rank);
-                   },
-                   [&](const LocalStopped &m) { local.stopped = std::max(local.stopped, m.generation); },
-                   [&](const LocalSealed &m) {
-                       if (m.seal.generation == promise.generation) add_seal(local.seals, m.seal);
-                   },
-                   [&](const LocalObjects &m) { local.seals = m.seals; },
-                   [&](const LocalProgress &m) { local.progress = m.ranks; },
-                   [&](const LocalSignal &m) {
-                       if (m.signal == SIGTERM || m.signal == SIGINT) {
-                           std::string what = "the job got signal " + std::to_string(m.signal);
-                           reign ? finish_group(128 + m.signal, what)
-                                 : finish_locally(128 + m.signal, what, goodput);
-                       }
-                   },
-                   [&](const auto &) {},
+                   [&](const Prepare &m) { on_prepare(from, m); },
+                   [&](const PrepareReply &m) { on_prepare_reply(from, m); },
+                   [&](const Commit &m) { on_commit(from, m); },
+                   [&](const Finish &m) { on_finish(from, m); },
                },
-               input);
-    // Progress alone travels with the next heartbeat.
-    if (!std::holds_alternative<LocalProgress>(input)) tell_leader();
+               message);
 }
 
-void Member::State::store(bool want_port, std::function<void(std::uint16_t port)> then) {
-    std::uint64_t sequence = next_store++;
-    stores[sequence] = std::move(then);
-    out.push_back(Store{sequence, promise, want_port});
+void Member::State::persist(bool want_port) {
+    Store s{++store_issued, promise, want_port};
+    if (bugged(PlantedBug::term_not_stored)) {
+        s.promise.term = Term(std::uint64_t{config.slurm_restart_count} << 32);
+        s.promise.voted_for.reset();
+    }
+    if (want_port) port_sequence = store_issued;
+    out.push_back(std::move(s));
+}
+
+void Member::State::on_stored(const Stored &m) {
+    store_done = std::max(store_done, m.sequence);
+    if (m.port != 0 && m.sequence == port_sequence) {
+        port = m.port;
+        port_generation = promise.generation;
+    }
+    std::vector<Held> waiting;
+    waiting.swap(held);
+    for (Held &h : waiting) {
+        if (h.sequence <= store_done)
+            deliver(h.to, std::move(h.message));
+        else
+            held.push_back(std::move(h));
+    }
+}
+
+void Member::State::send(NodeIndex to, Message message) {
+    out.push_back(SendMessage{to, std::move(message)});
+}
+
+/// For everything that a promise stands behind.
+void Member::State::send_when_stored(NodeIndex to, Message message) {
+    if (store_done == store_issued || bugged(PlantedBug::reply_before_store)) {
+        deliver(to, std::move(message));
+        return;
+    }
+    held.push_back(Held{store_issued, to, std::move(message)});
+}
+
+void Member::State::deliver(NodeIndex to, Message message) {
+    if (auto *reply = std::get_if<PrepareReply>(&message)) {
+        reply->report = local;
+        if (port_generation == reply->generation) reply->port = port;
+    }
+    if (is_self(to))
+        on_message(to, message);
+    else
+        send(to, std::move(message));
 }
 
 void Member::State::note(Note::Kind kind, std::string text) {
@@ -141,69 +165,53 @@ void Member::State::note(Note::Kind kind, std::string text) {
     out.push_back(std::move(n));
 }
 
+void Member::State::end(Finish f) {
+    if (finish) return;
+    goodput = f.goodput;
+    out.push_back(End{f.exit_code, f.message, f.goodput});
+    finish = std::move(f);
+    preparing.reset();
+    next_heartbeat = now;
+}
+
 std::uint32_t Member::State::world_size(const std::vector<NodeIndex> &nodes) const {
     std::uint32_t ranks = 0;
     for (NodeIndex n : nodes) ranks += config.nodes[n.value()].ranks;
     return ranks;
 }
 
-std::optional<Rank> Member::State::first_rank(const World &w, NodeIndex node) const {
-    std::uint32_t rank = 0;
+std::optional<NodeIndex> Member::State::node_of(const World &w, Rank rank) const {
+    std::uint32_t first = 0;
     for (NodeIndex n : w.nodes) {
-        if (n == node) return Rank(rank);
-        rank += config.nodes[n.value()].ranks;
+        first += config.nodes[n.value()].ranks;
+        if (rank.value() < first) return n;
     }
     return std::nullopt;
 }
 
-void Member::State::tell_leader() {
-    if (ended) return;
-    if (reign)
-        on_report(config.self, local);
-    else if (leader)
-        send(*leader, Report{promise.term, local});
-}
-
-void Member::State::publish(const World &w) {
-    bool takes_part = std::find(w.nodes.begin(), w.nodes.end(), config.self) != w.nodes.end();
-    world = w;
-    local.finished.clear();
-    local.exits.clear();
-    local.progress.clear();
-    local.running = takes_part ? w.id : GenerationId{};
-    out.push_back(Publish{w});
-}
-
-void Member::State::finish_locally(int code, const std::string &message, const Goodput &g) {
-    if (ended) return;
-    ended = true;
-    end_code = code;
-    end_message = message;
-    goodput = g;
-    out.push_back(End{code, message, g});
-}
-
 Time Member::next_deadline() const {
     const State &s = *state_;
-    if (s.reign) return s.reign->next_heartbeat;
-    return s.election_deadline;
+    if (s.finish) return s.role == Role::leader && s.finish_rounds > 0 ? s.next_heartbeat : Time::max();
+    if (s.role == Role::follower) return s.election_deadline;
+    if (s.incident && s.incident->giving_up)
+        return std::min(s.next_heartbeat, s.incident->opened + s.config.timings.incident_window);
+    return s.next_heartbeat;
 }
 
 MemberView Member::view() const {
     const State &s = *state_;
     MemberView v;
-    v.leader = s.reign ? s.config.self : s.leader;
+    v.leader = s.role == Role::leader ? s.config.self : s.leader;
     v.term = s.promise.term;
-    if (s.world) v.generation = s.world->id;
     v.world = s.world;
-    v.recovering = s.promise.generation > v.generation;
-    v.ended = s.ended;
+    if (s.world) v.generation = s.world->id;
+    v.recovering = s.promise.generation > v.generation || s.awaiting.has_value();
+    v.ended = s.finish.has_value();
     v.restarts_left = s.budget.left();
-    v.restarts = s.world ? s.world->restart_count : 0;
-    if (s.reign) {
-        for (const auto &p : s.reign->peers) v.ready_nodes += p.answered && p.report.ready;
-        if (s.reign->complete) v.complete_steps.push_back(*s.reign->complete);
-    }
+    if (s.world) v.restarts = s.world->restart_count;
+    if (s.role == Role::leader)
+        for (const Peer &p : s.peers) v.ready_nodes += p.joined && p.report.ready;
+    if (s.complete_told) v.complete_steps.push_back(*s.complete_told);
     v.goodput = s.goodput;
     return v;
 }

@@ -9,6 +9,7 @@
 
 #include "elastic/goodput.h"
 #include "elastic/messages.h"
+#include "elastic/planted_bug.h"
 #include "elastic/types.h"
 
 namespace dlrover::elastic {
@@ -167,7 +168,7 @@ struct MemberView {
 class Member {
   public:
     /// `promise`: what the keeper had on record, if this is not the first daemon.
-    Member(GroupConfig config, std::optional<Promise> promise, Time now);
+    Member(GroupConfig config, std::optional<Promise> promise, Time now, PlantedBug bug = PlantedBug::none);
     ~Member();
     Member(Member &&) noexcept;
     Member &operator=(Member &&) noexcept;

@@ -1,117 +1,243 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inside of Member, shared by its files: member.cpp (dispatch, local inputs), follower.cpp, leader.cpp.
+// The inside of Member, shared by its files: member.cpp (dispatch), local.cpp (inputs of this node),
+// follower.cpp, election.cpp, leader.cpp, generation.cpp (prepare and commit), incident.cpp, fence.cpp (lost
+// nodes and Slurm).
 #pragma once
 
-#include <functional>
-#include <map>
+#include <array>
 
 #include "elastic/goodput_meter.h"
 #include "elastic/member.h"
+#include "elastic/node_list.h"
 #include "elastic/restart_budget.h"
+#include "elastic/seal_tally.h"
 
 namespace dlrover::elastic {
 
-/// What only the leader has. A new leader starts with an empty one and asks.
-struct Reign {
-    struct Peer {
-        bool answered = false;
-        Time last_answer{0};
-        NodeReport report;
-    };
-    struct Preparation {
-        GenerationId id;
-        std::vector<NodeIndex> nodes, spares;
-        std::vector<bool> accepted;  ///< by node
-        std::uint16_t port = 0;
-        std::uint32_t restart_count = 0;
-        std::string reason;
-        Time since{0};
-    };
-    std::vector<Peer> peers;
-    std::optional<Preparation> preparing;
-    std::optional<TrainStep> complete;
-    GenerationId complete_generation;
-    Time began{0}, next_heartbeat{0};
-    std::uint64_t sequence = 0;
-    std::optional<GoodputMeter> meter;
-    bool awaiting_nodes = false;  ///< a new world waits until enough nodes are ready
-    std::string awaiting_reason;
+/// What a candidate or leader knows of one node.
+struct Peer {
+    bool granted = false;           ///< its vote, in this term
+    bool joined = false;            ///< answered in this reign
+    bool world_known = false;       ///< a spare that was told the present world
+    bool accepted = false;          ///< the generation that is being prepared
+    std::uint64_t acked = 0;        ///< newest heartbeat it answered
+    Time alive_at{0};               ///< when that heartbeat was sent
+    std::optional<Time> odd_since;  ///< should run the world, and says it does not
+    NodeReport report;
 };
+
+struct Preparation {
+    GenerationId id;
+    std::vector<NodeIndex> nodes, spares;
+    std::uint16_t port = 0;
+    std::uint32_t restart_count = 0, budget_used = 0;
+    std::string reason;
+    Time since{0};
+};
+
+/// From a failure to the first step after it.
+struct Incident {
+    Time opened{0};
+    std::optional<Time> committed;
+    GenerationId generation;  ///< that failed
+    std::vector<WorkerExit> exits;
+    std::vector<NodeIndex> exit_nodes;  ///< of each exit
+    std::string cause;
+    std::optional<RestartBudget::Verdict> giving_up;  ///< the first cause is awaited until the window closes
+};
+
+/// The talk with Slurm; at most one question at a time.
+struct SlurmTalk {
+    std::uint64_t next_request = 1;
+    std::optional<std::uint64_t> pending;
+    AskSlurm::What what = AskSlurm::What::read_job;
+    std::vector<NodeIndex> asked;  ///< what an accepted shrink removes
+    bool unsure = false;           ///< an earlier question may have been carried out: read first
+    bool read_fresh = false;       ///< the job was read and nothing was asked since
+    bool down = false;
+    Time retry_at{0};
+    std::uint32_t refusals = 0;
+    bool requeue_wanted = false;
+};
+
+/// Heartbeats sent, newest last: when was sequence n sent?
+class SentTimes {
+  public:
+    void add(std::uint64_t sequence, Time at) { ring_[sequence % ring_.size()] = {sequence, at}; }
+    std::optional<Time> find(std::uint64_t sequence) const {
+        const auto &e = ring_[sequence % ring_.size()];
+        if (e.first != sequence || sequence == 0) return std::nullopt;
+        return e.second;
+    }
+
+  private:
+    std::array<std::pair<std::uint64_t, Time>, 64> ring_{};
+};
+
+enum class Role : std::uint8_t { follower, candidate, leader };
 
 struct Member::State {
     GroupConfig config;
-    Time now{0};
+    PlantedBug bug = PlantedBug::none;
+    Time now{0}, born{0};
+    bool reborn = false;  ///< an earlier daemon has left a promise
     std::vector<Action> out;
 
     Promise promise;
     NodeReport local;
-    std::optional<World> world;  ///< in force here
-    bool world_adopted =
-        false;  ///< reconstructed after a daemon's restart: not to be published to running workers
-    bool ended = false;
-    int end_code = 0;
-    std::string end_message;
+    std::optional<World> published;  ///< told to the agents by this daemon
+    std::optional<TrainStep> complete_told;
     Goodput goodput;
+    std::optional<Finish> finish;  ///< the group is over
+    std::uint32_t finish_rounds = 0;
+    bool evicted = false;  ///< ended because this node left the job: the others go on
 
+    Role role = Role::follower;
     std::optional<NodeIndex> leader;
     Time leader_contact{0}, election_deadline{0};
-    std::vector<bool> votes;
-    bool candidate = false;
-    std::optional<Reign> reign;
-    RestartBudget budget{0};
+    bool leader_seen = false;
 
-    std::uint64_t next_store = 1;
-    std::map<std::uint64_t, std::function<void(std::uint16_t port)>> stores;
+    // Candidate and leader.
+    std::vector<Peer> peers;
+    std::vector<char> link_broken;
+    Time began{0}, stood{0}, next_heartbeat{0};
+    std::optional<Time> majority_lost;  ///< candidate: no majority since then
+    std::uint64_t sequence = 0, removal_sequence = 0;
+    GenerationId generation_seen;  ///< highest one that a voter has promised
+    Term term_seen;
+    SentTimes sent;
+    SentTimes replied;  ///< follower: when each heartbeat of this leader was answered
+
+    // Leader.
+    std::optional<World> world;  ///< in force, as this node knows; also on followers
+    std::optional<Preparation> preparing;
+    std::optional<Incident> incident;
+    std::optional<std::string> awaiting;  ///< why a new world is needed, while too few nodes are ready
+    Time awaiting_since{0};
+    SealTally tally;
+    std::optional<SealTally::Complete> complete;
+    RestartBudget budget{0};
+    std::optional<GoodputMeter> meter;
+    std::optional<RankProgress> meter_baseline;  ///< rank 0's progress when this reign took over
+    SlurmTalk slurm;
+
+    // Stores that are not on record yet, and what waits for them.
+    struct Held {
+        std::uint64_t sequence;
+        NodeIndex to;
+        Message message;
+    };
+    std::uint64_t store_issued = 0, store_done = 0, port_sequence = 0;
+    std::uint16_t port = 0;
+    GenerationId port_generation;
+    std::vector<Held> held;
 
     // member.cpp
-    void store(bool want_port, std::function<void(std::uint16_t port)> then);
-    void send(NodeIndex to, Message message) { out.push_back(SendMessage{to, std::move(message)}); }
+    void on_message(NodeIndex from, const Message &message);
+    void on_stored(const Stored &m);
+    void persist(bool want_port = false);
+    void send(NodeIndex to, Message message);
+    void send_when_stored(NodeIndex to, Message message);
+    void deliver(NodeIndex to, Message message);
     void note(Note::Kind kind, std::string text);
-    void note(Note n) { out.push_back(std::move(n)); }
+    void end(Finish f);
     bool is_self(NodeIndex node) const { return node == config.self; }
-    std::size_t node_count() const { return config.nodes.size(); }
-    std::size_t majority() const { return node_count() / 2 + 1; }
+    std::uint32_t node_count() const { return static_cast<std::uint32_t>(config.nodes.size()); }
+    bool removed(NodeIndex node) const { return contains(promise.removed, node); }
+    /// Nodes whose majority decides; removals count once every survivor has them on record.
+    std::size_t electorate() const { return node_count() - promise.settled.size(); }
+    bool is_majority(std::size_t nodes) const { return nodes * 2 > electorate(); }
     std::uint32_t world_size(const std::vector<NodeIndex> &nodes) const;
-    std::optional<Rank> first_rank(const World &w, NodeIndex node) const;
+    std::optional<NodeIndex> node_of(const World &w, Rank rank) const;
+    bool bugged(PlantedBug b) const { return bug == b; }
+
+    // local.cpp
+    void on_ready(const LocalReady &m);
+    void on_exit(const WorkerExit &exit);
+    void on_finished(const LocalFinished &m);
+    void on_sealed(const Seal &seal);
+    void on_objects(const LocalObjects &m);
+    void on_signal(int signal);
+    void drop_old_seals(TrainStep step, const GenerationId &generation);
     void tell_leader();
-    void publish(const World &w);
-    void finish_locally(int code, const std::string &message, const Goodput &g);
-    void on_local(const Input &input);
 
     // follower.cpp
-    Duration election_delay() const;
-    bool may_lead() const;
-    void reset_election();
-    void on_tick_follower();
-    void stand();
-    void on_vote_request(NodeIndex from, const VoteRequest &m);
-    void on_vote_reply(NodeIndex from, const VoteReply &m);
     bool accept_leader(NodeIndex from, Term term);
     void on_heartbeat(NodeIndex from, const Heartbeat &m);
     void on_prepare(NodeIndex from, const Prepare &m);
     void on_commit(NodeIndex from, const Commit &m);
     void on_finish(NodeIndex from, const Finish &m);
     void stop_before(const GenerationId &id, const std::string &reason);
+    void install(const World &w);
+    void publish(const World &w);
+    void merge_removed(const std::vector<NodeIndex> &nodes, bool settled);
+    void complete_here(TrainStep step, const GenerationId &generation);
+    void hear_leader();
+
+    // election.cpp
+    bool may_lead() const;
+    Duration place_delay() const;
+    void reset_election();
+    void on_tick_follower();
+    void on_tick_candidate();
+    void stand();
+    void ask_votes();
+    void on_vote_request(NodeIndex from, const VoteRequest &m);
+    bool grant(NodeIndex from, const VoteRequest &m);
+    void on_vote_reply(NodeIndex from, const VoteReply &m);
+    void step_down(const std::string &why);
 
     // leader.cpp
     void begin_reign();
-    void end_reign(const std::string &why);
     void on_tick_leader();
+    bool acting() const;
     void send_heartbeats();
+    void send_heartbeat(NodeIndex to, bool is_acting);
+    void on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m);
     void on_report(NodeIndex from, const NodeReport &report);
+    bool answers(NodeIndex node) const;
+    void settle_removed();
     void consider();
     void consider_start();
-    bool adopt_running_world();
-    void consider_failures();
-    void consider_completion();
-    void consider_finish();
-    void propose(std::string reason, std::uint32_t restart_count);
-    std::optional<std::vector<NodeIndex>> choose_nodes() const;
-    void on_prepare_reply(NodeIndex from, const PrepareReply &m);
-    void try_commit();
-    std::optional<TrainStep> newest_complete(std::uint32_t ranks) const;
+    void consider_running();
+    void count_seals(const NodeReport &report);
+    void consider_progress(const NodeReport &report);
+    bool all_finished() const;
     void finish_group(int code, std::string message);
-    void update_goodput();
+    void send_finish();
+
+    // generation.cpp
+    void propose(std::string reason, bool counts);
+    std::vector<NodeIndex> choose_nodes() const;
+    std::vector<NodeIndex> first_nodes() const;
+    void await_nodes(std::string reason);
+    void on_prepare_reply(NodeIndex from, const PrepareReply &m);
+    bool may_commit() const;
+    bool set_accepted(const std::vector<NodeIndex> &nodes) const;
+    void try_commit();
+    void commit();
+
+    // incident.cpp
+    void on_exits(NodeIndex from, const NodeReport &report);
+    void open_incident(std::string cause);
+    void decide_restart();
+    void give_up();
+    std::string describe_cause(const Incident &i) const;
+    void close_incident(Duration since_first_step);
+
+    // fence.cpp
+    bool lost(NodeIndex node) const;
+    bool doubtful(NodeIndex node) const;
+    void fence_lost();
+    void fence_half();
+    void ask(AskSlurm::What what, std::vector<NodeIndex> nodes, int exit_code = 0);
+    void ask_shrink(const std::vector<NodeIndex> &lost_nodes);
+    void ask_requeue();
+    void on_slurm(const SlurmAnswer &m);
+    void on_job(const SlurmAnswer &m);
+    void adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why);
+    std::vector<NodeIndex> unheard() const;
+    std::string names(const std::vector<NodeIndex> &nodes) const;
 };
 
 }  // namespace dlrover::elastic

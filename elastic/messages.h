@@ -23,12 +23,14 @@ struct NodeReport {
     std::vector<Rank> finished;     ///< ranks of `running` that ended with 0
     std::vector<WorkerExit> exits;  ///< of `running`
     std::vector<RankProgress> progress;
+    int signal = 0;  ///< meant for the job; 0: none
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 
 struct VoteRequest {
     Term term;
     GenerationId last_generation;
+    std::vector<NodeIndex> removed;  ///< nodes that Slurm has removed from the job
     friend bool operator==(const VoteRequest &, const VoteRequest &) = default;
 };
 struct VoteReply {
@@ -41,10 +43,14 @@ struct VoteReply {
 struct Heartbeat {
     Term term;
     std::uint64_t sequence = 0;
-    std::optional<World> world;              ///< in force
+    std::optional<World> world;              ///< in force; left out where the member runs it
     std::optional<TrainStep> complete_step;  ///< newest
     GenerationId complete_generation;
     Goodput goodput;
+    std::uint64_t acked = 0;         ///< newest sequence that this member has answered
+    bool acting = false;             ///< a majority has answered within leader_silence
+    std::vector<NodeIndex> removed;  ///< nodes that Slurm has removed from the job
+    bool settled = false;            ///< every node not in `removed` has it on record
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {

@@ -27,6 +27,12 @@ class RestartBudget {
     /// A checkpoint newer than every one before is complete.
     void on_complete(TrainStep step);
 
+    /// The last failure's first cause turned out to be another one.
+    void correct(std::uint64_t signature) noexcept { signature_ = signature; }
+    /// What an earlier leader had counted.
+    void resume(std::uint32_t used) noexcept { used_ = used < max_restarts_ ? used : max_restarts_; }
+
+    std::uint32_t used() const noexcept { return used_; }
     std::uint32_t left() const noexcept { return max_restarts_ - used_; }
 
   private:

@@ -49,16 +49,6 @@ struct GroupConfig {
     Timings timings;
 };
 
-/// What a member has promised; stored with the keeper before any message that depends on it is sent.
-struct Promise {
-    Term term;                           ///< no vote, no message of a lower term is honoured
-    std::optional<NodeIndex> voted_for;  ///< in `term`
-    GenerationId generation;  ///< highest generation prepared: workers and seals of older ones are refused
-    std::vector<NodeIndex> world_nodes;  ///< the nodes of that generation, in group-rank order
-    std::vector<NodeIndex> removed;      ///< nodes that Slurm has removed from the job
-    friend bool operator==(const Promise &, const Promise &) = default;
-};
-
 /// A generation's world, as committed by the leader.
 struct World {
     GenerationId id;
@@ -66,9 +56,23 @@ struct World {
     std::vector<NodeIndex> spares;  ///< nodes of the group that wait
     std::optional<TrainStep> restore_step;
     std::uint32_t restart_count = 0;
-    std::uint16_t master_port = 0;  ///< on nodes[0], chosen by that node
-    std::string reason;             ///< why this generation came to be: one sentence
+    std::uint16_t master_port = 0;    ///< on nodes[0], chosen by that node
+    std::string reason;               ///< why this generation came to be: one sentence
+    GenerationId restore_generation;  ///< whose seals of restore_step make up the complete step
+    std::uint32_t budget_used = 0;    ///< restarts since the last newly complete step, this one included
     friend bool operator==(const World &, const World &) = default;
+};
+
+/// What a member has promised; stored with the keeper before any message that depends on it is sent.
+struct Promise {
+    Term term;                           ///< no vote, no message of a lower term is honoured
+    std::optional<NodeIndex> voted_for;  ///< in `term`
+    GenerationId generation;  ///< highest generation prepared: workers and seals of older ones are refused
+    std::vector<NodeIndex> world_nodes;  ///< the nodes of that generation, in group-rank order
+    std::vector<NodeIndex> removed;      ///< nodes that Slurm has removed from the job
+    std::vector<NodeIndex> settled;      ///< the part of `removed` that every other node has on record too
+    std::optional<World> world;          ///< newest world known to be in force
+    friend bool operator==(const Promise &, const Promise &) = default;
 };
 
 /// One rank's checkpoint object that is sealed on its node.

@@ -107,6 +107,7 @@ BOOST_AUTO_TEST_CASE(hopeless_programs_get_two_restarts) {
     Group g(2);
     g.start();
     for (int i = 0; i < 3; ++i) g.kill(0, 0, 3 << 8, 42);
+    g.run(1s);  // the first cause is awaited
     BOOST_TEST(g.actions<Publish>(1).size() == 3u);
     for (std::uint32_t i = 0; i < 2; ++i) {
         BOOST_REQUIRE(g.actions<End>(i).size() == 1u);
@@ -124,6 +125,7 @@ BOOST_AUTO_TEST_CASE(the_budget_counts_restarts_without_a_new_complete_step) {
     }
     BOOST_TEST(g.actions<End>(0).empty());
     for (int i = 0; i < 2; ++i) g.kill(0, 0, 9, ++signature);
+    g.run(1s);
     BOOST_REQUIRE(g.actions<End>(0).size() == 1u);
     BOOST_TEST(g.actions<End>(0)[0].exit_code == 137);
 }

@@ -26,12 +26,20 @@ NodeReport full_report() {
     p.steps_done = 5;
     p.step_sum = microseconds(99);
     r.progress = {p, RankProgress{}};
+    r.signal = 15;
     return r;
 }
 
 World full_world() {
-    return World{generation, {NodeIndex(2), NodeIndex(0)}, {NodeIndex(1)}, TrainStep(9), 4,
-                 2222,       "rank 2 was killed"};
+    return World{generation,
+                 {NodeIndex(2), NodeIndex(0)},
+                 {NodeIndex(1)},
+                 TrainStep(9),
+                 4,
+                 2222,
+                 "rank 2 was killed",
+                 GenerationId{Term(4), 2},
+                 3};
 }
 
 Goodput full_goodput() {
@@ -43,13 +51,23 @@ Goodput full_goodput() {
 }
 
 Promise full_promise() {
-    return Promise{Term(5), NodeIndex(1), generation, {NodeIndex(2), NodeIndex(0)}, {NodeIndex(1)}};
+    return Promise{Term(5),        NodeIndex(1),   generation,  {NodeIndex(2), NodeIndex(0)},
+                   {NodeIndex(1)}, {NodeIndex(1)}, full_world()};
 }
 
 std::vector<Message> one_of_each() {
-    return {VoteRequest{Term(5), generation},
+    return {VoteRequest{Term(5), generation, {NodeIndex(1)}},
             VoteReply{Term(5), true, full_promise(), full_report()},
-            Heartbeat{Term(5), 6, full_world(), TrainStep(9), generation, full_goodput()},
+            Heartbeat{Term(5),
+                      6,
+                      full_world(),
+                      TrainStep(9),
+                      generation,
+                      full_goodput(),
+                      5,
+                      true,
+                      {NodeIndex(2)},
+                      true},
             Heartbeat{Term(5), 6, std::nullopt, std::nullopt, {}, {}},
             HeartbeatReply{Term(5), 6, full_report()},
             Prepare{Term(5), generation, {NodeIndex(2)}, {NodeIndex(1)}, "why"},

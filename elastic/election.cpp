@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who leads. One vote a term, on record before it is given; none while a leader may count on this node.
+#include <algorithm>
+
+#include "elastic/member_state.h"
+
+namespace dlrover::elastic {
+
+bool Member::State::may_lead() const {
+    if (finish) return false;
+    if (config.batch_host != config.self || bugged(PlantedBug::batch_host_leads)) return true;
+    return promise.removed.size() + 1 >= node_count();
+}
+
+/// Candidates stand one after the other, in node order.
+Duration Member::State::place_delay() const {
+    std::uint32_t place = 0;
+    for (std::uint32_t i = 0; i < config.self.value(); ++i)
+        place += config.batch_host != NodeIndex(i) && !removed(NodeIndex(i));
+    return config.timings.election_step * place;
+}
+
+void Member::State::reset_election() {
+    election_deadline = now + config.timings.election + place_delay();
+}
+
+void Member::State::on_tick_follower() {
+    if (now < election_deadline) return;
+    if (!may_lead()) return reset_election();
+    if (leader)
+        note(Note::Kind::leader_lost, "the leader has been silent for " +
+                                          std::to_string((now - leader_contact).count() / 1000) + " ms");
+    stand();
+}
+
+void Member::State::stand() {
+    leader.reset();
+    role = Role::candidate;
+    peers.assign(node_count(), Peer{});
+    term_seen = std::max(term_seen, promise.term);
+    promise.term = term_seen = Term(term_seen.value() + 1);
+    promise.voted_for = config.self;
+    generation_seen = promise.generation;
+    stood = now;
+    if (!majority_lost) majority_lost = now;
+    persist();
+    ask_votes();
+    // Its own vote counts once it is on record.
+    send_when_stored(config.self, VoteReply{promise.term, true, {}, {}});
+}
+
+void Member::State::ask_votes() {
+    next_heartbeat = now + config.timings.heartbeat;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex node(i);
+        if (is_self(node) || removed(node)) continue;
+        send_when_stored(node, VoteRequest{promise.term, promise.generation, promise.removed});
+    }
+}
+
+void Member::State::on_tick_candidate() {
+    if (now < next_heartbeat) return;
+    ask_votes();
+    fence_half();
+}
+
+bool Member::State::grant(NodeIndex from, const VoteRequest &m) {
+    bool counted_on = leader_seen && leader != from && now - leader_contact < config.timings.election;
+    bool may_be_counted_on = reborn && now - born < config.timings.election && leader != from;
+    if (role == Role::leader && acting()) counted_on = true;
+    bool repeated = m.term == promise.term && promise.voted_for == from;
+    if (bugged(PlantedBug::votes_while_leader_lives)) counted_on = may_be_counted_on = false;
+    if (removed(from) || m.term < promise.term || contains(m.removed, config.self)) return false;
+    if (!repeated && (counted_on || may_be_counted_on)) return false;
+    return m.term > promise.term || !promise.voted_for || repeated;
+}
+
+void Member::State::on_vote_request(NodeIndex from, const VoteRequest &m) {
+    term_seen = std::max(term_seen, m.term);
+    if (!grant(from, m)) {
+        if (!removed(from)) send_when_stored(from, VoteReply{promise.term, false, promise, {}});
+        return;
+    }
+    if (role != Role::follower) step_down("another node stands with a higher term");
+    bool repeated = m.term == promise.term && promise.voted_for == from;
+    promise.term = m.term;
+    promise.voted_for = from;
+    if (add_all(promise.removed, m.removed) || !repeated) persist();
+    leader.reset();
+    hear_leader();  // whoever wins counts on this node from now on
+    send_when_stored(from, VoteReply{m.term, true, promise, local});
+}
+
+void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
+    term_seen = std::max({term_seen, m.term, m.promise.term});
+    if (role != Role::candidate || removed(from)) return;
+    add_all(promise.settled, m.promise.settled);
+    add_all(promise.removed, m.promise.removed);
+    if (!m.granted || m.term != promise.term) {
+        // Only a later reign can win this node over.
+        if (term_seen > promise.term && now - stood > config.timings.election) {
+            role = Role::follower;
+            election_deadline = now + place_delay();
+        }
+        return;
+    }
+    Peer &peer = peers[from.value()];
+    peer.granted = true;
+    generation_seen = std::max(generation_seen, m.promise.generation);
+    if (!is_self(from)) peer.report = m.report;
+    if (m.promise.world && (!world || world->id < m.promise.world->id)) world = m.promise.world;
+    std::size_t votes = 0, kept_votes = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        votes += peers[i].granted && !contains(promise.settled, NodeIndex(i));
+        kept_votes += peers[i].granted && !removed(NodeIndex(i));
+    }
+    bool every_survivor = kept_votes + promise.removed.size() >= node_count();
+    if (every_survivor) promise.settled = promise.removed;
+    if (every_survivor || is_majority(votes)) begin_reign();
+}
+
+void Member::State::step_down(const std::string &why) {
+    if (role == Role::leader) note(Note::Kind::leader_lost, "this node no longer leads: " + why);
+    role = Role::follower;
+    leader.reset();
+    preparing.reset();
+    incident.reset();
+    awaiting.reset();
+    meter.reset();
+    if (slurm.pending) slurm.unsure = true;
+    reset_election();
+}
+
+}  // namespace dlrover::elastic

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that are gone, and Slurm's word about them. The leader in office may ask at once; half of the nodes
+// without a leader wait, read the job, and ask then; fewer than half never remove the others. The batch host
+// cannot be removed by Slurm and cannot lead: to go on without it is safe.
+#include <algorithm>
+
+#include "elastic/member_state.h"
+
+namespace dlrover::elastic {
+namespace {
+
+constexpr Duration slurm_retry = std::chrono::milliseconds(500);
+constexpr std::uint32_t refusals_to_requeue = 2;
+constexpr int requeue_waits = 4;  ///< fence waits before a minority, or too few nodes, ask for a requeue
+
+}  // namespace
+
+std::string Member::State::names(const std::vector<NodeIndex> &nodes) const {
+    std::string text = nodes.size() == 1 ? "node" : "nodes";
+    for (NodeIndex n : nodes) text += (n == nodes.front() ? " " : ", ") + std::to_string(n.value());
+    return text;
+}
+
+/// Silence, and a second sign: a broken link or more silence.
+bool Member::State::lost(NodeIndex node) const {
+    if (is_self(node) || removed(node)) return false;
+    const Peer &p = peers[node.value()];
+    if (!p.joined && !(world && contains(world->nodes, node))) return false;
+    Duration silence = now - std::max(p.alive_at, began);
+    Duration limit = config.timings.leader_silence;
+    return silence >= limit && (link_broken[node.value()] || silence * 5 >= limit * 9);
+}
+
+/// May turn out lost within a moment: nodes that go together are taken together.
+bool Member::State::doubtful(NodeIndex node) const {
+    const Peer &p = peers[node.value()];
+    if (is_self(node) || removed(node) || lost(node)) return false;
+    if (!p.joined && !(world && contains(world->nodes, node))) return false;
+    return now - std::max(p.alive_at, began) >= config.timings.leader_silence * 7 / 10;
+}
+
+void Member::State::fence_lost() {
+    if (finish || generation_seen.number == 0 || slurm.pending || now < slurm.retry_at || !acting()) return;
+    std::vector<NodeIndex> gone;
+    std::size_t usable = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex n(i);
+        if (doubtful(n)) return;
+        if (lost(n)) gone.push_back(n);
+        usable += !removed(n) && !lost(n);
+    }
+    bool too_few = usable < config.min_nodes;
+    if (gone.empty() && !too_few) {
+        slurm.down = false;
+        slurm.refusals = 0;
+        return;
+    }
+    slurm.requeue_wanted = too_few || slurm.refusals >= refusals_to_requeue;
+    bool only_batch_host = gone.size() == 1 && gone.front() == config.batch_host;
+    bool must_read = slurm.unsure || (only_batch_host && !slurm.requeue_wanted);
+    if (must_read && !slurm.read_fresh && !bugged(PlantedBug::asks_slurm_twice))
+        return ask(AskSlurm::What::read_job, {});
+    if (slurm.requeue_wanted) return ask_requeue();
+    if (only_batch_host) return adopt_removal(gone, "the batch host is gone");
+    ask_shrink(gone);
+}
+
+std::vector<NodeIndex> Member::State::unheard() const {
+    std::vector<NodeIndex> nodes;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!is_self(NodeIndex(i)) && !peers[i].granted && !removed(NodeIndex(i)))
+            nodes.push_back(NodeIndex(i));
+    return nodes;
+}
+
+/// A candidate that finds no majority.
+void Member::State::fence_half() {
+    if (slurm.pending || now < slurm.retry_at || role != Role::candidate) return;
+    Duration waited = now - *majority_lost;
+    bool started = generation_seen.number > 0;
+    Duration wait = started ? config.timings.fence_wait : config.timings.join;
+    if (waited < wait && !bugged(PlantedBug::fence_without_reread)) return;
+    std::vector<NodeIndex> gone = unheard();
+    if (gone.empty()) return;
+    std::size_t voters = electorate() - gone.size();
+    for (NodeIndex n : promise.removed) voters -= !contains(promise.settled, n);
+    bool half = voters * 2 >= electorate() || bugged(PlantedBug::minority_fences);
+    bool enough = node_count() - promise.removed.size() - gone.size() >= config.min_nodes;
+    if (slurm.down && bugged(PlantedBug::go_on_without_slurm)) {
+        add_all(promise.removed, gone);
+        promise.settled = promise.removed;
+        persist();
+        return begin_reign();
+    }
+    if (!slurm.read_fresh && !bugged(PlantedBug::fence_without_reread))
+        return ask(AskSlurm::What::read_job, {});
+    if (half && enough && slurm.refusals < refusals_to_requeue) {
+        bool only_batch_host = gone.size() == 1 && gone.front() == config.batch_host;
+        if (only_batch_host) return adopt_removal(gone, "the batch host is gone");
+        return ask_shrink(gone);
+    }
+    slurm.read_fresh = false;
+    if (waited >= wait + config.timings.fence_wait * requeue_waits) ask_requeue();
+}
+
+void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes, int exit_code) {
+    slurm.pending = slurm.next_request++;
+    slurm.what = what;
+    slurm.read_fresh = false;
+    out.push_back(AskSlurm{*slurm.pending, what, std::move(nodes), exit_code});
+}
+
+void Member::State::ask_shrink(const std::vector<NodeIndex> &lost_nodes) {
+    std::vector<NodeIndex> survivors;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex n(i);
+        bool stays = n == config.batch_host || (!removed(n) && !contains(lost_nodes, n));
+        if (stays) survivors.push_back(n);
+    }
+    slurm.asked = lost_nodes;
+    note(Note::Kind::warning, names(lost_nodes) + " gone: Slurm is asked to take them out of the job");
+    ask(AskSlurm::What::shrink_to, std::move(survivors));
+}
+
+void Member::State::ask_requeue() {
+    std::vector<NodeIndex> bad = role == Role::candidate ? unheard() : std::vector<NodeIndex>{};
+    if (role == Role::leader)
+        for (std::uint32_t i = 0; i < node_count(); ++i)
+            if (lost(NodeIndex(i))) bad.push_back(NodeIndex(i));
+    add_all(bad, promise.removed);
+    note(Note::Kind::warning, "too few nodes are left: Slurm is asked to requeue the job");
+    ask(AskSlurm::What::requeue, std::move(bad));
+}
+
+void Member::State::on_slurm(const SlurmAnswer &m) {
+    if (slurm.pending != m.request) return;
+    slurm.pending.reset();
+    if (finish) return;
+    if (m.result == SlurmAnswer::Result::unreachable) {
+        if (!slurm.down) note(Note::Kind::warning, "waiting for Slurm: it does not answer");
+        slurm.down = true;
+        slurm.unsure = slurm.unsure || slurm.what != AskSlurm::What::read_job;
+        slurm.retry_at = now + slurm_retry;
+        return;
+    }
+    slurm.down = false;
+    if (slurm.what == AskSlurm::What::read_job) return on_job(m);
+    if (m.result == SlurmAnswer::Result::refused) {
+        ++slurm.refusals;
+        slurm.unsure = true;
+        slurm.retry_at = now + (slurm.refusals > 1 ? slurm_retry : Duration(0));
+        if (slurm.what == AskSlurm::What::requeue)
+            return finish_group(1, "too few nodes are left, and Slurm refuses to requeue the job");
+        return;
+    }
+    if (slurm.what == AskSlurm::What::requeue)
+        return finish_group(1, "too few nodes are left: the job was requeued");
+    if (slurm.what == AskSlurm::What::shrink_to) {
+        slurm.unsure = false;
+        adopt_removal(slurm.asked, "Slurm took them out of the job");
+    }
+}
+
+/// What the job looks like now: Slurm's word is final.
+void Member::State::on_job(const SlurmAnswer &m) {
+    if (m.result == SlurmAnswer::Result::refused) {
+        slurm.retry_at = now + slurm_retry;
+        return;
+    }
+    if (!m.job_running || !contains(m.job_nodes, config.self)) {
+        std::string why = m.job_running ? "Slurm has taken this node out of the job" : "the job has ended";
+        evicted = true;
+        out.push_back(StopWorkers{promise.generation, why});
+        return end(Finish{promise.term, 1, why, goodput});
+    }
+    slurm.read_fresh = true;
+    slurm.unsure = false;
+    std::vector<NodeIndex> absent;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!contains(m.job_nodes, NodeIndex(i)) && !removed(NodeIndex(i))) absent.push_back(NodeIndex(i));
+    if (!absent.empty()) return adopt_removal(absent, "they are no longer part of the job");
+    if (role == Role::leader) fence_lost();
+    if (role == Role::candidate) fence_half();
+}
+
+void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why) {
+    add_all(promise.removed, nodes);
+    persist();
+    note(Note::Kind::warning, names(nodes) + " removed: " + why);
+    slurm.refusals = 0;
+    if (role == Role::candidate) return stand();  // again, for the votes of every survivor
+    if (role != Role::leader) return;
+    removal_sequence = sequence + 1;
+    send_heartbeats();
+    bool hit = false;
+    for (NodeIndex n : nodes)
+        hit = hit || (world && contains(world->nodes, n)) || (preparing && contains(preparing->nodes, n));
+    if (hit && acting()) {
+        if (incident && incident->committed) incident.reset();
+        propose(names(nodes) + " lost", false);
+    }
+}
+
+}  // namespace dlrover::elastic

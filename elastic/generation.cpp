@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// A new world in two phases. Prepared: every node of it has stopped what is older and has the promise on
+// record. Committed: majorities of the sets before and after have it on record, so that no later leader can
+// miss it.
+#include <algorithm>
+
+#include "elastic/member_state.h"
+
+namespace dlrover::elastic {
+namespace {
+
+/// How long a node that is alive, but not needed for the commit, is waited for: it may hold seals.
+constexpr Duration report_grace = std::chrono::milliseconds(300);
+
+}  // namespace
+
+/// At the start: all that are ready, once enough are there or the others have been waited for.
+std::vector<NodeIndex> Member::State::first_nodes() const {
+    std::vector<NodeIndex> ready;
+    std::size_t present = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        if (removed(NodeIndex(i))) continue;
+        ++present;
+        if (peers[i].joined && peers[i].report.ready) ready.push_back(NodeIndex(i));
+    }
+    bool waited = now - awaiting_since >= config.timings.join;
+    std::size_t size = std::min<std::size_t>(ready.size(), config.max_nodes);
+    size -= size % std::max(config.node_unit, 1u);
+    if (size == 0 || size < config.min_nodes) return {};
+    if (ready.size() < present && !waited && size < config.max_nodes) return {};
+    ready.resize(size);
+    return ready;
+}
+
+/// After the start: the world's nodes in their places, ready ones instead of those that are gone. A node that
+/// is alive but not ready keeps its place until it has been waited for.
+std::vector<NodeIndex> Member::State::choose_nodes() const {
+    std::vector<NodeIndex> before = world ? world->nodes : promise.world_nodes;
+    if (before.empty()) return first_nodes();
+    bool waited = now - (preparing ? preparing->since : awaiting_since) >= config.timings.join &&
+                  (preparing || awaiting);
+    auto ready = [&](NodeIndex n) {
+        return !removed(n) && answers(n) && peers[n.value()].joined && peers[n.value()].report.ready;
+    };
+    std::vector<NodeIndex> others, chosen;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!contains(before, NodeIndex(i)) && ready(NodeIndex(i))) others.push_back(NodeIndex(i));
+    auto spare = others.begin();
+    for (NodeIndex n : before) {
+        if (!removed(n) && !lost(n) && (!waited || ready(n)))
+            chosen.push_back(n);
+        else if (spare != others.end())
+            chosen.push_back(*spare++);
+    }
+    while (spare != others.end() && chosen.size() < config.max_nodes) chosen.push_back(*spare++);
+    std::size_t size = std::min<std::size_t>(chosen.size(), config.max_nodes);
+    size -= size % std::max(config.node_unit, 1u);
+    chosen.resize(size < config.min_nodes ? 0 : size);
+    return chosen;
+}
+
+void Member::State::await_nodes(std::string reason) {
+    if (awaiting) return;
+    awaiting = std::move(reason);
+    awaiting_since = now;
+}
+
+void Member::State::propose(std::string reason, bool counts) {
+    std::vector<NodeIndex> nodes = choose_nodes();
+    if (nodes.empty() || !acting()) return await_nodes(std::move(reason));
+    bool again = preparing.has_value();
+    Preparation p;
+    generation_seen = std::max(generation_seen, promise.generation);
+    p.id = {promise.term, generation_seen.number + 1};
+    if (again && bugged(PlantedBug::generation_reuse)) p.id = preparing->id;
+    p.nodes = std::move(nodes);
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!contains(p.nodes, NodeIndex(i)) && !removed(NodeIndex(i))) p.spares.push_back(NodeIndex(i));
+    bool first = generation_seen.number == 0;
+    p.restart_count = again ? preparing->restart_count : world ? world->restart_count + 1 : first ? 0 : 1;
+    p.budget_used = budget.used();
+    p.reason = std::move(reason);
+    p.since = now;
+    if (!counts && meter && world && !again) meter->fail(now);
+    preparing = std::move(p);
+    generation_seen = std::max(generation_seen, preparing->id);
+    awaiting.reset();
+    for (Peer &peer : peers) peer.accepted = false;
+    Prepare message{promise.term, preparing->id, preparing->nodes, promise.removed, preparing->reason};
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send(NodeIndex(i), message);
+    on_prepare(config.self, message);
+}
+
+void Member::State::on_prepare_reply(NodeIndex from, const PrepareReply &m) {
+    if (role != Role::leader || removed(from)) return;
+    if (m.term > promise.term) return step_down("another node has seen a higher term");
+    if (m.term != promise.term || !preparing) return;
+    generation_seen = std::max(generation_seen, m.generation);
+    if (!m.accepted || m.generation != preparing->id) return;
+    Peer &p = peers[from.value()];
+    p.accepted = true;
+    if (from == preparing->nodes.front() && m.port != 0) preparing->port = m.port;
+    on_report(from, m.report);
+}
+
+bool Member::State::set_accepted(const std::vector<NodeIndex> &nodes) const {
+    std::size_t present = 0, accepted = 0;
+    for (NodeIndex n : nodes) {
+        if (removed(n)) continue;
+        ++present;
+        accepted += peers[n.value()].accepted;
+    }
+    return present == 0 || accepted * 2 > present;
+}
+
+bool Member::State::may_commit() const {
+    std::size_t voters = 0, silent_ones = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex n(i);
+        voters += peers[i].accepted && !contains(promise.settled, n);
+        silent_ones += !peers[i].accepted && !removed(n) && answers(n);
+    }
+    if (!bugged(PlantedBug::no_majority_of_previous) &&
+        (!is_majority(voters) || (world && !set_accepted(world->nodes))))
+        return false;
+    for (NodeIndex n : preparing->nodes) {
+        const Peer &p = peers[n.value()];
+        if (bugged(PlantedBug::no_majority_of_new) && n != preparing->nodes.front()) continue;
+        if (!p.accepted || !p.report.ready) return false;
+    }
+    if (preparing->port == 0) return false;
+    bool stopped_before = !world || bugged(PlantedBug::lease_not_waited_for);
+    for (NodeIndex n : world ? world->nodes : std::vector<NodeIndex>{})
+        stopped_before = stopped_before || peers[n.value()].accepted;
+    // Nobody of the world before has stopped it: its leases have to run out.
+    if (!stopped_before && now - began < config.timings.agent_lease + config.timings.leader_silence)
+        return false;
+    return silent_ones == 0 || now - preparing->since >= report_grace;
+}
+
+void Member::State::try_commit() {
+    bool stuck = false;
+    for (NodeIndex n : preparing->nodes) stuck = stuck || removed(n) || lost(n);
+    if (stuck) return propose(preparing->reason, true);
+    if (may_commit()) return commit();
+    if (now - preparing->since < config.timings.join) return;
+    auto others = choose_nodes();
+    if (!others.empty() && others != preparing->nodes) propose(preparing->reason, true);
+}
+
+void Member::State::commit() {
+    SealTally fresh;
+    std::uint32_t all = 0;
+    for (const NodeSpec &n : config.nodes) all += n.ranks;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (peers[i].accepted && !removed(NodeIndex(i)))
+            for (const Seal &s : peers[i].report.seals) fresh.add(s, all);
+    complete =
+        fresh.newest({bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
+    tally = std::move(fresh);
+    World w{preparing->id,
+            preparing->nodes,
+            preparing->spares,
+            std::nullopt,
+            preparing->restart_count,
+            preparing->port,
+            preparing->reason,
+            {},
+            preparing->budget_used};
+    if (complete) {
+        w.restore_step = complete->step;
+        w.restore_generation = complete->generation;
+        tally.drop_older_than(complete->step);
+    }
+    Duration took = now - (incident ? incident->opened : preparing->since);
+    preparing.reset();
+    for (Peer &p : peers) {
+        p.odd_since.reset();
+        p.world_known = false;
+        p.report.exits.clear();
+        p.report.finished.clear();
+        p.report.progress.clear();
+    }
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send(NodeIndex(i), Commit{promise.term, w});
+    meter->begin_generation(now, w.restore_step);
+    if (w.restart_count > 0) meter->on_restart();
+    meter_baseline.reset();
+    if (incident) {
+        incident->committed = now;
+        budget.correct(
+            incident->exits.empty()
+                ? 0
+                : incident->exits[first_cause(incident->exits, config.timings.incident_window)].signature);
+    }
+    Note n;
+    n.kind = Note::Kind::world_published;
+    n.generation = w.id;
+    n.step = w.restore_step;
+    n.duration = took;
+    n.text = std::to_string(world_size(w.nodes)) + " ranks on " + std::to_string(w.nodes.size()) +
+             " nodes, " +
+             (w.restore_step ? "from step " + std::to_string(w.restore_step->value())
+                             : std::string("from the beginning")) +
+             " (" + w.reason + ")";
+    out.push_back(std::move(n));
+    install(w);
+    peers[config.self.value()].report = local;
+}
+
+}  // namespace dlrover::elastic

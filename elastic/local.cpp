@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this node's own agents and workers say.
+#include <algorithm>
+#include <csignal>
+
+#include "elastic/member_state.h"
+
+namespace dlrover::elastic {
+namespace {
+
+constexpr std::size_t max_exits = 4096;
+constexpr std::size_t max_seals_per_rank = 8;
+
+}  // namespace
+
+void Member::State::on_ready(const LocalReady &m) {
+    bool was_ready = local.ready;
+    local.ready = m.ready;
+    if (!m.ready && was_ready && local.running != GenerationId{} && !finish) {
+        // An agent is gone, and its workers with it: nobody is left to tell how they ended.
+        WorkerExit gone;
+        gone.generation = local.running;
+        gone.wait_status = SIGKILL;
+        gone.error_text = "an agent of this node is gone";
+        for (std::uint32_t first = 0; NodeIndex n : world ? world->nodes : std::vector<NodeIndex>{}) {
+            if (is_self(n)) gone.rank = Rank(first);
+            first += config.nodes[n.value()].ranks;
+        }
+        return on_exit(gone);
+    }
+    if (m.running != GenerationId{}) {
+        if (m.running < promise.generation && !bugged(PlantedBug::accept_old_exit))
+            out.push_back(StopWorkers{m.running, "a newer generation is in force or being prepared"});
+        else
+            local.running = m.running;
+    } else if (m.ready && world && world->id == promise.generation && local.running != world->id &&
+               contains(world->nodes, config.self)) {
+        publish(*world);  // not told yet: an earlier daemon may have fallen before it did
+    }
+    tell_leader();
+}
+
+void Member::State::on_exit(const WorkerExit &exit) {
+    bool current = exit.generation == local.running || bugged(PlantedBug::accept_old_exit);
+    if (!current || local.exits.size() >= max_exits) return;
+    local.exits.push_back(exit);
+    if (bugged(PlantedBug::accept_old_exit)) local.exits.back().generation = local.running;
+    tell_leader();
+}
+
+void Member::State::on_finished(const LocalFinished &m) {
+    bool known = std::find(local.finished.begin(), local.finished.end(), m.rank) != local.finished.end();
+    if (m.generation != local.running || known) return;
+    local.finished.push_back(m.rank);
+    if (local.finished.size() >= config.nodes[config.self.value()].ranks) tell_leader();
+}
+
+void Member::State::on_sealed(const Seal &seal) {
+    bool stale = seal.generation != promise.generation || local.running != seal.generation;
+    if (stale && !bugged(PlantedBug::accept_old_seal)) return;
+    auto of_rank = [&](const Seal &s) { return s.rank == seal.rank && s.generation == seal.generation; };
+    std::erase_if(local.seals, [&](const Seal &s) { return of_rank(s) && s.step == seal.step; });
+    if (std::count_if(local.seals.begin(), local.seals.end(), of_rank) >=
+        static_cast<std::ptrdiff_t>(max_seals_per_rank))
+        local.seals.erase(std::find_if(local.seals.begin(), local.seals.end(), of_rank));
+    local.seals.push_back(seal);
+    auto here = std::count_if(local.seals.begin(), local.seals.end(), [&](const Seal &s) {
+        return s.step == seal.step && s.generation == seal.generation;
+    });
+    if (here >= config.nodes[config.self.value()].ranks) tell_leader();
+}
+
+void Member::State::on_objects(const LocalObjects &m) {
+    local.seals = m.seals;
+    tell_leader();
+}
+
+void Member::State::on_signal(int signal) {
+    if ((signal != SIGTERM && signal != SIGINT) || finish) return;
+    local.signal = signal;
+    if (role != Role::leader && !leader) {
+        // Nobody to ask: a signal that ends the job must not wait for an election.
+        Finish f{promise.term, 128 + signal, "the job was told to end by signal " + std::to_string(signal),
+                 goodput};
+        return end(std::move(f));
+    }
+    tell_leader();
+}
+
+/// A seal older than a complete step is of no use, and its slot may be reused.
+void Member::State::drop_old_seals(TrainStep step, const GenerationId &generation) {
+    std::erase_if(local.seals, [&](const Seal &s) { return s.step < step || s.generation < generation; });
+}
+
+void Member::State::tell_leader() {
+    if (finish) return;
+    if (role == Role::leader)
+        on_report(config.self, local);
+    else if (leader)
+        send(*leader, Report{promise.term, local});
+}
+
+}  // namespace dlrover::elastic

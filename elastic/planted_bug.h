@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// One broken rule at a time, for the simulator, which must find it. The product always passes none.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace dlrover::elastic {
+
+enum class PlantedBug : std::uint8_t {
+    none,
+    reply_before_store,         ///< answers leave before the promise is on record
+    term_not_stored,            ///< a vote's term and candidate are not recorded
+    no_majority_of_previous,    ///< a generation commits without the set before it
+    no_majority_of_new,         ///< a generation commits when rank 0's node alone has answered
+    leader_ignores_silence,     ///< a leader acts on without a majority's answers
+    votes_while_leader_lives,   ///< a vote within the leader's lease
+    agent_ignores_lease,        ///< workers run on without a lease (in the simulated agent)
+    lease_not_waited_for,       ///< a world starts beside one that nobody has stopped
+    batch_host_leads,           ///< the batch host stands like any other node
+    fence_without_reread,       ///< another side asks Slurm without reading the job first
+    minority_fences,            ///< the smaller side removes the larger one
+    go_on_without_slurm,        ///< half of the nodes go on while Slurm is silent
+    asks_slurm_twice,           ///< an unknown outcome is asked again unread
+    accept_old_seal,            ///< seals of a stopped generation count
+    accept_old_exit,            ///< a worker of an old generation is listened to
+    restore_mixes_generations,  ///< a complete step is put together from several generations
+    restore_older_step,         ///< the oldest complete step, not the newest
+    generation_reuse,           ///< a second attempt has the first one's number
+};
+
+inline constexpr std::array<std::string_view, 19> planted_bug_names = {
+    "none",
+    "reply_before_store",
+    "term_not_stored",
+    "no_majority_of_previous",
+    "no_majority_of_new",
+    "leader_ignores_silence",
+    "votes_while_leader_lives",
+    "agent_ignores_lease",
+    "lease_not_waited_for",
+    "batch_host_leads",
+    "fence_without_reread",
+    "minority_fences",
+    "go_on_without_slurm",
+    "asks_slurm_twice",
+    "accept_old_seal",
+    "accept_old_exit",
+    "restore_mixes_generations",
+    "restore_older_step",
+    "generation_reuse",
+};
+
+}  // namespace dlrover::elastic

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "elastic/seal_tally.h"
+
+#include <algorithm>
+
+namespace dlrover::elastic {
+
+void SealTally::add(const Seal &seal, std::uint32_t max_world) {
+    if (seal.world_size == 0 || seal.world_size > max_world || seal.rank.value() >= seal.world_size) return;
+    Complete id{seal.step, seal.generation};
+    auto it = std::find_if(steps_.begin(), steps_.end(),
+                           [&](const Step &s) { return s.id == id && s.world_size == seal.world_size; });
+    if (it == steps_.end()) {
+        steps_.push_back(Step{id, seal.world_size, 0, std::vector<bool>(seal.world_size, false)});
+        it = steps_.end() - 1;
+    }
+    if (it->ranks[seal.rank.value()]) return;
+    it->ranks[seal.rank.value()] = true;
+    ++it->count;
+}
+
+std::size_t SealTally::mixed_count(const std::vector<Step> &steps, const Step &like) {
+    std::vector<bool> all(like.world_size, false);
+    for (const Step &s : steps)
+        for (std::uint32_t r = 0; s.id.step == like.id.step && r < std::min(s.world_size, like.world_size);
+             ++r)
+            if (s.ranks[r]) all[r] = true;
+    return static_cast<std::size_t>(std::count(all.begin(), all.end(), true));
+}
+
+std::optional<SealTally::Complete> SealTally::newest(Rules rules) const {
+    std::optional<Complete> best;
+    for (const Step &s : steps_) {
+        std::size_t count = rules.mix_generations ? mixed_count(steps_, s) : s.count;
+        if (count < s.world_size) continue;
+        if (!best || (rules.oldest ? s.id < *best : *best < s.id)) best = s.id;
+    }
+    return best;
+}
+
+void SealTally::drop_older_than(TrainStep step) {
+    std::erase_if(steps_, [&](const Step &s) { return s.id.step < step; });
+}
+
+}  // namespace dlrover::elastic

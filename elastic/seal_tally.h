@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which steps are complete: sealed by every rank of one world, in one generation.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "elastic/types.h"
+
+namespace dlrover::elastic {
+
+class SealTally {
+  public:
+    struct Complete {
+        TrainStep step;
+        GenerationId generation;
+        friend auto operator<=>(const Complete &, const Complete &) = default;
+    };
+    struct Rules {  ///< broken ones are for the simulator
+        bool mix_generations = false, oldest = false;
+    };
+
+    /// Values that cannot be are ignored. `seal.world_size` must be at most `max_world`.
+    void add(const Seal &seal, std::uint32_t max_world);
+    /// Newest; of two with the same step the one of the newer generation.
+    std::optional<Complete> newest(Rules rules) const;
+    void drop_older_than(TrainStep step);
+    void clear() { steps_.clear(); }
+
+  private:
+    struct Step {
+        Complete id;
+        std::uint32_t world_size = 0, count = 0;
+        std::vector<bool> ranks;
+    };
+    static std::size_t mixed_count(const std::vector<Step> &steps, const Step &like);
+    std::vector<Step> steps_;
+};
+
+}  // namespace dlrover::elastic
