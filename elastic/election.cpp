@@ -26,7 +26,10 @@ void Member::State::reset_election() {
 
 void Member::State::on_tick_follower() {
     if (now < election_deadline) return;
-    if (!may_lead()) return reset_election();
+    if (!may_lead()) {
+        reset_election();
+        return fence_alone();
+    }
     if (leader)
         note(Note::Kind::leader_lost, "the leader has been silent for " +
                                           std::to_string((now - leader_contact).count() / 1000) + " ms");
@@ -65,7 +68,8 @@ void Member::State::on_tick_candidate() {
 }
 
 bool Member::State::grant(NodeIndex from, const VoteRequest &m) {
-    bool counted_on = leader_seen && leader != from && now - leader_contact < config.timings.election;
+    bool counted_on = leader_seen && leader != from && promise.voted_for != from &&
+                      now - leader_contact < config.timings.election;
     bool may_be_counted_on = reborn && now - born < config.timings.election && leader != from;
     if (role == Role::leader && acting()) counted_on = true;
     bool repeated = m.term == promise.term && promise.voted_for == from;

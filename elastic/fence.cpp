@@ -40,7 +40,8 @@ bool Member::State::doubtful(NodeIndex node) const {
 }
 
 void Member::State::fence_lost() {
-    if (finish || generation_seen.number == 0 || slurm.pending || now < slurm.retry_at || !acting()) return;
+    if (finish || slurm.pending || now < slurm.retry_at || !acting()) return;
+    if (generation_seen.number == 0 && !starved()) return;
     std::vector<NodeIndex> gone;
     std::size_t usable = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
@@ -49,20 +50,29 @@ void Member::State::fence_lost() {
         if (lost(n)) gone.push_back(n);
         usable += !removed(n) && !lost(n);
     }
-    bool too_few = usable < config.min_nodes;
+    bool too_few = usable < config.min_nodes || starved();
     if (gone.empty() && !too_few) {
         slurm.down = false;
         slurm.refusals = 0;
+        // An answer that got lost may have been a yes.
+        if (slurm.unsure && !bugged(PlantedBug::asks_slurm_twice)) ask(AskSlurm::What::read_job, {});
         return;
     }
     slurm.requeue_wanted = too_few || slurm.refusals >= refusals_to_requeue;
     bool only_batch_host = gone.size() == 1 && gone.front() == config.batch_host;
-    bool must_read = slurm.unsure || (only_batch_host && !slurm.requeue_wanted);
+    bool must_read = slurm.unsure || only_batch_host || slurm.requeue_wanted;
     if (must_read && !slurm.read_fresh && !bugged(PlantedBug::asks_slurm_twice))
         return ask(AskSlurm::What::read_job, {});
     if (slurm.requeue_wanted) return ask_requeue();
     if (only_batch_host) return adopt_removal(gone, "the batch host is gone");
     ask_shrink(gone);
+}
+
+/// A world is wanted, and too few nodes are ready although they were waited for.
+bool Member::State::starved() const {
+    if (!preparing && !awaiting && world) return false;
+    Time since = preparing ? preparing->since : awaiting_since;
+    return now - since >= config.timings.join && choose_nodes().empty();
 }
 
 std::vector<NodeIndex> Member::State::unheard() const {
@@ -99,8 +109,17 @@ void Member::State::fence_half() {
         if (only_batch_host) return adopt_removal(gone, "the batch host is gone");
         return ask_shrink(gone);
     }
-    slurm.read_fresh = false;
     if (waited >= wait + config.timings.fence_wait * requeue_waits) ask_requeue();
+}
+
+/// The batch host, when nobody else is to be heard: the others may go on without it at any time, so it can
+/// neither lead nor take them out of the job.
+void Member::State::fence_alone() {
+    if (slurm.pending || now < slurm.retry_at || finish) return;
+    Duration wait = promise.generation.number > 0 ? config.timings.fence_wait : config.timings.join;
+    if (now - std::max(peer_contact, leader_contact) < wait * (requeue_waits + 1)) return;
+    if (!slurm.read_fresh) return ask(AskSlurm::What::read_job, {});
+    ask_requeue();
 }
 
 void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes, int exit_code) {
@@ -173,14 +192,16 @@ void Member::State::on_job(const SlurmAnswer &m) {
         out.push_back(StopWorkers{promise.generation, why});
         return end(Finish{promise.term, 1, why, goodput});
     }
-    slurm.read_fresh = true;
     slurm.unsure = false;
     std::vector<NodeIndex> absent;
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!contains(m.job_nodes, NodeIndex(i)) && !removed(NodeIndex(i))) absent.push_back(NodeIndex(i));
+    slurm.read_fresh = absent.empty();
     if (!absent.empty()) return adopt_removal(absent, "they are no longer part of the job");
     if (role == Role::leader) fence_lost();
     if (role == Role::candidate) fence_half();
+    if (role == Role::follower && !may_lead()) fence_alone();
+    slurm.read_fresh = false;  // what was read is worth nothing later
 }
 
 void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why) {

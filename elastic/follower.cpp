@@ -104,8 +104,7 @@ void Member::State::install(const World &w) {
         world = w;
         persist();
     }
-    if (local.running == w.id || (published && published->id == w.id)) return;
-    // After a daemon's restart the agents speak first: they may be running this world.
+    if (local.running == w.id || born_world == w.id || (published && published->id == w.id)) return;
     if (local.ready || !contains(w.nodes, config.self)) publish(w);
 }
 

@@ -37,8 +37,8 @@ std::vector<NodeIndex> Member::State::first_nodes() const {
 std::vector<NodeIndex> Member::State::choose_nodes() const {
     std::vector<NodeIndex> before = world ? world->nodes : promise.world_nodes;
     if (before.empty()) return first_nodes();
-    bool waited = now - (preparing ? preparing->since : awaiting_since) >= config.timings.join &&
-                  (preparing || awaiting);
+    bool waited = (preparing || awaiting) &&
+                  now - (preparing ? preparing->since : awaiting_since) >= config.timings.join;
     auto ready = [&](NodeIndex n) {
         return !removed(n) && answers(n) && peers[n.value()].joined && peers[n.value()].report.ready;
     };
@@ -100,6 +100,7 @@ void Member::State::on_prepare_reply(NodeIndex from, const PrepareReply &m) {
     if (!m.accepted || m.generation != preparing->id) return;
     Peer &p = peers[from.value()];
     p.accepted = true;
+    p.report = m.report;
     if (from == preparing->nodes.front() && m.port != 0) preparing->port = m.port;
     on_report(from, m.report);
 }

@@ -150,8 +150,11 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
         out.push_back(std::move(n));
     }
     p.joined = true;
-    if (&report != &local || !is_self(from)) p.report = report;
-    if (is_self(from)) p.report = local;
+    // An answer to Prepare is final: what was sent before it may arrive after it.
+    if (preparing && p.accepted)
+        p.report.ready = report.ready;
+    else
+        p.report = report;
     count_seals(report);
     if (report.signal != 0 && acting())
         return finish_group(128 + report.signal,
@@ -220,6 +223,8 @@ void Member::State::consider_start() {
 
 void Member::State::consider_running() {
     if (all_finished()) return finish_group(0, "");
+    for (NodeIndex n : world->nodes)
+        if (removed(n)) return propose(names({n}) + " lost", false);
     for (NodeIndex n : world->nodes) {
         Peer &p = peers[n.value()];
         bool odd = p.joined && (is_self(n) || p.acked > 0) && answers(n) &&
@@ -252,7 +257,7 @@ void Member::State::finish_group(int code, std::string message) {
     if (config.batch_host && removed(*config.batch_host)) ask(AskSlurm::What::complete_job, {}, code);
     Finish f{promise.term, code, std::move(message), goodput};
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send(NodeIndex(i), f);
+        if (!is_self(NodeIndex(i))) send(NodeIndex(i), f);
     end(std::move(f));
     finish_rounds = finish_repeats;
     next_heartbeat = now + config.timings.heartbeat;
@@ -264,7 +269,7 @@ void Member::State::send_finish() {
     --finish_rounds;
     next_heartbeat = now + config.timings.heartbeat;
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send(NodeIndex(i), *finish);
+        if (!is_self(NodeIndex(i))) send(NodeIndex(i), *finish);
 }
 
 }  // namespace dlrover::elastic

@@ -34,8 +34,8 @@ void Member::State::on_ready(const LocalReady &m) {
         else
             local.running = m.running;
     } else if (m.ready && world && world->id == promise.generation && local.running != world->id &&
-               contains(world->nodes, config.self)) {
-        publish(*world);  // not told yet: an earlier daemon may have fallen before it did
+               born_world != world->id && contains(world->nodes, config.self)) {
+        publish(*world);  // committed before the agents were there
     }
     tell_leader();
 }
@@ -56,8 +56,7 @@ void Member::State::on_finished(const LocalFinished &m) {
 }
 
 void Member::State::on_sealed(const Seal &seal) {
-    bool stale = seal.generation != promise.generation || local.running != seal.generation;
-    if (stale && !bugged(PlantedBug::accept_old_seal)) return;
+    if (seal.generation != promise.generation && !bugged(PlantedBug::accept_old_seal)) return;
     auto of_rank = [&](const Seal &s) { return s.rank == seal.rank && s.generation == seal.generation; };
     std::erase_if(local.seals, [&](const Seal &s) { return of_rank(s) && s.step == seal.step; });
     if (std::count_if(local.seals.begin(), local.seals.end(), of_rank) >=

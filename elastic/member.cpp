@@ -22,7 +22,7 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
     State &s = *state_;
     s.config = std::move(config);
     s.bug = bug;
-    s.now = s.born = s.leader_contact = now;
+    s.now = s.born = s.leader_contact = s.peer_contact = now;
     s.budget = RestartBudget(s.config.max_restarts);
     Term floor(std::uint64_t{s.config.slurm_restart_count} << 32);
     if (promise && promise->term >= floor) {
@@ -32,6 +32,7 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
         s.promise.term = floor;
     }
     s.world = s.promise.world;
+    if (s.world) s.born_world = s.world->id;
     s.term_seen = s.promise.term;
     s.link_broken.assign(s.node_count(), 0);
     s.slurm.unsure = s.reborn;
@@ -90,6 +91,7 @@ void Member::State::on_message(NodeIndex from, const Message &message) {
         if (!is_finish && !is_self(from) && !evicted) send(from, *finish);
         return;
     }
+    peer_contact = now;
     std::visit(Overload{
                    [&](const VoteRequest &m) { on_vote_request(from, m); },
                    [&](const VoteReply &m) { on_vote_reply(from, m); },

@@ -80,7 +80,8 @@ struct Member::State {
     GroupConfig config;
     PlantedBug bug = PlantedBug::none;
     Time now{0}, born{0};
-    bool reborn = false;  ///< an earlier daemon has left a promise
+    bool reborn = false;      ///< an earlier daemon has left a promise
+    GenerationId born_world;  ///< in force at that time: its agents know it, and say what became of it
     std::vector<Action> out;
 
     Promise promise;
@@ -94,7 +95,7 @@ struct Member::State {
 
     Role role = Role::follower;
     std::optional<NodeIndex> leader;
-    Time leader_contact{0}, election_deadline{0};
+    Time leader_contact{0}, election_deadline{0}, peer_contact{0};
     bool leader_seen = false;
 
     // Candidate and leader.
@@ -228,8 +229,10 @@ struct Member::State {
     // fence.cpp
     bool lost(NodeIndex node) const;
     bool doubtful(NodeIndex node) const;
+    bool starved() const;
     void fence_lost();
     void fence_half();
+    void fence_alone();
     void ask(AskSlurm::What what, std::vector<NodeIndex> nodes, int exit_code = 0);
     void ask_shrink(const std::vector<NodeIndex> &lost_nodes);
     void ask_requeue();

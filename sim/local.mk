@@ -1,1 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+noinst_LTLIBRARIES += libsim.la
+libsim_la_SOURCES = sim/checks.cpp sim/faults.cpp sim/random.h sim/simulator.cpp sim/simulator.h sim/slurm.cpp sim/workers.cpp
+libsim_la_LIBADD = libelastic.la
+
+noinst_PROGRAMS += dlrover-sim
+dlrover_sim_SOURCES = sim/main.cpp
+dlrover_sim_LDADD = libsim.la

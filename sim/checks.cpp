@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules, seen from above: the checks know every node's keeper, the true objects and Slurm's job.
+#include <algorithm>
+#include <map>
+
+#include "sim/simulator.h"
+
+namespace dlrover::sim {
+
+using namespace elastic;
+using std::chrono::milliseconds;
+
+void Simulator::fail(std::string text) const {
+    throw Violation{std::move(text)};
+}
+
+void Simulator::check_acting(std::uint32_t node, Term term) {
+    check(term >= acting_term_, "a leader acts after a later one has acted");
+    check(term != acting_term_ || !acting_node_ || *acting_node_ == node, "two leaders act in one term");
+    if (term > acting_term_) {
+        bool alone = slurm_.nodes.size() < 2;
+        check(alone || config_.batch_host != NodeIndex(node), "the batch host leads beside other nodes");
+    }
+    acting_term_ = term;
+    acting_node_ = node;
+}
+
+void Simulator::check_send(std::uint32_t node, NodeIndex to, const Message &m) {
+    const auto &keeper = nodes_[node].keeper;
+    if (auto *v = std::get_if<VoteReply>(&m); v && v->granted)
+        check(keeper && keeper->term >= v->term && (keeper->term > v->term || keeper->voted_for == to),
+              "a vote is given before it is on record");
+    if (auto *p = std::get_if<PrepareReply>(&m); p && p->accepted)
+        check(keeper && keeper->generation >= p->generation,
+              "a generation is accepted before it is on record");
+    if (auto *h = std::get_if<Heartbeat>(&m); h && h->acting) check_acting(node, h->term);
+    if (auto *p = std::get_if<Prepare>(&m)) check_acting(node, p->term);
+    if (auto *c = std::get_if<Commit>(&m)) {
+        check_acting(node, c->term);
+        if (!worlds_.contains(c->world.id)) check_world(c->world);
+        check(worlds_.at(c->world.id) == c->world, "two worlds have one generation");
+    }
+}
+
+/// A world is committed: seen once, before anybody is told.
+void Simulator::check_world(const World &world) {
+    if (newest_world_) check(world.id > newest_world_->id, "a generation goes back");
+    auto recorded = [&](NodeIndex n) {
+        const auto &keeper = nodes_[n.value()].keeper;
+        return keeper && keeper->generation >= world.id;
+    };
+    auto is_removed = [&](NodeIndex n) { return !in_job(n.value()) || n == config_.batch_host; };
+    for (NodeIndex n : world.nodes)
+        check(recorded(n), "a world is in force before all its nodes have it on record");
+    std::size_t all = 0, have = 0, before = 0, before_have = 0;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        NodeIndex n(i);
+        have += recorded(n);
+        all += !is_removed(n) || recorded(n);
+        if (!newest_world_) continue;
+        const auto &old = newest_world_->nodes;
+        if (std::find(old.begin(), old.end(), n) == old.end()) continue;
+        before += !is_removed(n) || recorded(n);
+        before_have += recorded(n);
+    }
+    check(have * 2 > all, "a world is in force without a majority of the members");
+    check(before == 0 || before_have * 2 > before,
+          "a world is in force without a majority of the world before");
+    check(world.nodes.size() >= config_.min_nodes && world.nodes.size() <= config_.max_nodes &&
+              world.nodes.size() % config_.node_unit == 0,
+          "a world of a size that is not allowed");
+    check_restore(world);
+    worlds_[world.id] = world;
+    newest_world_ = world;
+}
+
+void Simulator::check_restore(const World &world) {
+    std::map<std::pair<TrainStep, GenerationId>, std::pair<std::uint32_t, std::set<Rank>>> sealed, near;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        bool in_world = std::find(world.nodes.begin(), world.nodes.end(), NodeIndex(i)) != world.nodes.end();
+        // A node that has died after it was asked may still be counted on.
+        bool gone = nodes_[i].dead && now_ - nodes_[i].died_at > milliseconds(4000);
+        for (const Seal &s : gone ? std::vector<Seal>{} : nodes_[i].objects) {
+            auto add = [&](auto &to) {
+                auto &entry = to[{s.step, s.generation}];
+                entry.first = s.world_size;
+                entry.second.insert(s.rank);
+            };
+            add(sealed);
+            if (in_world && !nodes_[i].dead) add(near);
+        }
+    }
+    auto complete = [](const auto &entry) { return entry.second.first == entry.second.second.size(); };
+    if (world.restore_step) {
+        auto it = sealed.find({*world.restore_step, world.restore_generation});
+        check(it != sealed.end() && complete(*it), "a restore from a step that is not complete");
+    }
+    for (const auto &entry : near)
+        if (complete(entry))
+            check(world.restore_step && *world.restore_step >= entry.first.first,
+                  "a restore passes over a newer complete step");
+}
+
+void Simulator::check_publish(std::uint32_t node, const World &world) {
+    const Node &n = nodes_[node];
+    check(world.id >= n.published, "a node is told an older generation");
+    if (!worlds_.contains(world.id)) check_world(world);
+    check(worlds_.at(world.id) == world, "two worlds have one generation");
+}
+
+void Simulator::check_store(const Promise &promise) {
+    for (NodeIndex n : promise.removed)
+        check(!in_job(n.value()) || n == config_.batch_host, "a node is given up that Slurm has in the job");
+}
+
+void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {
+    Node &n = nodes_[node];
+    bool leads = n.member->view().leader == NodeIndex(node);
+    if (leads) check_acting(node, n.member->view().term);
+    if (ask.what == AskSlurm::What::requeue)
+        check(!slurm_.requeued_at || n.job_read < *slurm_.requeued_at ||
+                  now_ - *slurm_.requeued_at < milliseconds(10),
+              "Slurm is asked for a requeue again");
+    if (ask.what == AskSlurm::What::requeue && slurm_.requeued_at)
+        check(now_ - *slurm_.requeued_at < milliseconds(10) || n.job_read > now_ - milliseconds(50),
+              "Slurm is asked for a requeue again, without reading the job");
+    if (ask.what != AskSlurm::What::shrink_to) return;
+    bool read = n.job_read >= now_ - milliseconds(50) && n.job_read >= Time(0);
+    check(leads || read, "a side without a leader asks Slurm without reading the job");
+    bool covers_all = true;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        bool survives = std::find(ask.nodes.begin(), ask.nodes.end(), NodeIndex(i)) != ask.nodes.end();
+        auto gone = slurm_.removed_at.find(NodeIndex(i));
+        if (!survives)
+            covers_all =
+                covers_all && gone != slurm_.removed_at.end() && gone->second < now_ - milliseconds(50);
+    }
+    check(!covers_all, "Slurm is asked twice for one failure");
+    std::size_t present = slurm_.nodes.size();
+    check(leads || ask.nodes.size() * 2 >= present, "a minority takes the others out of the job");
+}
+
+/// Nothing that a worker of an old generation says may open an incident.
+void Simulator::check_note(const Note &note) {
+    if (note.kind != Note::Kind::worker_failed || !note.rank) return;
+    if (real_exits_.contains({note.generation, note.rank->value()})) return;
+    if (note.node && (!nodes_[note.node->value()].agent || nodes_[note.node->value()].dead)) return;
+    fail("a worker of an old generation was listened to");
+}
+
+void Simulator::check_one_world(const GenerationId &generation) {
+    for (const auto &[id, run] : runs_)
+        check(id == generation || run.world.nodes.empty() || !run.ticking || !whole(run),
+              "two worlds run at the same time");
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        const Node &n = nodes_[i];
+        check(n.running == GenerationId{} || n.frozen_until + milliseconds(50) > now_ || n.dead ||
+                  n.lease_until + milliseconds(10) >= now_,
+              "workers run without a lease");
+    }
+}
+
+bool Simulator::settled(std::string *state) const {
+    if (!slurm_.running) {
+        *state = "requeued";
+        return true;
+    }
+    std::size_t ended = 0, alive = 0;
+    int code = 0;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        if (nodes_[i].dead || !in_job(i)) continue;
+        ++alive;
+        ended += nodes_[i].ended;
+        if (nodes_[i].ended) code = nodes_[i].exit_code;
+    }
+    if (alive == ended) {
+        *state = "ended " + std::to_string(code);
+        return true;
+    }
+    *state = "running";
+    return steps_since_heal_ >= 3 && newest_world_ && runs_.contains(newest_world_->id) &&
+           whole(runs_.at(newest_world_->id));
+}
+
+}  // namespace dlrover::sim

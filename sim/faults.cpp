@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong, and when: dense, from the seed; then everything that can heal heals.
+#include <algorithm>
+#include <csignal>
+
+#include "sim/simulator.h"
+
+namespace dlrover::sim {
+
+using namespace elastic;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+void Simulator::plan_faults() {
+    std::uint32_t count = 1 + random_.below(6);
+    Time at = milliseconds(random_.between(0, 2500));
+    for (std::uint32_t i = 0; i < count; ++i) {
+        faults_.push_back(static_cast<Fault>(random_.below(static_cast<std::uint32_t>(Fault::count))));
+        push(at, Kind::fault, 0, static_cast<std::uint32_t>(faults_.size() - 1));
+        at += milliseconds(random_.chance(40) ? random_.between(0, 60) : random_.between(60, 2500));
+    }
+    faults_end_ = at + milliseconds(random_.between(500, 5000));
+    push(faults_end_, Kind::heal, 0);
+    push(faults_end_, Kind::check, 0);
+}
+
+std::uint32_t Simulator::random_node() {
+    return random_.below(nodes_.size());
+}
+
+std::optional<std::uint32_t> Simulator::leader() const {
+    std::optional<std::uint32_t> best;
+    Term term;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        if (!nodes_[i].member) continue;
+        auto view = nodes_[i].member->view();
+        if (view.leader != NodeIndex(i) || view.term < term) continue;
+        best = i;
+        term = view.term;
+    }
+    return best;
+}
+
+void Simulator::freeze(std::uint32_t node) {
+    Time until = now_ + milliseconds(random_.between(300, 6000));
+    nodes_[node].frozen_until = std::max(nodes_[node].frozen_until, until);
+}
+
+void Simulator::lose_node(std::uint32_t node) {
+    crash_daemon(node);
+    halt_workers(node);
+    nodes_[node].dead = true;
+    nodes_[node].died_at = now_;
+}
+
+void Simulator::inject(Fault fault) {
+    static const char *const names[] = {
+        "worker",     "workers", "daemon",        "leader_daemon", "node",       "leader_node",
+        "world_half", "freeze",  "freeze_leader", "partition",     "cut_leader", "one_way",
+        "chaos",      "slurm",   "agent",         "hopeless",      "signal",     "stale_seal"};
+    if (options_.trace) trace(std::string("fault ") + names[static_cast<int>(fault)]);
+    std::uint32_t node = random_node();
+    std::uint32_t head = leader().value_or(node);
+    auto down_for = [&](std::uint32_t n) {
+        crash_daemon(n);
+        push(now_ + milliseconds(random_.chance(80) ? random_.between(20, 600) : random_.between(600, 4000)),
+             Kind::daemon_up, n);
+    };
+    switch (fault) {
+        case Fault::worker:
+            return fail_worker(node, SIGKILL, random_.next());
+        case Fault::workers:
+            for (std::uint32_t i = 0; i < 3; ++i) fail_worker(random_node(), 1 << 8, random_.next());
+            return;
+        case Fault::daemon:
+            return down_for(node);
+        case Fault::leader_daemon:
+            return down_for(head);
+        case Fault::node:
+            return lose_node(node);
+        case Fault::leader_node:
+            return lose_node(head);
+        case Fault::world_half:
+            for (std::uint32_t i = 0; i < nodes_.size() / 2; ++i)
+                lose_node((node + i) % static_cast<std::uint32_t>(nodes_.size()));
+            return;
+        case Fault::freeze:
+            return freeze(node);
+        case Fault::freeze_leader:
+            return freeze(head);
+        case Fault::partition: {
+            std::uint32_t other = 1 + random_.below(nodes_.size());
+            for (std::uint32_t i = 0; i < other; ++i) nodes_[(node + i) % nodes_.size()].side = 1;
+            if (random_.chance(40)) slurm_.unreachable_side = 1;
+            return;
+        }
+        case Fault::cut_leader:
+            nodes_[head].side = 2;
+            if (random_.chance(40)) slurm_.unreachable_side = 2;
+            return;
+        case Fault::one_way:
+            for (std::uint32_t i = 0; i < nodes_.size(); ++i)
+                if (random_.chance(60))
+                    one_way_.insert(random_.chance(50) ? std::pair(head, i) : std::pair(i, head));
+            return;
+        case Fault::chaos:
+            chaos_ = true;
+            return;
+        case Fault::slurm:
+            slurm_.mode = static_cast<Slurm::Mode>(1 + random_.below(4));
+            return;
+        case Fault::agent:
+            nodes_[node].agent = false;
+            halt_workers(node);
+            if (nodes_[node].member && !nodes_[node].dead) feed(node, LocalReady{false, {}});
+            return;
+        case Fault::hopeless:
+            hopeless_ = random_.chance(30);
+            return;
+        case Fault::signal:
+            signalled_ = random_.chance(30);
+            if (signalled_ && nodes_[node].member) feed(node, LocalSignal{SIGTERM});
+            return;
+        case Fault::stale_seal:
+            if (nodes_[node].member && nodes_[node].running != GenerationId{})
+                on_seal(node, GenerationId{Term(0), 0}, runs_[nodes_[node].running].step + 1, false);
+            return;
+        case Fault::count:
+            return;
+    }
+}
+
+void Simulator::heal() {
+    trace("heal");
+    chaos_ = false;
+    one_way_.clear();
+    slurm_.mode = Slurm::Mode::well;
+    slurm_.unreachable_side = 0;
+    healed_at_ = now_;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        nodes_[i].side = 0;
+        if (!nodes_[i].member && !nodes_[i].dead) push(now_ + milliseconds(10), Kind::daemon_up, i);
+    }
+}
+
+}  // namespace dlrover::sim

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/simulator.h"
+
+#include <algorithm>
+#include <iostream>
+
+namespace dlrover::sim {
+namespace {
+
+using namespace elastic;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+template <typename... Ts>
+struct Overload : Ts... {
+    using Ts::operator()...;
+};
+template <typename... Ts>
+Overload(Ts...) -> Overload<Ts...>;
+
+constexpr Duration settle_time = seconds(40);
+
+const char *const input_names[] = {"Tick",         "LocalReady",  "LocalExit",    "LocalFinished",
+                                   "LocalStopped", "LocalSealed", "LocalObjects", "LocalProgress",
+                                   "LocalSignal",  "Stored",      "PeerMessage",  "PeerLink",
+                                   "SlurmAnswer"};
+const char *const message_names[] = {"VoteRequest",  "VoteReply", "Heartbeat", "HeartbeatReply", "Prepare",
+                                     "PrepareReply", "Commit",    "Report",    "Finish"};
+
+}  // namespace
+
+Simulator::Simulator(const Options &options) : options_(options), random_(options.seed) {
+    std::uint32_t n = options.nodes;
+    config_.nodes.assign(n, NodeSpec{static_cast<std::uint16_t>(n < 20 && random_.chance(30) ? 2 : 1)});
+    if (random_.chance(70)) config_.batch_host = NodeIndex(0);
+    std::uint32_t spares = random_.chance(50) ? random_.below(n / 2 + 1) : 0;
+    config_.spares = spares;
+    config_.max_nodes = n - spares;
+    config_.min_nodes = 1 + random_.below(config_.max_nodes);
+    if (random_.chance(20) && config_.min_nodes % 2 == 0) config_.node_unit = 2;
+    config_.max_restarts = random_.chance(20) ? 1 : 50;
+    config_.slurm_restart_count = random_.below(2);
+    Timings &t = config_.timings;
+    t.heartbeat = milliseconds(n > 20 ? 300 : 200);
+    t.join = seconds(4);
+    nodes_.resize(n);
+    for (std::uint32_t i = 0; i < n; ++i) {
+        slurm_.nodes.push_back(NodeIndex(i));
+        nodes_[i].offset = Duration(random_.between(0, 1000000000));
+        nodes_[i].agent = true;
+        push(Time(random_.between(0, 200000)), Kind::daemon_up, i);
+    }
+    last_step_ = random_.chance(25) ? static_cast<std::uint64_t>(random_.between(5, 60)) : 1u << 30;
+    plan_faults();
+}
+
+Simulator::~Simulator() = default;
+
+Outcome Simulator::run() {
+    Outcome outcome;
+    try {
+        Time end = faults_end_ + settle_time;
+        while (!events_.empty()) {
+            Event e = events_.top();
+            if (e.at > end) break;
+            events_.pop();
+            now_ = e.at;
+            ++outcome.events;
+            if (e.kind != Kind::fault && e.kind != Kind::heal && e.kind != Kind::check &&
+                nodes_[e.node].frozen_until > now_) {
+                Node &n = nodes_[e.node];
+                if (e.kind == Kind::deadline && n.deadline_at == e.at) n.deadline_at = n.frozen_until;
+                e.at = n.frozen_until;  // its order keeps it in sequence
+                events_.push(e);
+                continue;
+            }
+            handle(e);
+            if (e.kind == Kind::check && settled(&outcome.state)) break;
+        }
+        if (!settled(&outcome.state)) fail("the group does not go on after the faults have ceased");
+    } catch (const Violation &v) {
+        outcome.violation = v.text;
+    }
+    outcome.at = now_;
+    outcome.messages = messages_;
+    return outcome;
+}
+
+void Simulator::push(Time at, Kind kind, std::uint32_t node, std::uint32_t payload) {
+    events_.push(Event{at, ++order_, kind, node, nodes_[node].incarnation, payload});
+}
+
+std::uint32_t Simulator::keep(Payload p) {
+    if (free_payloads_.empty()) {
+        payloads_.push_back(std::move(p));
+        return static_cast<std::uint32_t>(payloads_.size() - 1);
+    }
+    std::uint32_t at = free_payloads_.back();
+    free_payloads_.pop_back();
+    payloads_[at] = std::move(p);
+    return at;
+}
+
+void Simulator::handle(const Event &e) {
+    Node &n = nodes_[e.node];
+    Payload p;
+    bool has_payload = e.kind == Kind::message || e.kind == Kind::stored || e.kind == Kind::input ||
+                       e.kind == Kind::start_workers || e.kind == Kind::stop_workers ||
+                       e.kind == Kind::step || e.kind == Kind::seal || e.kind == Kind::slurm_arrives ||
+                       e.kind == Kind::slurm_answers;
+    if (has_payload) {
+        p = std::move(payloads_[e.payload]);
+        free_payloads_.push_back(e.payload);
+    }
+    bool same = n.incarnation == e.incarnation && n.member && !n.dead;
+    switch (e.kind) {
+        case Kind::deadline:
+            if (!same || n.deadline_at != e.at) break;
+            n.deadline_at = Time(0);
+            feed(e.node, Tick{});
+            set_deadline(e.node);
+            break;
+        case Kind::message:
+            if (n.member && !n.dead) feed(e.node, p.input);
+            break;
+        case Kind::stored:
+            if (!same) break;
+            n.keeper = std::move(p.promise);
+            feed(e.node, p.input);
+            break;
+        case Kind::input:
+            if (same) feed(e.node, p.input);
+            break;
+        case Kind::start_workers:
+            start_workers(e.node, p.generation);
+            break;
+        case Kind::stop_workers:
+            stop_workers(e.node, p.generation);
+            break;
+        case Kind::lease:
+            on_lease(e.node);
+            break;
+        case Kind::step:
+            on_step(p.generation);
+            break;
+        case Kind::seal:
+            on_seal(e.node, p.generation, p.number, true);
+            break;
+        case Kind::slurm_arrives:
+            slurm_arrives(e.node, p.ask);
+            break;
+        case Kind::slurm_answers:
+            if (!same) break;
+            if (!std::get<SlurmAnswer>(p.input).job_nodes.empty()) n.job_read = now_;
+            feed(e.node, p.input);
+            break;
+        case Kind::daemon_up:
+            if (!n.member && !n.dead) start_daemon(e.node);
+            break;
+        case Kind::reconnect:
+            if (same) reconnect(e.node);
+            break;
+        case Kind::fault:
+            inject(faults_[e.payload]);
+            break;
+        case Kind::heal:
+            heal();
+            break;
+        case Kind::kill_removed:
+            if (n.dead) break;
+            halt_workers(e.node);
+            n.agent = false;
+            if (n.member) feed(e.node, LocalReady{false, {}});
+            break;
+        case Kind::check:
+            push(now_ + milliseconds(500), Kind::check, 0);
+            break;
+    }
+}
+
+void Simulator::feed(std::uint32_t node, const Input &input) {
+    Node &n = nodes_[node];
+    if (options_.trace) trace("node " + std::to_string(node) + " gets " + input_names[input.index()]);
+    auto actions = n.member->step(now_ + n.offset, input);
+    std::uint32_t incarnation = n.incarnation;
+    for (Action &a : actions) {
+        if (n.incarnation != incarnation) return;
+        act(node, a);
+    }
+    set_deadline(node);
+}
+
+void Simulator::set_deadline(std::uint32_t node) {
+    Node &n = nodes_[node];
+    if (!n.member) return;
+    Time wanted = n.member->next_deadline();
+    if (wanted == Time::max()) return;
+    Time at = std::max(wanted - n.offset, now_ + Duration(1));
+    if (n.deadline_at != Time(0) && n.deadline_at <= at && n.deadline_at > now_) return;
+    n.deadline_at = at;
+    push(at, Kind::deadline, node);
+}
+
+void Simulator::act(std::uint32_t node, Action &action) {
+    Node &n = nodes_[node];
+    std::visit(
+        Overload{
+            [&](SendMessage &a) {
+                check_send(node, a.to, a.message);
+                transmit(node, a.to.value(), std::move(a.message));
+            },
+            [&](Store &a) {
+                check_store(a.promise);
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + " stores term " +
+                          std::to_string(a.promise.term.value()) + ", generation " +
+                          to_string(a.promise.generation));
+                Payload p;
+                p.promise = std::move(a.promise);
+                p.input = Stored{a.sequence,
+                                 static_cast<std::uint16_t>(a.want_port ? 1 + random_.below(60000) : 0)};
+                n.stored_at = std::max(n.stored_at + Duration(1), now_ + Duration(random_.between(20, 500)));
+                push(n.stored_at, Kind::stored, node, keep(std::move(p)));
+            },
+            [&](Publish &a) {
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + " publishes " + to_string(a.world.id));
+                check_publish(node, a.world);
+                publish(node, a.world);
+            },
+            [&](StopWorkers &a) {
+                n.stopping = std::max(n.stopping, a.generation);
+                Payload p;
+                p.generation = a.generation;
+                push(now_ + Duration(random_.between(500, 30000)), Kind::stop_workers, node,
+                     keep(std::move(p)));
+            },
+            [&](RenewLease &) { n.lease_until = now_ + config_.timings.agent_lease; },
+            [&](StepComplete &a) {
+                std::erase_if(n.objects,
+                              [&](const Seal &s) { return s.step < a.step || s.generation < a.generation; });
+            },
+            [&](AskSlurm &a) {
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + " asks Slurm " +
+                          std::to_string(static_cast<int>(a.what)));
+                check_ask(node, a);
+                Payload p;
+                p.ask = std::move(a);
+                push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
+                     keep(std::move(p)));
+            },
+            [&](End &a) {
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + " ends with " + std::to_string(a.exit_code) + " " +
+                          a.message);
+                n.ended = true;
+                n.exit_code = a.exit_code;
+                halt_workers(node);
+            },
+            [&](Note &a) {
+                check_note(a);
+                if (options_.trace) trace("node " + std::to_string(node) + ": " + a.text);
+            },
+        },
+        action);
+}
+
+void Simulator::start_daemon(std::uint32_t node) {
+    Node &n = nodes_[node];
+    ++n.incarnation;
+    GroupConfig c = config_;
+    c.self = NodeIndex(node);
+    n.deadline_at = Time(0);
+    n.member.emplace(std::move(c), n.keeper, now_ + n.offset, options_.bug);
+    if (!n.objects.empty()) feed(node, LocalObjects{n.objects});
+    Time connected = now_ + Duration(random_.between(1000, 300000));
+    push(connected, Kind::reconnect, node);
+    set_deadline(node);
+}
+
+/// The agents find the daemon.
+void Simulator::reconnect(std::uint32_t node) {
+    Node &n = nodes_[node];
+    feed(node, LocalReady{n.agent && !n.ended, n.running});
+    if (n.pending_exit != GenerationId{} && n.member)
+        feed(node, LocalExit{WorkerExit{n.pending_exit, Rank(n.first_rank), 9, now_.count(), 9, false, ""}});
+    n.pending_exit = {};
+}
+
+void Simulator::crash_daemon(std::uint32_t node) {
+    Node &n = nodes_[node];
+    if (!n.member) return;
+    n.member.reset();
+    ++n.incarnation;
+    n.deadline_at = Time(0);
+    if (!random_.chance(50)) return;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i)
+        if (i != node && nodes_[i].member && linked(i, node)) {
+            Payload p;
+            p.input = PeerLink{NodeIndex(node), true};
+            push(now_ + latency(), Kind::input, i, keep(std::move(p)));
+        }
+}
+
+Duration Simulator::latency() {
+    if (chaos_ && random_.chance(20)) return Duration(random_.between(1000, 700000));
+    return Duration(random_.between(40, 2000));
+}
+
+bool Simulator::linked(std::uint32_t from, std::uint32_t to) const {
+    if (nodes_[from].dead || nodes_[to].dead || nodes_[from].side != nodes_[to].side) return false;
+    return one_way_.empty() || !one_way_.contains({from, to});
+}
+
+void Simulator::transmit(std::uint32_t from, std::uint32_t to, Message message) {
+    ++messages_;
+    if (options_.trace)
+        trace("node " + std::to_string(from) + " -> " + std::to_string(to) + ": " +
+              message_names[message.index()]);
+    if (!linked(from, to) || (chaos_ && random_.chance(10))) return;
+    Payload p;
+    p.input = PeerMessage{NodeIndex(from), std::move(message)};
+    if (chaos_ && random_.chance(5)) push(now_ + latency(), Kind::message, to, keep(p));
+    push(now_ + latency(), Kind::message, to, keep(std::move(p)));
+}
+
+bool Simulator::in_job(std::uint32_t node) const {
+    return std::find(slurm_.nodes.begin(), slurm_.nodes.end(), NodeIndex(node)) != slurm_.nodes.end();
+}
+
+void Simulator::trace(const std::string &text) const {
+    if (options_.trace) std::cout << now_.count() << " " << text << "\n";
+}
+
+}  // namespace dlrover::sim

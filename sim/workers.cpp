@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agents and workers: they obey StopWorkers and their lease; a world advances only while all its ranks run
+// and reach each other.
+#include <algorithm>
+
+#include "sim/simulator.h"
+
+namespace dlrover::sim {
+
+using namespace elastic;
+using std::chrono::milliseconds;
+
+void Simulator::publish(std::uint32_t node, const World &world) {
+    Node &n = nodes_[node];
+    n.published = world.id;
+    auto it = std::find(world.nodes.begin(), world.nodes.end(), NodeIndex(node));
+    if (it == world.nodes.end() || !n.agent || n.running == world.id) return;
+    Payload p;
+    p.generation = world.id;
+    push(now_ + Duration(random_.between(31000, 60000)), Kind::start_workers, node, keep(std::move(p)));
+    if (n.lease_until < now_) n.lease_until = now_ + config_.timings.agent_lease;
+}
+
+void Simulator::start_workers(std::uint32_t node, const GenerationId &generation) {
+    Node &n = nodes_[node];
+    if (n.dead || n.ended || !n.agent || n.stopping >= generation || n.started >= generation) return;
+    halt_workers(node);
+    const World &world = worlds_.at(generation);
+    n.running = n.started = generation;
+    n.first_rank = 0;
+    for (NodeIndex w : world.nodes) {
+        if (w == NodeIndex(node)) break;
+        n.first_rank += config_.nodes[w.value()].ranks;
+    }
+    if (n.lease_until < now_) n.lease_until = now_ + config_.timings.agent_lease;
+    push(n.lease_until, Kind::lease, node);
+    Run &run = runs_[generation];
+    if (run.world.nodes.empty()) {
+        run.world = world;
+        for (NodeIndex w : world.nodes) run.world_size += config_.nodes[w.value()].ranks;
+        run.step = world.restore_step ? world.restore_step->value() : 0;
+        run.finished.assign(nodes_.size(), false);
+    }
+    ++run.running;
+    if (hopeless_ && node == world.nodes.front().value()) return fail_worker(node, 3 << 8, 77);
+    if (run.running < world.nodes.size() || run.ticking) return;
+    run.ticking = true;
+    check_one_world(generation);
+    Payload p;
+    p.generation = generation;
+    push(now_ + milliseconds(100), Kind::step, node, keep(std::move(p)));
+}
+
+void Simulator::halt_workers(std::uint32_t node) {
+    Node &n = nodes_[node];
+    if (n.running == GenerationId{}) return;
+    --runs_[n.running].running;
+    n.running = {};
+}
+
+void Simulator::stop_workers(std::uint32_t node, const GenerationId &generation) {
+    Node &n = nodes_[node];
+    if (n.running <= generation) {
+        GenerationId old = n.running;
+        halt_workers(node);
+        // What a process that is being ended says must not count.
+        if (old != GenerationId{} && n.member && random_.chance(20))
+            feed(node, LocalExit{WorkerExit{old, Rank(n.first_rank), 15, now_.count(), 5, false, ""}});
+        if (old != GenerationId{} && n.member && random_.chance(30))
+            on_seal(node, old, runs_[old].step + 1, false);
+    }
+    if (n.member && !n.dead) feed(node, LocalStopped{generation});
+}
+
+void Simulator::fail_worker(std::uint32_t node, int status, std::uint64_t signature) {
+    Node &n = nodes_[node];
+    if (n.running == GenerationId{}) return;
+    GenerationId generation = n.running;
+    real_exits_.insert({generation, n.first_rank});
+    // One of its workers; the node's others hang until they are stopped.
+    --runs_[generation].running;
+    n.running = {};
+    if (!n.member) {
+        n.pending_exit = generation;
+        return;
+    }
+    feed(node,
+         LocalExit{WorkerExit{generation, Rank(n.first_rank), status, now_.count(), signature, false, ""}});
+}
+
+void Simulator::on_lease(std::uint32_t node) {
+    Node &n = nodes_[node];
+    if (n.dead || n.running == GenerationId{}) return;
+    if (n.lease_until > now_) return push(n.lease_until, Kind::lease, node);
+    if (options_.bug == PlantedBug::agent_ignores_lease) return;
+    trace("node " + std::to_string(node) + " lease over");
+    GenerationId old = n.running;
+    halt_workers(node);
+    real_exits_.insert({old, n.first_rank});
+    if (n.member)
+        feed(node, LocalExit{WorkerExit{old, Rank(n.first_rank), 9, now_.count(), 9, false, "lease"}});
+    else
+        n.pending_exit = old;
+}
+
+bool Simulator::whole(const Run &run) const {
+    if (run.running < run.world.nodes.size()) return false;
+    std::uint32_t first = run.world.nodes.front().value();
+    for (NodeIndex w : run.world.nodes) {
+        const Node &n = nodes_[w.value()];
+        if (n.side != nodes_[first].side || n.frozen_until > now_) return false;
+    }
+    return true;
+}
+
+void Simulator::on_step(const GenerationId &generation) {
+    Run &run = runs_[generation];
+    if (run.running == 0 || run.running < run.world.nodes.size()) {
+        run.ticking = false;  // a rank is gone: this world never advances again
+        return;
+    }
+    Payload p;
+    p.generation = generation;
+    std::uint32_t first = run.world.nodes.front().value();
+    if (whole(run)) {
+        check_one_world(generation);
+        ++run.step;
+        ++run.steps_done;
+        if (healed_at_ != Time(0)) ++steps_since_heal_;
+        for (NodeIndex w : run.world.nodes) {
+            Payload seal;
+            seal.generation = generation;
+            seal.number = run.step;
+            push(now_ + Duration(random_.between(1000, 120000)), Kind::seal, w.value(),
+                 keep(std::move(seal)));
+        }
+    }
+    push(now_ + milliseconds(350), Kind::step, first, keep(std::move(p)));
+}
+
+void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std::uint64_t step,
+                        bool accepted) {
+    Node &n = nodes_[node];
+    if (n.dead || !n.member || n.ended) return;
+    // A worker that is gone seals nothing; one that is being stopped may try.
+    if (accepted && n.running != generation) return;
+    if (accepted && n.stopping >= generation) accepted = false;
+    const Run &run = runs_[generation];
+    bool last = accepted && step >= last_step_;
+    for (std::uint32_t r = 0; r < config_.nodes[node].ranks && n.member; ++r) {
+        Seal seal{TrainStep(step), Rank(n.first_rank + r), run.world_size, generation};
+        if (accepted) n.objects.push_back(seal);
+        feed(node, LocalSealed{seal});
+    }
+    if (!accepted || !n.member) return;
+    RankProgress progress;
+    progress.rank = Rank(n.first_rank);
+    progress.step = TrainStep(step);
+    progress.steps_done = run.steps_done;
+    if (n.first_rank == 0) feed(node, LocalProgress{{progress}});
+    if (!last || runs_[generation].finished[node]) return;
+    runs_[generation].finished[node] = true;
+    for (std::uint32_t r = 0; r < config_.nodes[node].ranks && n.member; ++r)
+        feed(node, LocalFinished{generation, Rank(n.first_rank + r)});
+}
+
+}  // namespace dlrover::sim
