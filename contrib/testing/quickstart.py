@@ -71,7 +71,7 @@ class Quickstart:
         out = folder / "weights.npz"
         argv = ["srun", "--job-name", label, f"-N{len(cluster.nodes)}", "--ntasks-per-node=2", "--dlrover-elastic", "--dlrover-max-restarts=10",
                 str(TOP / "examples/digits/train.py"), "--steps", str(STEPS), "--step-time", "0.1", "--out", str(out)]
-        self.say("alice runs: " + " ".join(argv[:1] + argv[3:8] + [f"train.py --steps {STEPS}"]))
+        self.say("alice runs: " + " ".join(argv[:1] + argv[3:7] + [f"train.py --steps {STEPS}"]))
         process = cluster.start(*argv, stderr=subprocess.STDOUT)
         pending = list(kills)
         try:
