@@ -120,10 +120,11 @@ class Quickstart:
     def run(self) -> None:
         self.check_folders()
         self.build_and_install()
-        subprocess.run([str(TOP / "contrib/minicluster"), "stop", "--name", "quickstart"], check=True, stdout=subprocess.DEVNULL)
+        if self.options.keep:  # one kept earlier
+            subprocess.run([str(TOP / "contrib/minicluster"), "stop", "--name", "quickstart"], check=True, stdout=subprocess.DEVNULL)
         os.environ["DLROVER_PREFIX"] = str(self.prefix)
         self.say("starting a Slurm cluster of 4 virtual nodes")
-        cluster = Cluster("quickstart", nodes=4, unique=False)
+        cluster = Cluster("quickstart", nodes=4, unique=not self.options.keep)
         with cluster:
             self.say("training without disturbance")
             undisturbed = self.train(cluster, "undisturbed", ())
