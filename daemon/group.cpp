@@ -37,7 +37,8 @@ Group::Group(GroupServices services, records::GroupRecordT record)
 
 Group::~Group() {
     *alive_ = false;
-    for (const auto &[node, address] : addresses_) services_.peers.release(node);
+    for (const auto &[node, address] : addresses_)
+        if (node != services_.node) services_.peers.release(node);
 }
 
 // ---- records ----
@@ -328,8 +329,8 @@ void Group::on_closed(const Client &client) {
 
 void Group::connect_peers(const std::vector<NodeAddress> &addresses) {
     for (const auto &[node, address] : addresses) {
-        if (node == services_.node || !addresses_.emplace(node, address).second) continue;
-        services_.peers.connect_to(node, address);
+        bool fresh = addresses_.emplace(node, address).second;
+        if (fresh && node != services_.node) services_.peers.connect_to(node, address);
     }
 }
 
