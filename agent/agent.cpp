@@ -129,7 +129,7 @@ void Agent::on_start_limit() {
     } else {
         err_.say(
             "dlroverd on node " + config_.node + " can not be used: " + why_not_joined_ +
-            ". Ask the administrator to look at it (systemctl status dlrover-keeper on that node), leave "
+            ". Ask the administrator to look at it (systemctl status dlrover on that node), leave "
             "the node out (--exclude=" +
             config_.node + "), or add --dlrover-optional to run unprotected.");
         outcome_.exit_code = exit_no_daemon;
