@@ -51,7 +51,9 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     goodput = m.goodput;
     merge_removed(m.removed, m.settled);
     if (m.world && m.world->id >= promise.generation) install(*m.world);
-    if (m.complete_step) complete_here(*m.complete_step, m.complete_generation);
+    // A late heartbeat may tell of a step that is lost by now.
+    if (m.complete_step && (!world || m.complete_generation >= world->id))
+        complete_here(*m.complete_step, m.complete_generation);
     // Only a quick round trip proves that the leader counts on this node now: heartbeats can be late.
     auto answered = replied.find(m.acked);
     if (m.acting && answered && now - *answered < config.timings.leader_silence) out.push_back(RenewLease{});

@@ -9,7 +9,7 @@ namespace dlrover::elastic {
 namespace {
 
 constexpr std::size_t max_exits = 4096;
-constexpr std::size_t max_seals_per_rank = 8;
+constexpr std::size_t max_seals_per_rank = 64;  // a bound; the daemon has fewer slots
 
 }  // namespace
 

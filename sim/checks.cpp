@@ -34,7 +34,11 @@ void Simulator::check_send(std::uint32_t node, NodeIndex to, const Message &m) {
         check(keeper && keeper->generation >= p->generation,
               "a generation is accepted before it is on record");
     if (auto *h = std::get_if<Heartbeat>(&m); h && h->acting) check_acting(node, h->term);
-    if (auto *p = std::get_if<Prepare>(&m)) check_acting(node, p->term);
+    if (auto *p = std::get_if<Prepare>(&m)) {
+        check_acting(node, p->term);
+        auto &nodes = prepared_.try_emplace(p->generation, p->world_nodes).first->second;
+        check(nodes == p->world_nodes, "a generation's number is used twice");
+    }
     if (auto *c = std::get_if<Commit>(&m)) {
         check_acting(node, c->term);
         if (!worlds_.contains(c->world.id)) check_world(c->world);
@@ -91,14 +95,21 @@ void Simulator::check_restore(const World &world) {
         }
     }
     auto complete = [](const auto &entry) { return entry.second.first == entry.second.second.size(); };
+    if (options_.trace && world.restore_step)
+        trace("restore of step " + std::to_string(world.restore_step->value()) + " of " +
+              to_string(world.restore_generation));
     if (world.restore_step) {
         auto it = sealed.find({*world.restore_step, world.restore_generation});
         check(it != sealed.end() && complete(*it), "a restore from a step that is not complete");
     }
-    for (const auto &entry : near)
+    for (const auto &entry : near) {
+        if (options_.trace && complete(entry))
+            trace("complete: step " + std::to_string(entry.first.first.value()) + " of " +
+                  to_string(entry.first.second));
         if (complete(entry))
             check(world.restore_step && *world.restore_step >= entry.first.first,
                   "a restore passes over a newer complete step");
+    }
 }
 
 void Simulator::check_publish(std::uint32_t node, const World &world) {
@@ -117,13 +128,10 @@ void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {
     Node &n = nodes_[node];
     bool leads = n.member->view().leader == NodeIndex(node);
     if (leads) check_acting(node, n.member->view().term);
-    if (ask.what == AskSlurm::What::requeue)
-        check(!slurm_.requeued_at || n.job_read < *slurm_.requeued_at ||
-                  now_ - *slurm_.requeued_at < milliseconds(10),
-              "Slurm is asked for a requeue again");
     if (ask.what == AskSlurm::What::requeue && slurm_.requeued_at)
-        check(now_ - *slurm_.requeued_at < milliseconds(10) || n.job_read > now_ - milliseconds(50),
-              "Slurm is asked for a requeue again, without reading the job");
+        check(now_ - *slurm_.requeued_at < milliseconds(10) ||
+                  (n.job_read > now_ - milliseconds(50) && now_ - *slurm_.requeued_at < milliseconds(3000)),
+              "Slurm is asked for a requeue again");
     if (ask.what != AskSlurm::What::shrink_to) return;
     bool read = n.job_read >= now_ - milliseconds(50) && n.job_read >= Time(0);
     check(leads || read, "a side without a leader asks Slurm without reading the job");

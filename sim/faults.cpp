@@ -55,9 +55,9 @@ void Simulator::lose_node(std::uint32_t node) {
 
 void Simulator::inject(Fault fault) {
     static const char *const names[] = {
-        "worker",     "workers", "daemon",        "leader_daemon", "node",       "leader_node",
-        "world_half", "freeze",  "freeze_leader", "partition",     "cut_leader", "one_way",
-        "chaos",      "slurm",   "agent",         "hopeless",      "signal",     "stale_seal"};
+        "worker", "workers",       "daemon",    "leader_daemon", "node",    "leader_node", "world_half",
+        "freeze", "freeze_leader", "partition", "cut_leader",    "one_way", "chaos",       "slurm",
+        "agent",  "hopeless",      "signal",    "stale_seal",    "torn"};
     if (options_.trace) trace(std::string("fault ") + names[static_cast<int>(fault)]);
     std::uint32_t node = random_node();
     std::uint32_t head = leader().value_or(node);
@@ -124,6 +124,9 @@ void Simulator::inject(Fault fault) {
         case Fault::stale_seal:
             if (nodes_[node].member && nodes_[node].running != GenerationId{})
                 on_seal(node, GenerationId{Term(0), 0}, runs_[nodes_[node].running].step + 1, false);
+            return;
+        case Fault::torn:
+            torn_ = 2 + random_.below(4);
             return;
         case Fault::count:
             return;

@@ -8,7 +8,8 @@ namespace dlrover::sim {
 /// splitmix64: a whole run follows from one 64-bit seed.
 class Random {
   public:
-    explicit Random(std::uint64_t seed) noexcept : state_(seed * 0x9e3779b97f4a7c15u + 0x853c49e6748fea9bu) {}
+    /// Mixed first: the streams of neighbouring seeds must not overlap.
+    explicit Random(std::uint64_t seed) noexcept : state_(seed) { state_ = next() ^ (seed << 32); }
     std::uint64_t next() noexcept {
         std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

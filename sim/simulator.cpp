@@ -172,6 +172,9 @@ void Simulator::handle(const Event &e) {
             n.agent = false;
             if (n.member) feed(e.node, LocalReady{false, {}});
             break;
+        case Kind::crash_worker:
+            if (!n.dead) fail_worker(e.node, 9, random_.next());
+            break;
         case Kind::check:
             push(now_ + milliseconds(500), Kind::check, 0);
             break;

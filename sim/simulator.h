@@ -61,6 +61,7 @@ class Simulator {
         fault,
         heal,
         kill_removed,
+        crash_worker,
         check
     };
     struct Event {
@@ -130,6 +131,7 @@ class Simulator {
         hopeless,
         signal,
         stale_seal,
+        torn,
         count
     };
 
@@ -204,12 +206,14 @@ class Simulator {
     Time faults_end_{0}, healed_at_{0};
     std::set<std::pair<std::uint32_t, std::uint32_t>> one_way_;  ///< cut from → to
     bool chaos_ = false;
+    std::uint32_t torn_ = 0;  ///< steps to come in which a worker fails while the others seal
     bool hopeless_ = false, signalled_ = false;
     std::uint64_t last_step_ = 0;  ///< the program ends here
 
     // What the checks remember.
     Term acting_term_;
     std::optional<std::uint32_t> acting_node_;
+    std::map<GenerationId, std::vector<NodeIndex>> prepared_;
     std::map<GenerationId, elastic::World> worlds_;
     std::optional<elastic::World> newest_world_;
     std::set<std::pair<GenerationId, std::uint32_t>> real_exits_;

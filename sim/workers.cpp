@@ -10,6 +10,10 @@ namespace dlrover::sim {
 using namespace elastic;
 using std::chrono::milliseconds;
 
+namespace {
+constexpr std::ptrdiff_t slots = 3;  ///< without a free one a save is skipped
+}
+
 void Simulator::publish(std::uint32_t node, const World &world) {
     Node &n = nodes_[node];
     n.published = world.id;
@@ -127,6 +131,11 @@ void Simulator::on_step(const GenerationId &generation) {
         ++run.step;
         ++run.steps_done;
         if (healed_at_ != Time(0)) ++steps_since_heal_;
+        if (torn_ > 0) {
+            --torn_;
+            std::uint32_t hit = run.world.nodes[random_.below(run.world.nodes.size())].value();
+            push(now_ + milliseconds(random_.between(5, 110)), Kind::crash_worker, hit);
+        }
         for (NodeIndex w : run.world.nodes) {
             Payload seal;
             seal.generation = generation;
@@ -145,9 +154,12 @@ void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std:
     // A worker that is gone seals nothing; one that is being stopped may try.
     if (accepted && n.running != generation) return;
     if (accepted && n.stopping >= generation) accepted = false;
+    auto mine = std::count_if(n.objects.begin(), n.objects.end(),
+                              [&](const Seal &s) { return s.generation == generation; });
+    bool slot_free = mine < slots * config_.nodes[node].ranks;
     const Run &run = runs_[generation];
     bool last = accepted && step >= last_step_;
-    for (std::uint32_t r = 0; r < config_.nodes[node].ranks && n.member; ++r) {
+    for (std::uint32_t r = 0; r < config_.nodes[node].ranks && n.member && (slot_free || !accepted); ++r) {
         Seal seal{TrainStep(step), Rank(n.first_rank + r), run.world_size, generation};
         if (accepted) n.objects.push_back(seal);
         feed(node, LocalSealed{seal});

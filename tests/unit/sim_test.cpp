@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sample of the simulator's seeds: the members keep every rule, and each broken rule is noticed. The whole
+// set is for `dlrover-sim --seeds 1:100000 --nodes 100`.
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include "sim/simulator.h"
+
+using namespace dlrover;
+using elastic::PlantedBug;
+using sim::Options;
+using sim::Outcome;
+using sim::Simulator;
+
+namespace {
+
+constexpr std::uint32_t bug_nodes = 4;
+constexpr std::uint64_t most_seeds = 8000;
+
+Outcome run(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug = PlantedBug::none) {
+    Options options;
+    options.seed = seed;
+    options.nodes = nodes;
+    options.bug = bug;
+    return Simulator(options).run();
+}
+
+void expect_clean(std::uint32_t nodes, std::uint64_t seeds) {
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+        Outcome outcome = run(seed, nodes);
+        BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
+                              "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
+    }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(simulator)
+
+BOOST_DATA_TEST_CASE(groups_of_every_size_keep_the_rules, boost::unit_test::data::make({1u, 2u, 3u, 5u, 9u}),
+                     nodes) {
+    expect_clean(nodes, 400);
+}
+
+BOOST_AUTO_TEST_CASE(a_hundred_nodes_keep_the_rules) {
+    expect_clean(100, 60);
+}
+
+BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
+                     boost::unit_test::data::xrange(std::size_t{1}, elastic::planted_bug_names.size()),
+                     index) {
+    auto bug = static_cast<PlantedBug>(index);
+    for (std::uint64_t seed = 1; seed <= most_seeds; ++seed) {
+        Outcome outcome = run(seed, bug_nodes, bug);
+        if (outcome.violation.empty()) continue;
+        Outcome clean = run(seed, bug_nodes);
+        BOOST_TEST(clean.violation.empty(), "seed " << seed << " fails without a bug: " << clean.violation);
+        return;
+    }
+    BOOST_ERROR("not found: " << elastic::planted_bug_names[index]);
+}
+
+BOOST_AUTO_TEST_CASE(a_seed_replays_exactly) {
+    for (std::uint64_t seed : {3u, 14u, 15u}) {
+        Outcome a = run(seed, 9), b = run(seed, 9);
+        BOOST_TEST(a.events == b.events);
+        BOOST_TEST(a.messages == b.messages);
+        BOOST_TEST((a.at == b.at));
+        BOOST_TEST(a.state == b.state);
+    }
+    BOOST_TEST(run(3, 9).events != run(4, 9).events);
+}
+
+BOOST_AUTO_TEST_CASE(the_sample_reaches_every_kind_of_end) {
+    std::map<std::string, int> ends;
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) ++ends[run(seed, 4).state];
+    for (const char *wanted : {"running", "requeued", "ended 0", "ended 3", "ended 143"})
+        BOOST_TEST(ends[wanted] > 0, "no run is " << wanted);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
