@@ -259,7 +259,7 @@ void Daemon::on_end_step(const Client &from, std::uint32_t id, const local::EndS
 
 void Daemon::on_peer(const std::string &node, transport::PeerEnvelope envelope) {
     if (envelope.kind == transport::PeerEnvelope::Kind::request) return on_peer_request(node, envelope);
-    if (envelope.kind == transport::PeerEnvelope::Kind::reply) return relay_.on_reply(envelope);
+    if (envelope.kind == transport::PeerEnvelope::Kind::reply) return relay_.on_reply(node, envelope);
     Group *group = find(envelope.job_id, envelope.step_id);
     if (!group || group->registration().restart_count != envelope.restart_count) return;
     group->on_peer_message(node, envelope.payload);

@@ -58,7 +58,6 @@ class Daemon final : public LocalServer::Handler {
     local::EventsReplyT events_for(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
 
     std::optional<local::MessageT> answer_query(std::uint32_t uid, const local::MessageT &message) const;
-    std::uint32_t relayed_job(const local::MessageT &message, const local::MessageT &reply) const;
     void on_peer_request(const std::string &node, const transport::PeerEnvelope &envelope);
 
     void on_peer(const std::string &node, transport::PeerEnvelope envelope);
@@ -77,7 +76,7 @@ class Daemon final : public LocalServer::Handler {
     SlurmClient &slurm_;
     transport::PeerNetwork &peers_;
     std::function<std::uint16_t()> free_port_;
-    Relay relay_{loop_, slurm_, peers_};
+    Relay relay_{loop_, slurm_, peers_, options_.node};
     LocalPort *port_ = nullptr;
     std::map<Key, std::unique_ptr<Group>> groups_;
     std::map<ConnectionId, Key> members_;  ///< agents' and workers' connections

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What people ask: status and events. A user sees his own groups; root sees all.
 #include "daemon/daemon.h"
+#include "daemon/merge.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -8,20 +9,35 @@ namespace {
 /// What fits a frame of a link, with its envelope.
 constexpr std::size_t max_reply_bytes = proto::max_frame_bytes - 4096;
 
+/// The job that other nodes may know more about; 0: none.
+std::uint32_t relayed_job(const local::MessageT &message) {
+    if (const auto *status = message.body.AsStatusRequest()) return status->relay ? status->job_id : 0;
+    if (const auto *events = message.body.AsEventsRequest()) return events->relay ? events->job_id : 0;
+    return 0;
+}
+
+void merge_answer(local::MessageT &into, local::MessageT from) {
+    if (into.body.type != from.body.type) return;
+    if (auto *status = into.body.AsStatusReply())
+        merge_status(*status, std::move(*from.body.AsStatusReply()));
+    if (auto *events = into.body.AsEventsReply())
+        merge_events(*events, std::move(*from.body.AsEventsReply()));
+}
+
 }  // namespace
 
 void Daemon::on_query(const Client &from, local::MessageT message) {
     auto reply = answer_query(from.uid, message);
     if (!reply)
         return port_->fail(from.id, message.id, local::Refusal::BadMessage, "this role has no such message");
-    std::uint32_t job = relayed_job(message, *reply);
+    std::uint32_t job = relayed_job(message);
     reply->id = message.id;
     if (job == 0) return port_->send(from.id, std::move(*reply), {});
-    auto ours = std::make_shared<local::MessageT>(std::move(*reply));
+    auto merged = std::make_shared<local::MessageT>(std::move(*reply));
     relay_.ask(from.uid, JobId(job), std::move(message),
-               [this, to = from.id, ours](std::optional<local::MessageT> theirs) {
-                   if (theirs && theirs->body.type == ours->body.type) ours->body = std::move(theirs->body);
-                   port_->send(to, std::move(*ours), {});
+               [this, to = from.id, merged](Relay::Answers answers) {
+                   for (auto &theirs : answers) merge_answer(*merged, std::move(theirs));
+                   port_->send(to, std::move(*merged), {});
                });
 }
 
@@ -31,15 +47,6 @@ std::optional<local::MessageT> Daemon::answer_query(std::uint32_t uid, const loc
     if (const auto *events = message.body.AsEventsRequest())
         return proto::make_local(0, events_for(uid, events->job_id, events->step_id));
     return std::nullopt;
-}
-
-/// The job to ask other nodes about; 0: none.
-std::uint32_t Daemon::relayed_job(const local::MessageT &message, const local::MessageT &reply) const {
-    if (const auto *status = message.body.AsStatusRequest())
-        return status->relay && reply.body.AsStatusReply()->groups.empty() ? status->job_id : 0;
-    if (const auto *events = message.body.AsEventsRequest())
-        return events->relay && reply.body.AsEventsReply()->groups.empty() ? events->job_id : 0;
-    return 0;
 }
 
 /// A daemon asks for one of its users.

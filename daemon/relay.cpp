@@ -7,8 +7,8 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr std::size_t max_questions = 64;
-constexpr std::size_t max_nodes_asked = 3;
-constexpr EventLoop::Time node_time = std::chrono::seconds(2);
+constexpr std::size_t max_nodes_asked = 256;
+constexpr EventLoop::Time patience = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -17,7 +17,7 @@ Relay::~Relay() {
 }
 
 void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer) {
-    if (questions_.size() >= max_questions) return answer(std::nullopt);
+    if (questions_.size() >= max_questions) return answer({});
     std::uint32_t id = next_id_++;
     Question &question = questions_[id];
     question.uid = uid;
@@ -26,67 +26,58 @@ void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer an
     question.answer = std::move(answer);
     slurm_.load_job(job, [this, alive = alive_, id, uid](Result<SlurmJob> loaded) {
         if (!*alive || !questions_.contains(id)) return;
-        if (!loaded || (uid != 0 && loaded->uid != uid) || loaded->nodes.empty())
-            return finish(id, std::nullopt);
+        if (!loaded || (uid != 0 && loaded->uid != uid)) return finish(id);
         auto names = loaded->nodes;
+        std::erase(names, self_);
         names.resize(std::min(names.size(), max_nodes_asked));
+        if (names.empty()) return finish(id);
         slurm_.load_addresses(names, [this, alive, id](Result<std::vector<NodeAddress>> addresses) {
             if (!*alive || !questions_.contains(id)) return;
-            if (!addresses) return finish(id, std::nullopt);
-            Question &q = questions_[id];
-            q.nodes.assign(addresses->rbegin(), addresses->rend());
-            if (q.nodes.empty()) return finish(id, std::nullopt);
-            q.connected = false;
-            q.nodes.push_back({});  // try_next() leaves the one before
-            try_next(id);
+            if (!addresses || addresses->empty()) return finish(id);
+            ask_nodes(id, *addresses);
         });
     });
 }
 
-void Relay::leave_node(Question &question) {
-    if (question.connected) peers_.release(question.nodes.back().node);
-    question.connected = question.sent = false;
-}
-
-void Relay::try_next(std::uint32_t id) {
+void Relay::ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes) {
     Question &question = questions_[id];
-    leave_node(question);
-    question.nodes.pop_back();
-    if (question.nodes.empty()) return finish(id, std::nullopt);
-    const NodeAddress &next = question.nodes.back();
-    question.connected = true;
-    question.timer = loop_.after(node_time, [this, id] { try_next(id); });
-    peers_.connect_to(next.node, next.address);
-    if (peers_.up(next.node)) send(id, question);
+    question.timer = loop_.after(patience, [this, id] { finish(id); });
+    for (const auto &node : nodes) {
+        question.waiting.insert(node.node);
+        question.connected.insert(node.node);
+        peers_.connect_to(node.node, node.address);
+        if (peers_.up(node.node)) send(id, question, node.node);
+    }
 }
 
-void Relay::send(std::uint32_t id, Question &question) {
-    question.sent = true;
+void Relay::send(std::uint32_t id, const Question &question, const std::string &node) {
     transport::PeerEnvelope envelope;
     envelope.kind = transport::PeerEnvelope::Kind::request;
     envelope.job_id = question.job.value();
     envelope.id = id;
     envelope.uid = question.uid;
     envelope.payload = question.request;
-    peers_.send(question.nodes.back().node, std::move(envelope));
+    peers_.send(node, std::move(envelope));
 }
 
 void Relay::on_link(const std::string &node, bool up) {
     if (!up) return;
-    for (auto &[id, question] : questions_)
-        if (question.connected && !question.sent && question.nodes.back().node == node) send(id, question);
+    for (const auto &[id, question] : questions_)
+        if (question.waiting.contains(node)) send(id, question, node);
 }
 
-void Relay::on_reply(const transport::PeerEnvelope &envelope) {
-    if (!questions_.contains(envelope.id)) return;
+void Relay::on_reply(const std::string &node, const transport::PeerEnvelope &envelope) {
+    auto it = questions_.find(envelope.id);
+    if (it == questions_.end() || it->second.waiting.erase(node) == 0) return;
     auto message = proto::decode_local(envelope.payload);
-    if (message.ok()) finish(envelope.id, std::move(*message));
+    if (message.ok()) it->second.answers.push_back(std::move(*message));
+    if (it->second.waiting.empty()) finish(envelope.id);
 }
 
-void Relay::finish(std::uint32_t id, std::optional<local::MessageT> message) {
-    auto node = questions_.extract(id);
-    leave_node(node.mapped());
-    node.mapped().answer(std::move(message));
+void Relay::finish(std::uint32_t id) {
+    auto question = questions_.extract(id);
+    for (const auto &node : question.mapped().connected) peers_.release(node);
+    question.mapped().answer(std::move(question.mapped().answers));
 }
 
 }  // namespace dlrover::daemon

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the daemons of a job's nodes what this node does not know (the command line on a login host).
+// Asks the daemons of a job's nodes what this node does not know: each node has its own part of the time line
+// and the state of its own ranks, and a login host has nothing.
 #pragma once
 
 #include <map>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,16 +18,19 @@ namespace dlrover::daemon {
 /// Thread: the event loop's.
 class Relay {
   public:
-    using Answer = std::function<void(std::optional<local::MessageT>)>;
-    Relay(EventLoop &loop, SlurmClient &slurm, transport::PeerNetwork &peers)
-        : loop_(loop), slurm_(slurm), peers_(peers) {}
+    using Answers = std::vector<local::MessageT>;
+    using Answer = std::function<void(Answers)>;
+    /// `self`: this node's name; it is never asked.
+    Relay(EventLoop &loop, SlurmClient &slurm, transport::PeerNetwork &peers, const std::string &self)
+        : loop_(loop), slurm_(slurm), peers_(peers), self_(self) {}
     ~Relay();
 
-    /// `request` on behalf of `uid` to the nodes of the job, one after the other, until one answers. The
-    /// answer comes once; none: nobody knows the job, it is not the asker's, or nobody answers in time.
+    /// `request` on behalf of `uid` to all other nodes of the job (the first 256), at once. What they
+    /// answered within two seconds comes once; nothing: nobody knows the job, it is not the asker's, or
+    /// nobody answers.
     void ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer);
     void on_link(const std::string &node, bool up);
-    void on_reply(const transport::PeerEnvelope &envelope);
+    void on_reply(const std::string &node, const transport::PeerEnvelope &envelope);
 
   private:
     struct Question {
@@ -34,18 +38,19 @@ class Relay {
         JobId job;
         proto::Bytes request;
         Answer answer;
-        std::vector<NodeAddress> nodes;  ///< still to be asked; the last one is being asked
-        bool connected = false, sent = false;
+        Answers answers;
+        std::set<std::string> connected;  ///< a link is held for this question
+        std::set<std::string> waiting;    ///< asked or to be asked, no answer yet
         EventLoop::Handle timer;
     };
-    void try_next(std::uint32_t id);
-    void send(std::uint32_t id, Question &question);
-    void leave_node(Question &question);
-    void finish(std::uint32_t id, std::optional<local::MessageT> message);
+    void ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes);
+    void send(std::uint32_t id, const Question &question, const std::string &node);
+    void finish(std::uint32_t id);
 
     EventLoop &loop_;
     SlurmClient &slurm_;
     transport::PeerNetwork &peers_;
+    const std::string &self_;
     std::map<std::uint32_t, Question> questions_;
     std::uint32_t next_id_ = 1;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -20,7 +20,7 @@ struct SlurmJob {
     std::uint32_t array_job_id = 0, array_task_id = 0;
     std::string user;
     std::string batch_host;
-    std::vector<std::string> nodes;  ///< present ones, Slurm's order
+    std::vector<std::string> nodes;  ///< present ones, Slurm's order; of an ended job those it had
     std::int64_t end_time = 0;       ///< seconds since the epoch
 };
 

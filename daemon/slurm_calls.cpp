@@ -129,7 +129,7 @@ SlurmJob convert(const slurm_job_info_t &job) {
     if (job.array_job_id != 0 && job.array_task_id != NO_VAL) result.array_task_id = job.array_task_id;
     result.user = user_name(job);
     result.batch_host = text_of(job.batch_host);
-    if (result.running) result.nodes = expand(job.nodes);
+    result.nodes = expand(job.nodes);
     result.end_time = job.end_time;
     return result;
 }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts together what several nodes answered about the same groups. Pure.
+#pragma once
+
+#include "proto/local_codec.h"
+
+namespace dlrover::daemon {
+
+/// Adds the groups of `from` to `into`. Of a group that both have: the word of the leader's node stands where
+/// it is one of them, each rank is described by its own node.
+void merge_status(proto::local::StatusReplyT &into, proto::local::StatusReplyT from);
+/// Adds the groups of `from` to `into`; the events of a group that both have are put in order of time.
+void merge_events(proto::local::EventsReplyT &into, proto::local::EventsReplyT from);
+
+}  // namespace dlrover::daemon
