@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// N members with a perfect network and keeper: messages and stores arrive at once and in order, time stands
+// still unless told. Nodes can be cut off, daemons can fall and come back.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "elastic/member.h"
+
+namespace dlrover::elastic {
+
+class TestGroup {
+  public:
+    explicit TestGroup(GroupConfig config) : config_(std::move(config)) {
+        seen_.resize(config_.nodes.size());
+        kept_.resize(config_.nodes.size());
+        members_.resize(config_.nodes.size());
+        for (std::uint32_t i = 0; i < members_.size(); ++i) boot(i);
+    }
+    static GroupConfig config(std::uint32_t nodes, std::uint32_t min, std::uint32_t max) {
+        GroupConfig c;
+        c.nodes.assign(nodes, NodeSpec{1});
+        c.batch_host = NodeIndex(0);
+        c.min_nodes = min;
+        c.max_nodes = max;
+        c.spares = nodes - max;
+        return c;
+    }
+    void boot(std::uint32_t node) {
+        GroupConfig c = config_;
+        c.self = NodeIndex(node);
+        members_[node].emplace(std::move(c), kept_[node], now_);
+    }
+    void crash(std::uint32_t node) { members_[node].reset(); }
+    void cut(std::uint32_t node) { cut_.insert(node); }
+    void heal() { cut_.clear(); }
+    void feed(std::uint32_t node, const Input &input) {
+        queue_.emplace_back(node, input);
+        while (!queue_.empty()) {
+            auto [to, in] = std::move(queue_.front());
+            queue_.pop_front();
+            if (!members_[to]) continue;
+            auto actions = members_[to]->step(now_, in);
+            for (auto &action : actions) take(to, action);
+        }
+    }
+    void run(Duration d) {
+        using namespace std::chrono_literals;
+        for (Time end = now_ + d; now_ < end; now_ += 20ms)
+            for (std::uint32_t i = 0; i < members_.size(); ++i)
+                if (members_[i] && members_[i]->next_deadline() <= now_) feed(i, Tick{});
+    }
+    void start() {
+        using namespace std::chrono_literals;
+        for (std::uint32_t i = 0; i < members_.size(); ++i) feed(i, LocalReady{true, {}});
+        run(2s);
+    }
+    template <typename A>
+    std::vector<A> actions(std::uint32_t node) const {
+        std::vector<A> found;
+        for (const auto &a : seen_[node])
+            if (auto *wanted = std::get_if<A>(&a)) found.push_back(*wanted);
+        return found;
+    }
+    template <typename A>
+    std::size_t count(std::uint32_t node) const {
+        return actions<A>(node).size();
+    }
+    World world(std::uint32_t node) const { return actions<Publish>(node).back().world; }
+    MemberView view(std::uint32_t node) const { return members_[node]->view(); }
+    std::uint32_t leader() const {
+        for (std::uint32_t i = 0; i < members_.size(); ++i)
+            if (members_[i] && members_[i]->view().leader == NodeIndex(i)) return i;
+        return static_cast<std::uint32_t>(members_.size());
+    }
+    void fail(std::uint32_t node, std::uint32_t rank, int status, std::uint64_t signature) {
+        feed(node, LocalExit{WorkerExit{world(node).id, Rank(rank), status, 0, signature, false, ""}});
+    }
+
+    /// Slurm's answers; asked() keeps what was wanted.
+    SlurmAnswer::Result slurm = SlurmAnswer::Result::done;
+    std::vector<NodeIndex> job_nodes;
+    std::vector<AskSlurm> asked;
+
+  private:
+    void take(std::uint32_t node, const Action &action) {
+        seen_[node].push_back(action);
+        if (auto *m = std::get_if<SendMessage>(&action)) {
+            std::uint32_t to = m->to.value();
+            if (!cut_.contains(node) && !cut_.contains(to))
+                queue_.emplace_back(to, PeerMessage{NodeIndex(node), m->message});
+        }
+        if (auto *s = std::get_if<Store>(&action)) {
+            kept_[node] = s->promise;
+            queue_.emplace_back(node,
+                                Stored{s->sequence, static_cast<std::uint16_t>(s->want_port ? 2000 : 0)});
+        }
+        if (auto *a = std::get_if<AskSlurm>(&action)) {
+            asked.push_back(*a);
+            SlurmAnswer answer{a->request, slurm, job_nodes, true};
+            if (slurm == SlurmAnswer::Result::done && a->what == AskSlurm::What::shrink_to)
+                job_nodes = a->nodes;
+            queue_.emplace_back(node, answer);
+        }
+    }
+
+    GroupConfig config_;
+    Time now_{0};
+    std::vector<std::optional<Member>> members_;
+    std::vector<std::optional<Promise>> kept_;
+    std::vector<std::vector<Action>> seen_;
+    std::deque<std::pair<std::uint32_t, Input>> queue_;
+    std::set<std::uint32_t> cut_;
+};
+
+}  // namespace dlrover::elastic

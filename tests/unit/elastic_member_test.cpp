@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Daemons that fall, nodes that are lost, signals: one named case each.
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <csignal>
+
+#include "tests/unit/elastic_group.h"
+
+using namespace dlrover;
+using namespace dlrover::elastic;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::vector<NodeIndex> nodes(std::initializer_list<std::uint32_t> list) {
+    std::vector<NodeIndex> out;
+    for (std::uint32_t n : list) out.emplace_back(n);
+    return out;
+}
+
+std::size_t count_asked(const TestGroup &g, AskSlurm::What what) {
+    return static_cast<std::size_t>(
+        std::count_if(g.asked.begin(), g.asked.end(), [&](const AskSlurm &a) { return a.what == what; }));
+}
+
+/// The daemon falls, and its agents come back to the next one with their running workers.
+void restart_daemon(TestGroup &g, std::uint32_t node, GenerationId running) {
+    g.crash(node);
+    g.run(400ms);
+    g.boot(node);
+    g.feed(node, LocalReady{false, {}});
+    g.run(100ms);
+    g.feed(node, LocalReady{true, running});
+    g.run(6s);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(elastic_member)
+
+BOOST_AUTO_TEST_CASE(a_restarted_daemon_does_not_restart_the_world) {
+    for (std::uint32_t size : {1u, 2u, 4u})
+        for (std::uint32_t node = 0; node < size; ++node) {
+            TestGroup g(TestGroup::config(size, size, size));
+            g.job_nodes = nodes({0, 1, 2, 3});
+            g.start();
+            GenerationId running = g.world(node).id;
+            restart_daemon(g, node, running);
+            for (std::uint32_t i = 0; i < size; ++i) {
+                BOOST_TEST(g.count<Publish>(i) == 1u, "node " << node << " of " << size);
+                BOOST_TEST((g.view(i).generation == running));
+            }
+            g.fail(node, node, 9, 1);
+            BOOST_TEST(g.count<Publish>(node) == 2u, "node " << node << " of " << size);
+            BOOST_TEST(g.count<End>(node) == 0u);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_that_died_while_the_daemon_was_down_is_noticed) {
+    TestGroup g(TestGroup::config(2, 2, 2));
+    g.job_nodes = nodes({0, 1});
+    g.start();
+    restart_daemon(g, 0, {});
+    BOOST_TEST(g.count<Publish>(1) == 2u);
+    BOOST_TEST(g.count<Publish>(0) == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(the_batch_host_does_not_lead) {
+    TestGroup g(TestGroup::config(3, 2, 3));
+    g.start();
+    BOOST_TEST(g.leader() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_node_is_fenced_once_and_its_spare_takes_over) {
+    TestGroup g(TestGroup::config(4, 2, 3));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
+    g.cut(2);
+    g.run(4s);
+    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+    BOOST_TEST((g.job_nodes == nodes({0, 1, 3})));
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 3})));
+    BOOST_TEST((g.world(3).nodes == nodes({0, 1, 3})));
+}
+
+BOOST_AUTO_TEST_CASE(the_leaders_node_lost) {
+    TestGroup g(TestGroup::config(4, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    g.cut(1);
+    g.run(6s);
+    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+    BOOST_TEST((g.world(2).nodes == nodes({0, 2, 3})));
+    BOOST_TEST(g.world(2).restart_count == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_slurm_removed_stops) {
+    TestGroup g(TestGroup::config(4, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    g.cut(3);
+    g.run(4s);
+    BOOST_TEST((g.job_nodes == nodes({0, 1, 2})));
+    g.run(6s);
+    BOOST_TEST(g.count<End>(3) == 1u);
+    BOOST_TEST(g.count<End>(1) == 0u);
+    g.heal();
+    g.run(3s);
+    BOOST_TEST(g.count<End>(1) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(too_few_nodes_are_requeued_once) {
+    TestGroup g(TestGroup::config(3, 3, 3));
+    g.job_nodes = nodes({0, 1, 2});
+    g.start();
+    g.cut(2);
+    g.run(5s);
+    BOOST_TEST(count_asked(g, AskSlurm::What::requeue) == 1u);
+    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 0u);
+    BOOST_TEST(g.count<End>(1) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(half_of_the_nodes_wait_for_slurm) {
+    TestGroup g(TestGroup::config(4, 1, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    g.cut(0);
+    g.cut(1);
+    g.slurm = SlurmAnswer::Result::unreachable;
+    g.run(8s);
+    BOOST_TEST(g.count<Publish>(2) == 1u);
+    g.slurm = SlurmAnswer::Result::done;
+    g.run(3s);
+    BOOST_TEST(g.count<Publish>(2) == 2u);
+    BOOST_TEST((g.world(2).nodes == nodes({2, 3})));
+}
+
+BOOST_AUTO_TEST_CASE(a_strict_majority_goes_on_when_slurm_is_down) {
+    TestGroup g(TestGroup::config(4, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    g.slurm = SlurmAnswer::Result::unreachable;
+    g.cut(3);
+    g.run(3s);
+    g.fail(1, 1, 9, 4);
+    g.run(1s);
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
+}
+
+BOOST_AUTO_TEST_CASE(a_lease_is_renewed_only_with_a_majority) {
+    TestGroup g(TestGroup::config(3, 3, 3));
+    g.slurm = SlurmAnswer::Result::unreachable;
+    g.start();
+    g.cut(0);
+    g.cut(1);
+    g.cut(2);
+    g.run(1500ms);
+    std::size_t before[3];
+    for (std::uint32_t i = 0; i < 3; ++i) before[i] = g.count<RenewLease>(i);
+    BOOST_TEST(before[1] > 0u);
+    g.run(5s);
+    for (std::uint32_t i = 0; i < 3; ++i) BOOST_TEST(g.count<RenewLease>(i) == before[i]);
+}
+
+BOOST_AUTO_TEST_CASE(a_signal_ends_the_group_without_a_restart) {
+    for (std::uint32_t node : {0u, 1u}) {
+        TestGroup g(TestGroup::config(2, 2, 2));
+        g.start();
+        g.feed(node, LocalSignal{SIGTERM});
+        for (std::uint32_t i = 0; i < 2; ++i) {
+            BOOST_REQUIRE(g.count<End>(i) == 1u);
+            BOOST_TEST(g.actions<End>(i)[0].exit_code == 143);
+            BOOST_TEST(g.count<Publish>(i) == 1u);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_agent_that_goes_away_costs_its_node_the_place) {
+    TestGroup g(TestGroup::config(3, 2, 2));
+    g.job_nodes = nodes({0, 1, 2});
+    g.start();
+    g.feed(0, LocalReady{false, {}});
+    g.run(65s);  // it may come back, until the others have waited long enough
+    BOOST_TEST((g.world(1).nodes == nodes({2, 1})));
+}
+
+BOOST_AUTO_TEST_CASE(the_time_line_names_the_first_cause) {
+    TestGroup g(TestGroup::config(2, 2, 2));
+    g.start();
+    g.fail(0, 0, SIGSEGV, 5);
+    RankProgress p;
+    p.rank = Rank(0);
+    p.step = TrainStep(1);
+    p.steps_done = 1;
+    g.feed(0, LocalProgress{{p}});
+    g.run(1s);
+    std::vector<Note> closed;
+    for (const Note &n : g.actions<Note>(1))
+        if (n.kind == Note::Kind::incident_closed) closed.push_back(n);
+    BOOST_REQUIRE(closed.size() == 1u);
+    BOOST_TEST((closed[0].rank == Rank(0)));
+    BOOST_TEST((closed[0].node == NodeIndex(0)));
+    BOOST_TEST(closed[0].duration.has_value());
+    BOOST_TEST(closed[0].text.find("signal 11") != std::string::npos, closed[0].text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

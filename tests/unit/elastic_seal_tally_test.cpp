@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include "elastic/seal_tally.h"
+
+using namespace dlrover;
+using namespace dlrover::elastic;
+
+namespace {
+
+constexpr GenerationId first{Term(1), 1}, second{Term(1), 2};
+
+Seal seal(std::uint64_t step, std::uint32_t rank, GenerationId generation, std::uint32_t world = 2) {
+    return Seal{TrainStep(step), Rank(rank), world, generation};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(seal_tally)
+
+BOOST_AUTO_TEST_CASE(complete_when_every_rank_has_sealed) {
+    SealTally t;
+    t.add(seal(5, 0, first), 8);
+    BOOST_TEST(!t.newest({}).has_value());
+    t.add(seal(5, 0, first), 8);
+    BOOST_TEST(!t.newest({}).has_value());
+    t.add(seal(5, 1, first), 8);
+    BOOST_TEST((t.newest({})->step == TrainStep(5)));
+}
+
+BOOST_AUTO_TEST_CASE(never_from_two_generations_or_world_sizes) {
+    SealTally t;
+    t.add(seal(5, 0, first), 8);
+    t.add(seal(5, 1, second), 8);
+    t.add(seal(5, 1, first, 3), 8);
+    BOOST_TEST(!t.newest({}).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(the_newest_step_then_the_newest_generation) {
+    SealTally t;
+    for (std::uint32_t rank : {0u, 1u})
+        for (std::uint64_t step : {7u, 5u}) {
+            t.add(seal(step, rank, first), 8);
+            t.add(seal(5, rank, second), 8);
+        }
+    BOOST_TEST((t.newest({}) == SealTally::Complete{TrainStep(7), first}));
+    t.add(seal(7, 0, second), 8);
+    t.add(seal(7, 1, second), 8);
+    BOOST_TEST((t.newest({}) == SealTally::Complete{TrainStep(7), second}));
+}
+
+BOOST_AUTO_TEST_CASE(values_that_cannot_be_are_ignored) {
+    SealTally t;
+    t.add(seal(5, 2, first), 8);
+    t.add(seal(5, 0, first, 0), 8);
+    t.add(seal(5, 0, first, 9), 8);
+    t.add(seal(5, 0, first, 1u << 31), 8);
+    BOOST_TEST(!t.newest({}).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(older_ones_can_be_dropped) {
+    SealTally t;
+    t.add(seal(5, 0, first, 1), 8);
+    t.add(seal(6, 0, first, 2), 8);
+    t.drop_older_than(TrainStep(6));
+    BOOST_TEST(!t.newest({}).has_value());
+    t.add(seal(6, 1, first, 2), 8);
+    BOOST_TEST((t.newest({})->step == TrainStep(6)));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
