@@ -150,7 +150,8 @@ void Member::State::try_commit() {
     if (!others.empty() && others != preparing->nodes) propose(preparing->reason, true);
 }
 
-void Member::State::commit() {
+/// The prepared world, with the newest step that the answers make complete.
+World Member::State::decide_world() {
     SealTally fresh;
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
@@ -160,20 +161,23 @@ void Member::State::commit() {
     complete =
         fresh.newest({bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
     tally = std::move(fresh);
-    World w{preparing->id,
-            preparing->nodes,
-            preparing->spares,
-            std::nullopt,
-            preparing->restart_count,
-            preparing->port,
-            preparing->reason,
-            {},
-            preparing->budget_used};
-    if (complete) {
-        w.restore_step = complete->step;
-        w.restore_generation = complete->generation;
-        tally.drop_older_than(complete->step);
-    }
+    World w;
+    w.id = preparing->id;
+    w.nodes = preparing->nodes;
+    w.spares = preparing->spares;
+    w.restart_count = preparing->restart_count;
+    w.master_port = preparing->port;
+    w.reason = preparing->reason;
+    w.budget_used = preparing->budget_used;
+    if (!complete) return w;
+    w.restore_step = complete->step;
+    w.restore_generation = complete->generation;
+    tally.drop_older_than(complete->step);
+    return w;
+}
+
+void Member::State::commit() {
+    World w = decide_world();
     Duration took = now - (incident ? incident->opened : preparing->since);
     preparing.reset();
     for (Peer &p : peers) {
@@ -190,24 +194,25 @@ void Member::State::commit() {
     meter_baseline.reset();
     if (incident) {
         incident->committed = now;
-        budget.correct(
-            incident->exits.empty()
-                ? 0
-                : incident->exits[first_cause(incident->exits, config.timings.incident_window)].signature);
+        const auto &exits = incident->exits;
+        if (!exits.empty())
+            budget.correct(exits[first_cause(exits, config.timings.incident_window)].signature);
     }
+    note_world(w, took);
+    install(w);
+    peers[config.self.value()].report = local;
+}
+
+void Member::State::note_world(const World &w, Duration took) {
     Note n;
     n.kind = Note::Kind::world_published;
     n.generation = w.id;
     n.step = w.restore_step;
     n.duration = took;
-    n.text = std::to_string(world_size(w.nodes)) + " ranks on " + std::to_string(w.nodes.size()) +
-             " nodes, " +
-             (w.restore_step ? "from step " + std::to_string(w.restore_step->value())
-                             : std::string("from the beginning")) +
-             " (" + w.reason + ")";
+    n.text = std::to_string(world_size(w.nodes)) + " ranks on " + std::to_string(w.nodes.size()) + " nodes, ";
+    n.text += w.restore_step ? "from step " + std::to_string(w.restore_step->value()) : "from the beginning";
+    n.text += " (" + w.reason + ")";
     out.push_back(std::move(n));
-    install(w);
-    peers[config.self.value()].report = local;
 }
 
 }  // namespace dlrover::elastic

@@ -216,7 +216,9 @@ struct Member::State {
     bool may_commit() const;
     bool set_accepted(const std::vector<NodeIndex> &nodes) const;
     void try_commit();
+    World decide_world();
     void commit();
+    void note_world(const World &w, Duration took);
 
     // incident.cpp
     void on_exits(NodeIndex from, const NodeReport &report);

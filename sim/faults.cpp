@@ -53,6 +53,36 @@ void Simulator::lose_node(std::uint32_t node) {
     nodes_[node].died_at = now_;
 }
 
+void Simulator::cut_links(Fault fault, std::uint32_t node, std::uint32_t head) {
+    auto count = static_cast<std::uint32_t>(nodes_.size());
+    if (fault == Fault::one_way) {
+        for (std::uint32_t i = 0; i < count; ++i)
+            if (random_.chance(60))
+                one_way_.insert(random_.chance(50) ? std::pair(head, i) : std::pair(i, head));
+        return;
+    }
+    std::uint32_t side = fault == Fault::cut_leader ? 2 : 1;
+    std::uint32_t cut = fault == Fault::cut_leader ? 1 : 1 + random_.below(count);
+    std::uint32_t first = fault == Fault::cut_leader ? head : node;
+    for (std::uint32_t i = 0; i < cut; ++i) nodes_[(first + i) % count].side = side;
+    if (random_.chance(40)) slurm_.unreachable_side = side;
+}
+
+void Simulator::inject_local(Fault fault, std::uint32_t node) {
+    Node &n = nodes_[node];
+    bool up = n.member && !n.dead;
+    if (fault == Fault::agent) {
+        n.agent = false;
+        halt_workers(node);
+        if (up) feed(node, LocalReady{false, {}});
+    } else if (fault == Fault::signal) {
+        signalled_ = random_.chance(30);
+        if (signalled_ && up) feed(node, LocalSignal{SIGTERM});
+    } else if (up && n.running != GenerationId{}) {
+        on_seal(node, GenerationId{Term(0), 0}, runs_[n.running].step + 1, false);
+    }
+}
+
 void Simulator::inject(Fault fault) {
     static const char *const names[] = {
         "worker", "workers",       "daemon",    "leader_daemon", "node",    "leader_node", "world_half",
@@ -88,43 +118,23 @@ void Simulator::inject(Fault fault) {
             return freeze(node);
         case Fault::freeze_leader:
             return freeze(head);
-        case Fault::partition: {
-            std::uint32_t other = 1 + random_.below(nodes_.size());
-            for (std::uint32_t i = 0; i < other; ++i) nodes_[(node + i) % nodes_.size()].side = 1;
-            if (random_.chance(40)) slurm_.unreachable_side = 1;
-            return;
-        }
+        case Fault::partition:
         case Fault::cut_leader:
-            nodes_[head].side = 2;
-            if (random_.chance(40)) slurm_.unreachable_side = 2;
-            return;
         case Fault::one_way:
-            for (std::uint32_t i = 0; i < nodes_.size(); ++i)
-                if (random_.chance(60))
-                    one_way_.insert(random_.chance(50) ? std::pair(head, i) : std::pair(i, head));
-            return;
+            return cut_links(fault, node, head);
         case Fault::chaos:
             chaos_ = true;
             return;
         case Fault::slurm:
             slurm_.mode = static_cast<Slurm::Mode>(1 + random_.below(4));
             return;
-        case Fault::agent:
-            nodes_[node].agent = false;
-            halt_workers(node);
-            if (nodes_[node].member && !nodes_[node].dead) feed(node, LocalReady{false, {}});
-            return;
         case Fault::hopeless:
             hopeless_ = random_.chance(30);
             return;
+        case Fault::agent:
         case Fault::signal:
-            signalled_ = random_.chance(30);
-            if (signalled_ && nodes_[node].member) feed(node, LocalSignal{SIGTERM});
-            return;
         case Fault::stale_seal:
-            if (nodes_[node].member && nodes_[node].running != GenerationId{})
-                on_seal(node, GenerationId{Term(0), 0}, runs_[nodes_[node].running].step + 1, false);
-            return;
+            return inject_local(fault, node);
         case Fault::torn:
             torn_ = 2 + random_.below(4);
             return;

@@ -101,83 +101,91 @@ std::uint32_t Simulator::keep(Payload p) {
     return at;
 }
 
+Simulator::Payload Simulator::take(const Event &e) {
+    switch (e.kind) {
+        case Kind::message:
+        case Kind::stored:
+        case Kind::input:
+        case Kind::start_workers:
+        case Kind::stop_workers:
+        case Kind::step:
+        case Kind::seal:
+        case Kind::slurm_arrives:
+        case Kind::slurm_answers:
+            free_payloads_.push_back(e.payload);
+            return std::move(payloads_[e.payload]);
+        default:
+            return {};
+    }
+}
+
 void Simulator::handle(const Event &e) {
     Node &n = nodes_[e.node];
-    Payload p;
-    bool has_payload = e.kind == Kind::message || e.kind == Kind::stored || e.kind == Kind::input ||
-                       e.kind == Kind::start_workers || e.kind == Kind::stop_workers ||
-                       e.kind == Kind::step || e.kind == Kind::seal || e.kind == Kind::slurm_arrives ||
-                       e.kind == Kind::slurm_answers;
-    if (has_payload) {
-        p = std::move(payloads_[e.payload]);
-        free_payloads_.push_back(e.payload);
-    }
+    Payload p = take(e);
     bool same = n.incarnation == e.incarnation && n.member && !n.dead;
     switch (e.kind) {
         case Kind::deadline:
-            if (!same || n.deadline_at != e.at) break;
+            if (!same || n.deadline_at != e.at) return;
             n.deadline_at = Time(0);
             feed(e.node, Tick{});
-            set_deadline(e.node);
-            break;
+            return set_deadline(e.node);
         case Kind::message:
             if (n.member && !n.dead) feed(e.node, p.input);
-            break;
+            return;
         case Kind::stored:
-            if (!same) break;
-            n.keeper = std::move(p.promise);
-            feed(e.node, p.input);
-            break;
+            if (same) n.keeper = std::move(p.promise);
+            [[fallthrough]];
         case Kind::input:
             if (same) feed(e.node, p.input);
-            break;
-        case Kind::start_workers:
-            start_workers(e.node, p.generation);
-            break;
-        case Kind::stop_workers:
-            stop_workers(e.node, p.generation);
-            break;
-        case Kind::lease:
-            on_lease(e.node);
-            break;
-        case Kind::step:
-            on_step(p.generation);
-            break;
-        case Kind::seal:
-            on_seal(e.node, p.generation, p.number, true);
-            break;
+            return;
         case Kind::slurm_arrives:
-            slurm_arrives(e.node, p.ask);
-            break;
+            return slurm_arrives(e.node, p.ask);
         case Kind::slurm_answers:
-            if (!same) break;
+            if (!same) return;
             if (!std::get<SlurmAnswer>(p.input).job_nodes.empty()) n.job_read = now_;
-            feed(e.node, p.input);
-            break;
+            return feed(e.node, p.input);
         case Kind::daemon_up:
             if (!n.member && !n.dead) start_daemon(e.node);
-            break;
+            return;
         case Kind::reconnect:
             if (same) reconnect(e.node);
-            break;
+            return;
         case Kind::fault:
-            inject(faults_[e.payload]);
-            break;
+            return inject(faults_[e.payload]);
         case Kind::heal:
-            heal();
-            break;
+            return heal();
+        case Kind::check:
+            return push(now_ + milliseconds(500), Kind::check, 0);
+        default:
+            return handle_local(e, p);
+    }
+}
+
+/// Agents and workers.
+void Simulator::handle_local(const Event &e, const Payload &p) {
+    Node &n = nodes_[e.node];
+    switch (e.kind) {
+        case Kind::start_workers:
+            return start_workers(e.node, p.generation);
+        case Kind::stop_workers:
+            return stop_workers(e.node, p.generation);
+        case Kind::lease:
+            return on_lease(e.node);
+        case Kind::step:
+            return on_step(p.generation);
+        case Kind::seal:
+            return on_seal(e.node, p.generation, p.number, true);
         case Kind::kill_removed:
-            if (n.dead) break;
+            if (n.dead) return;
             halt_workers(e.node);
             n.agent = false;
             if (n.member) feed(e.node, LocalReady{false, {}});
-            break;
+            return;
         case Kind::crash_worker:
             if (!n.dead) fail_worker(e.node, 9, random_.next());
-            break;
-        case Kind::check:
-            push(now_ + milliseconds(500), Kind::check, 0);
-            break;
+            return;
+        default:
+            return;
     }
 }
 
@@ -204,69 +212,71 @@ void Simulator::set_deadline(std::uint32_t node) {
     push(at, Kind::deadline, node);
 }
 
+void Simulator::act_store(std::uint32_t node, Store &store) {
+    Node &n = nodes_[node];
+    check_store(store.promise);
+    if (options_.trace)
+        trace("node " + std::to_string(node) + " stores term " + std::to_string(store.promise.term.value()) +
+              ", generation " + to_string(store.promise.generation));
+    Payload p;
+    p.promise = std::move(store.promise);
+    p.input =
+        Stored{store.sequence, static_cast<std::uint16_t>(store.want_port ? 1 + random_.below(60000) : 0)};
+    n.stored_at = std::max(n.stored_at + Duration(1), now_ + Duration(random_.between(20, 500)));
+    push(n.stored_at, Kind::stored, node, keep(std::move(p)));
+}
+
 void Simulator::act(std::uint32_t node, Action &action) {
     Node &n = nodes_[node];
-    std::visit(
-        Overload{
-            [&](SendMessage &a) {
-                check_send(node, a.to, a.message);
-                transmit(node, a.to.value(), std::move(a.message));
-            },
-            [&](Store &a) {
-                check_store(a.promise);
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + " stores term " +
-                          std::to_string(a.promise.term.value()) + ", generation " +
-                          to_string(a.promise.generation));
-                Payload p;
-                p.promise = std::move(a.promise);
-                p.input = Stored{a.sequence,
-                                 static_cast<std::uint16_t>(a.want_port ? 1 + random_.below(60000) : 0)};
-                n.stored_at = std::max(n.stored_at + Duration(1), now_ + Duration(random_.between(20, 500)));
-                push(n.stored_at, Kind::stored, node, keep(std::move(p)));
-            },
-            [&](Publish &a) {
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + " publishes " + to_string(a.world.id));
-                check_publish(node, a.world);
-                publish(node, a.world);
-            },
-            [&](StopWorkers &a) {
-                n.stopping = std::max(n.stopping, a.generation);
-                Payload p;
-                p.generation = a.generation;
-                push(now_ + Duration(random_.between(500, 30000)), Kind::stop_workers, node,
-                     keep(std::move(p)));
-            },
-            [&](RenewLease &) { n.lease_until = now_ + config_.timings.agent_lease; },
-            [&](StepComplete &a) {
-                std::erase_if(n.objects,
-                              [&](const Seal &s) { return s.step < a.step || s.generation < a.generation; });
-            },
-            [&](AskSlurm &a) {
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + " asks Slurm " +
-                          std::to_string(static_cast<int>(a.what)));
-                check_ask(node, a);
-                Payload p;
-                p.ask = std::move(a);
-                push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
-                     keep(std::move(p)));
-            },
-            [&](End &a) {
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + " ends with " + std::to_string(a.exit_code) + " " +
-                          a.message);
-                n.ended = true;
-                n.exit_code = a.exit_code;
-                halt_workers(node);
-            },
-            [&](Note &a) {
-                check_note(a);
-                if (options_.trace) trace("node " + std::to_string(node) + ": " + a.text);
-            },
-        },
-        action);
+    std::visit(Overload{
+                   [&](SendMessage &a) {
+                       check_send(node, a.to, a.message);
+                       transmit(node, a.to.value(), std::move(a.message));
+                   },
+                   [&](Store &a) { act_store(node, a); },
+                   [&](Publish &a) {
+                       if (options_.trace)
+                           trace("node " + std::to_string(node) + " publishes " + to_string(a.world.id));
+                       check_publish(node, a.world);
+                       publish(node, a.world);
+                   },
+                   [&](StopWorkers &a) {
+                       n.stopping = std::max(n.stopping, a.generation);
+                       Payload p;
+                       p.generation = a.generation;
+                       push(now_ + Duration(random_.between(500, 30000)), Kind::stop_workers, node,
+                            keep(std::move(p)));
+                   },
+                   [&](RenewLease &) { n.lease_until = now_ + config_.timings.agent_lease; },
+                   [&](StepComplete &a) {
+                       std::erase_if(n.objects, [&](const Seal &s) {
+                           return s.step < a.step || s.generation < a.generation;
+                       });
+                   },
+                   [&](AskSlurm &a) {
+                       if (options_.trace)
+                           trace("node " + std::to_string(node) + " asks Slurm " +
+                                 std::to_string(static_cast<int>(a.what)));
+                       check_ask(node, a);
+                       Payload p;
+                       p.ask = std::move(a);
+                       push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
+                            keep(std::move(p)));
+                   },
+                   [&](End &a) {
+                       if (options_.trace)
+                           trace("node " + std::to_string(node) + " ends with " +
+                                 std::to_string(a.exit_code) + " " + a.message);
+                       n.ended = true;
+                       n.exit_code = a.exit_code;
+                       halt_workers(node);
+                   },
+                   [&](Note &a) {
+                       check_note(a);
+                       if (options_.trace) trace("node " + std::to_string(node) + ": " + a.text);
+                   },
+               },
+               action);
 }
 
 void Simulator::start_daemon(std::uint32_t node) {

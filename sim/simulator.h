@@ -139,7 +139,10 @@ class Simulator {
     void push(Time at, Kind kind, std::uint32_t node, std::uint32_t payload = 0);
     std::uint32_t keep(Payload p);
     void handle(const Event &e);
+    void handle_local(const Event &e, const Payload &p);
+    Payload take(const Event &e);
     void feed(std::uint32_t node, const elastic::Input &input);
+    void act_store(std::uint32_t node, elastic::Store &store);
     void act(std::uint32_t node, elastic::Action &action);
     void start_daemon(std::uint32_t node);
     void reconnect(std::uint32_t node);
@@ -169,6 +172,8 @@ class Simulator {
     // faults.cpp
     void plan_faults();
     void inject(Fault fault);
+    void cut_links(Fault fault, std::uint32_t node, std::uint32_t head);
+    void inject_local(Fault fault, std::uint32_t node);
     void heal();
     std::uint32_t random_node();
     std::optional<std::uint32_t> leader() const;
