@@ -191,10 +191,15 @@ void Group::act(elastic::StopWorkers &action) {
     stopping_ = std::max(stopping_, action.generation);
     GenerationId next{action.generation.term, action.generation.number + 1};
     arena_.release_grants_before(next);
-    for (auto &[task, agent] : agents_) {
-        if (agent.running == GenerationId{}) agent.stopped = std::max(agent.stopped, stopping_);
-        push_stop(agent, action.reason);
-    }
+    // Who runs nothing has nothing to end.
+    for (auto &[task, agent] : agents_)
+        if (agent.running == GenerationId{})
+            agent.stopped = std::max(agent.stopped, stopping_);
+        else
+            push_stop(agent, action.reason);
+    services_.loop.post([this, alive = alive_] {
+        if (*alive) report_stopped();
+    });
 }
 
 void Group::act(elastic::RenewLease &) {

@@ -154,9 +154,9 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
                         if (!*alive) return;
                         if (!stored.ok())
                             log::warning({job(), step()}, "a seal is not on record: " + stored.message());
-                        services_.port.done(to, id);
                         if (world_ && sealed.generation == world_->id && sealed.generation > stopping_)
                             feed(elastic::LocalSealed{sealed});
+                        services_.port.done(to, id);
                     });
     if (!status.ok()) services_.port.fail(to, id, refusal_for(status.code()), status.message());
 }

@@ -47,7 +47,8 @@ DaemonProcess::DaemonProcess(const std::string &settings) {
         int log = ::open((dir_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
         ::dup2(log, STDERR_FILENO);
         ::execl(TEST_KEEPER, TEST_KEEPER, "--daemon", TEST_DAEMON, "--", "--standalone", "--socket",
-                socket_.c_str(), "--node-name", "n1", "--config", config.c_str(), nullptr);
+                socket_.c_str(), "--node-name", "n1", "--log-level", "debug", "--config", config.c_str(),
+                nullptr);
         ::_exit(127);
     }
     wait_for_other_than(0);
@@ -55,7 +56,7 @@ DaemonProcess::DaemonProcess(const std::string &settings) {
 
 DaemonProcess::~DaemonProcess() {
     if (keeper_ > 0) stop(SIGTERM);
-    if (!std::uncaught_exceptions()) BOOST_TEST_MESSAGE(log());
+    BOOST_TEST_MESSAGE(log());
     std::filesystem::remove_all(dir_);
 }
 
