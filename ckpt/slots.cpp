@@ -60,6 +60,14 @@ void SlotTable::complete(TrainStep step, GenerationId) {
     if (!complete_ || *complete_ < step) complete_ = step;
 }
 
+void SlotTable::give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete) {
+    for (Slot &slot : slots_) {
+        bool meant = slot.state == SlotState::sealed && slot.generation == generation && slot.step < below;
+        bool kept = (complete && slot.step <= *complete) || (complete_ && slot.step <= *complete_);
+        if (meant && !kept && slot.readers == 0) slot = Slot{};
+    }
+}
+
 void SlotTable::rewind(std::optional<TrainStep> from, GenerationId generation) {
     complete_ = from;
     for (Slot &slot : slots_) {

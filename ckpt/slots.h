@@ -56,6 +56,9 @@ class SlotTable {
 
     /// Every rank has sealed `step`: older sealed slots may be reused.
     void complete(TrainStep step, GenerationId generation);
+    /// Objects of `generation` before `below`, but not the complete one, can never be complete: they are
+    /// given up.
+    void give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete);
     /// A generation begins that goes on from `from`: what lies after it, of older generations, is void.
     void rewind(std::optional<TrainStep> from, GenerationId generation);
     /// Generations before `generation` write no more.

@@ -252,6 +252,10 @@ void Arena::end_read(Rank rank, SlotIndex slot) {
 
 // ---- generations ----
 
+void Arena::give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete) {
+    for (auto &[rank, slots] : ranks_) slots->table.give_up(below, generation, complete);
+}
+
 void Arena::complete(TrainStep step, GenerationId generation) {
     for (auto &[rank, slots] : ranks_) slots->table.complete(step, generation);
 }

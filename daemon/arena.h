@@ -81,6 +81,7 @@ class Arena {
     void end_read(Rank rank, SlotIndex slot);
 
     void complete(TrainStep step, GenerationId generation);
+    void give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete);
     void rewind(std::optional<TrainStep> from, GenerationId generation);
     void release_grants_before(GenerationId generation);
 

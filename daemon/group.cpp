@@ -216,6 +216,10 @@ void Group::act(elastic::StepComplete &action) {
     save_world();
 }
 
+void Group::act(elastic::StepsVoid &action) {
+    arena_.give_up(action.below, action.generation, action.complete);
+}
+
 void Group::save_world() {
     auto record = to_record(*world_);
     record.complete_step = complete_ ? static_cast<std::int64_t>(complete_->value()) : -1;

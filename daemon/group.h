@@ -111,6 +111,7 @@ class Group {
     void act(elastic::StopWorkers &action);
     void act(elastic::RenewLease &action);
     void act(elastic::StepComplete &action);
+    void act(elastic::StepsVoid &action);
     void act(elastic::AskSlurm &action);
     void act(elastic::End &action);
     void act(elastic::Note &action);

@@ -162,6 +162,8 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.acting = m.acting;
     w.removed = pack(m.removed);
     w.settled = m.settled;
+    w.void_below = optional_number(m.void_below);
+    w.void_generation = pack(m.void_generation);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -339,7 +341,9 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              w.acked,
                              w.acting,
                              u.nodes(w.removed),
-                             w.settled};
+                             w.settled,
+                             optional_step(w.void_below),
+                             unpack(w.void_generation)};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();

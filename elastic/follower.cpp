@@ -54,6 +54,11 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     // A late heartbeat may tell of a step that is lost by now.
     if (m.complete_step && (!world || m.complete_generation >= world->id))
         complete_here(*m.complete_step, m.complete_generation);
+    std::pair void_word(m.void_generation, m.void_below.value_or(TrainStep()));
+    if (m.void_below && world && world->id == m.void_generation && void_told != void_word) {
+        void_told = void_word;
+        void_here(*m.void_below, m.void_generation);
+    }
     // Only a quick round trip proves that the leader counts on this node now: heartbeats can be late.
     auto answered = replied.find(m.acked);
     if (m.acting && answered && now - *answered < config.timings.leader_silence) out.push_back(RenewLease{});
@@ -66,6 +71,13 @@ void Member::State::complete_here(TrainStep step, const GenerationId &generation
     complete_told = step;
     out.push_back(StepComplete{step, generation});
     drop_old_seals(step, generation);
+}
+
+void Member::State::void_here(TrainStep below, const GenerationId &generation) {
+    std::erase_if(local.seals, [&](const Seal &s) {
+        return s.generation == generation && s.step < below && (!complete_told || s.step > *complete_told);
+    });
+    out.push_back(StepsVoid{below, generation, complete_told});
 }
 
 void Member::State::stop_before(const GenerationId &id, const std::string &reason) {

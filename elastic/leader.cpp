@@ -108,6 +108,10 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
         h.complete_step = complete->step;
         h.complete_generation = complete->generation;
     }
+    if (void_told && world && void_told->first == world->id) {
+        h.void_generation = void_told->first;
+        h.void_below = void_told->second;
+    }
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;
     send(to, Prepare{promise.term, preparing->id, preparing->nodes, promise.removed, preparing->reason});
@@ -171,8 +175,27 @@ void Member::State::count_seals(const NodeReport &report) {
     for (const NodeSpec &n : config.nodes) all += n.ranks;
     for (const Seal &s : report.seals)
         if (!complete || s.step > complete->step) tally.add(s, all);
+    bool news = count_complete();
+    news = count_void() || news;
+    // Slots wait for this word: it does not wait for the next heartbeat.
+    if (news && role == Role::leader && !finish) send_heartbeats();
+}
+
+/// Whether a rank's skipped save made more objects void.
+bool Member::State::count_void() {
+    if (!world || role != Role::leader) return false;
+    auto below = tally.void_below(world->id, complete ? std::optional(complete->step) : std::nullopt);
+    if (!below || (void_told && void_told->first == world->id && void_told->second >= *below)) return false;
+    void_told = {world->id, *below};
+    tally.drop_void(world->id, *below);
+    void_here(*below, world->id);
+    return true;
+}
+
+/// Whether a newer step is complete.
+bool Member::State::count_complete() {
     auto newest = tally.newest({});
-    if (!newest || (complete && newest->step <= complete->step)) return;
+    if (!newest || (complete && newest->step <= complete->step)) return false;
     complete = newest;
     tally.drop_older_than(newest->step);
     // Found only now, but not of this world: an earlier reign has counted it.
@@ -185,6 +208,7 @@ void Member::State::count_seals(const NodeReport &report) {
     n.step = newest->step;
     n.text = "every rank has sealed step " + std::to_string(newest->step.value());
     out.push_back(std::move(n));
+    return true;
 }
 
 void Member::State::consider_progress(const NodeReport &report) {

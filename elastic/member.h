@@ -106,6 +106,13 @@ struct StepComplete {
     TrainStep step;
     GenerationId generation;
 };
+/// Objects of `generation` after the newest complete step and before `below` can never be complete: their
+/// slots are free for reuse.
+struct StepsVoid {
+    TrainStep below;
+    GenerationId generation;
+    std::optional<TrainStep> complete;  ///< newest complete step: it and what is older is not meant
+};
 struct AskSlurm {
     std::uint64_t request = 0;
     enum class What { read_job, shrink_to, requeue, complete_job } what = What::read_job;
@@ -145,8 +152,8 @@ struct Note {
     std::string text;
 };
 
-using Action =
-    std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, AskSlurm, End, Note>;
+using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepsVoid,
+                            AskSlurm, End, Note>;
 
 // ---- the machine -----------------------------------------------------------------------------------
 

@@ -88,6 +88,7 @@ struct Member::State {
     NodeReport local;
     std::optional<World> published;  ///< told to the agents by this daemon
     std::optional<TrainStep> complete_told;
+    std::optional<std::pair<GenerationId, TrainStep>> void_told;  ///< newest StepsVoid
     Goodput goodput;
     std::optional<Finish> finish;  ///< the group is over
     std::uint32_t finish_rounds = 0;
@@ -173,6 +174,7 @@ struct Member::State {
     void publish(const World &w);
     void merge_removed(const std::vector<NodeIndex> &nodes, bool settled);
     void complete_here(TrainStep step, const GenerationId &generation);
+    void void_here(TrainStep below, const GenerationId &generation);
     void hear_leader();
 
     // election.cpp
@@ -202,6 +204,8 @@ struct Member::State {
     void consider_start();
     void consider_running();
     void count_seals(const NodeReport &report);
+    bool count_complete();
+    bool count_void();
     void consider_progress(const NodeReport &report);
     bool all_finished() const;
     void finish_group(int code, std::string message);

@@ -47,10 +47,12 @@ struct Heartbeat {
     std::optional<TrainStep> complete_step;  ///< newest
     GenerationId complete_generation;
     Goodput goodput;
-    std::uint64_t acked = 0;         ///< newest sequence that this member has answered
-    bool acting = false;             ///< a majority has answered within leader_silence
-    std::vector<NodeIndex> removed;  ///< nodes that Slurm has removed from the job
-    bool settled = false;            ///< every node not in `removed` has it on record
+    std::uint64_t acked = 0;              ///< newest sequence that this member has answered
+    bool acting = false;                  ///< a majority has answered within leader_silence
+    std::vector<NodeIndex> removed;       ///< nodes that Slurm has removed from the job
+    bool settled = false;                 ///< every node not in `removed` has it on record
+    std::optional<TrainStep> void_below;  ///< StepsVoid
+    GenerationId void_generation;
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {

@@ -2,6 +2,7 @@
 #include "elastic/seal_tally.h"
 
 #include <algorithm>
+#include <map>
 
 namespace dlrover::elastic {
 
@@ -36,6 +37,34 @@ std::optional<SealTally::Complete> SealTally::newest(Rules rules) const {
         if (!best || (rules.oldest ? s.id < *best : *best < s.id)) best = s.id;
     }
     return best;
+}
+
+std::optional<TrainStep> SealTally::void_below(const GenerationId &generation,
+                                               std::optional<TrainStep> complete) const {
+    std::map<TrainStep, const Step *> open;
+    std::vector<TrainStep> newest;
+    for (const Step &s : steps_) {
+        if (s.id.generation != generation || (complete && s.id.step <= *complete)) continue;
+        open[s.id.step] = &s;
+        newest.resize(std::max<std::size_t>(newest.size(), s.world_size));
+        for (std::uint32_t r = 0; r < s.world_size; ++r)
+            if (s.ranks[r]) newest[r] = std::max(newest[r], s.id.step);
+    }
+    std::optional<TrainStep> below;
+    for (const auto &[step, s] : open) {
+        bool passed = false;
+        for (std::uint32_t r = 0; r < s->world_size; ++r)
+            passed = passed || (!s->ranks[r] && newest[r] > step);
+        if (!passed) break;
+        below = TrainStep(step.value() + 1);
+    }
+    return below;
+}
+
+void SealTally::drop_void(const GenerationId &generation, TrainStep below) {
+    std::erase_if(steps_, [&](const Step &s) {
+        return s.id.generation == generation && s.id.step < below && s.count < s.world_size;
+    });
 }
 
 void SealTally::drop_older_than(TrainStep step) {

@@ -24,6 +24,11 @@ class SealTally {
     void add(const Seal &seal, std::uint32_t max_world);
     /// Newest; of two with the same step the one of the newer generation.
     std::optional<Complete> newest(Rules rules) const;
+    /// Everything sealed in `generation` after `complete` and before this step can never be complete: a rank
+    /// has gone on to a newer step without it (its save was skipped). none: nothing is void.
+    std::optional<TrainStep> void_below(const GenerationId &generation,
+                                        std::optional<TrainStep> complete) const;
+    void drop_void(const GenerationId &generation, TrainStep below);
     void drop_older_than(TrainStep step);
     void clear() { steps_.clear(); }
 

@@ -253,6 +253,12 @@ void Simulator::act(std::uint32_t node, Action &action) {
                            return s.step < a.step || s.generation < a.generation;
                        });
                    },
+                   [&](StepsVoid &a) {
+                       std::erase_if(n.objects, [&](const Seal &s) {
+                           return s.generation == a.generation && s.step < a.below &&
+                                  (!a.complete || s.step > *a.complete);
+                       });
+                   },
                    [&](AskSlurm &a) {
                        if (options_.trace)
                            trace("node " + std::to_string(node) + " asks Slurm " +

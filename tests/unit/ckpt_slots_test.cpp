@@ -44,6 +44,19 @@ BOOST_AUTO_TEST_CASE(the_oldest_goes_first_and_the_complete_one_before_is_kept) 
     }
 }
 
+BOOST_AUTO_TEST_CASE(objects_that_can_never_be_complete_are_given_up) {
+    SlotTable t(3);
+    for (std::uint64_t step : {1, 2, 3}) BOOST_TEST(save(t, step).has_value());
+    t.complete(TrainStep(1), g1);
+    BOOST_TEST(!save(t, 4).has_value());
+    t.give_up(TrainStep(3), g2, TrainStep(1));  // another generation's objects
+    BOOST_TEST(!save(t, 4).has_value());
+    t.give_up(TrainStep(3), g1, TrainStep(1));
+    BOOST_TEST(save(t, 4).has_value());
+    for (std::uint64_t kept : {1, 3, 4}) BOOST_TEST(t.find(TrainStep(kept)).has_value());
+    BOOST_TEST(!t.find(TrainStep(2)).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(a_slot_being_read_is_not_reused) {
     SlotTable t(2);
     save(t, 1);

@@ -68,4 +68,27 @@ BOOST_AUTO_TEST_CASE(older_ones_can_be_dropped) {
     BOOST_TEST((t.newest({})->step == TrainStep(6)));
 }
 
+// Ranks that skip different saves fill their slots with steps that the others do not have: without this word
+// they never save again.
+BOOST_AUTO_TEST_CASE(a_step_that_a_rank_has_passed_is_void) {
+    const GenerationId g{Term(1), 1};
+    SealTally t;
+    auto seal = [&](std::uint32_t rank, std::uint64_t step) {
+        t.add(Seal{TrainStep(step), Rank(rank), 2, g}, 2);
+    };
+    seal(0, 60);
+    seal(1, 60);
+    BOOST_TEST(!t.void_below(g, TrainStep(60)).has_value());
+    seal(0, 80);
+    BOOST_TEST(!t.void_below(g, TrainStep(60)).has_value());  // rank 1 may still come to it
+    seal(1, 100);
+    BOOST_TEST((t.void_below(g, TrainStep(60)) == TrainStep(81)));
+    t.drop_void(g, TrainStep(81));
+    seal(0, 120);
+    seal(1, 140);
+    BOOST_TEST((t.void_below(g, TrainStep(60)) == TrainStep(121)));
+    BOOST_TEST((t.newest({})->step == TrainStep(60)));
+    BOOST_TEST(!t.void_below(GenerationId{Term(1), 2}, std::nullopt).has_value());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
