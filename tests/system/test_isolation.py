@@ -5,18 +5,18 @@ import os
 import pathlib
 
 import pytest
-from cluster import Cluster, wait_until
+from cluster import Cluster, prefix, wait_until
 
 BUILD = pathlib.Path(os.environ.get("DLROVER_BUILD", "."))
 PROBE = BUILD / "tests" / "system" / "message_probe"
-HEAT = BUILD / "examples" / "heat" / "heat"
+HEAT = prefix() / "libexec" / "dlrover" / "examples" / "heat"
 MESSAGES = [line.split('"')[1] for line in (pathlib.Path(__file__).parent / "message_probe.cpp").read_text().splitlines()
             if line.strip().startswith("attempt<")]
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Cluster("isolation", nodes=2, arguments=("--users", "alice,bob")) as running:
+    with Cluster("isolation", nodes=2, arguments=("--users", "alice,bob", "--share", str(BUILD.resolve()))) as running:
         yield running
 
 
