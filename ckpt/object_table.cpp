@@ -64,9 +64,18 @@ Status check_limits(const format::ObjectTable &table) {
     return {};
 }
 
+/// The FlatBuffers verifier looks at the alignment of a vector's length only.
+bool aligned(const flatbuffers::Vector<std::uint64_t> *vector) {
+    return vector == nullptr ||
+           reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(std::uint64_t) == 0;
+}
+
 Status check_chunks(const format::ObjectTable &table, std::uint64_t data_bytes) {
     if (table.chunks() == nullptr) return {};
     for (const format::Chunk *entry : *table.chunks()) {
+        if (!aligned(entry->global_shape()) || !aligned(entry->global_offset()) ||
+            !aligned(entry->local_shape()))
+            return Status(Code::corrupt, "a shape in the object table is not aligned");
         ChunkInfo chunk = to_info(*entry);
         if (Status s = check_chunk(chunk); !s.ok()) return Status(Code::corrupt, s.message());
         if (!inside(chunk.offset, chunk.bytes, data_bytes))
