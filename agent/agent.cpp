@@ -127,11 +127,10 @@ void Agent::on_start_limit() {
         err_.say("warning: running without protection: " + why_not_joined_);
         outcome_.unprotected = true;
     } else {
-        err_.say(
-            "dlroverd on node " + config_.node + " can not be used: " + why_not_joined_ +
-            ". Ask the administrator to look at it (systemctl status dlrover on that node), leave "
-            "the node out (--exclude=" +
-            config_.node + "), or add --dlrover-optional to run unprotected.");
+        err_.say("dlroverd on node " + config_.node + " can not be used: " + why_not_joined_ +
+                 ". Ask the administrator to look at it (systemctl status dlrover on that node), leave "
+                 "the node out (--exclude=" +
+                 config_.node + "), or add --dlrover-optional to run unprotected.");
         outcome_.exit_code = exit_no_daemon;
     }
     link_.close();

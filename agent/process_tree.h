@@ -17,8 +17,8 @@ std::vector<pid_t> descendants(pid_t root);
 /// Returns how many got it.
 std::size_t signal_descendants(pid_t root, int signal, pid_t spared = 0);
 
-/// SIGKILL to all of them, again while new ones appear. Returns whether none was alive in the last look: death
-/// takes a moment, ask again; the dead still have to be reaped.
+/// SIGKILL to all of them, again while new ones appear. Returns whether none was alive in the last look:
+/// death takes a moment, ask again; the dead still have to be reaped.
 bool kill_descendants(pid_t root, pid_t spared = 0);
 
 }  // namespace dlrover::agent

@@ -21,3 +21,4 @@ EXTRA_DIST += tests/minicluster/minicluster.bats
 dist_noinst_SCRIPTS += tests/nightly/kills tests/system/kills.py
 EXTRA_DIST += tests/system/cluster.py tests/system/heat.py tests/system/test_daemon_crash.py tests/system/test_digits.py \
 	tests/system/test_endings.py tests/system/test_heat.py tests/system/test_kills.py tests/system/test_output.py
+EXTRA_DIST += tests/not-in-ci

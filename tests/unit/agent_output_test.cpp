@@ -35,8 +35,7 @@ struct Pipe {
 };
 
 struct Fixture {
-    Fixture()
-        : loop(Loop::create().value()), dir(*make_private_dir("dlrover-unit")), spill(dir, "spill") {}
+    Fixture() : loop(Loop::create().value()), dir(*make_private_dir("dlrover-unit")), spill(dir, "spill") {}
     ~Fixture() { remove_tree(dir); }
     /// Runs the loop until `done` or 5 s.
     template <typename Done>
