@@ -167,9 +167,6 @@ class Runner:
             return
         self.automake_tests(build, "asan+ubsan")
 
-    def stage_python(self):
-        self.pytest("python", self.files("tests/python", "test_.*\\.py$"))
-
     def stage_system(self):
         """On contrib/minicluster: real slurmctld, slurmd, munge."""
         for path in sorted(self.files("tests/minicluster", "\\.bats$") + self.files("tests/system", "\\.bats$")):
@@ -246,7 +243,7 @@ class Runner:
             self.results.add(name, "fail", f"exit status {code}, {count} results")
 
 
-STAGES = ["build", "unit", "checks", "python", "system", "quickstart", "sanitizers", "dist"]
+STAGES = ["build", "unit", "checks", "system", "quickstart", "sanitizers", "dist"]
 
 
 def parse_arguments():
