@@ -21,22 +21,32 @@ std::string Member::State::names(const std::vector<NodeIndex> &nodes) const {
     return text;
 }
 
+Duration Member::State::silence(NodeIndex node) const {
+    return now - std::max({peers[node.value()].alive_at, began, linked_at[node.value()]});
+}
+
+/// Its link broke while it was still to be heard: a daemon that fell and comes back, on a node that lives.
+bool Member::State::fell(NodeIndex node) const {
+    const auto &broken = broken_at[node.value()];
+    return broken && *broken - heard_at[node.value()] < config.timings.leader_silence / 2;
+}
+
 /// Silence, and a second sign: a broken link or more silence.
 bool Member::State::lost(NodeIndex node) const {
     if (is_self(node) || removed(node)) return false;
     const Peer &p = peers[node.value()];
     if (!p.joined && !(world && contains(world->nodes, node))) return false;
-    Duration silence = now - std::max(p.alive_at, began);
+    if (fell(node)) return silence(node) >= config.timings.agent_lease;
     Duration limit = config.timings.leader_silence;
-    return silence >= limit && (link_broken[node.value()] || silence * 5 >= limit * 9);
+    return silence(node) >= limit && (broken_at[node.value()] || silence(node) * 5 >= limit * 9);
 }
 
 /// May turn out lost within a moment: nodes that go together are taken together.
 bool Member::State::doubtful(NodeIndex node) const {
     const Peer &p = peers[node.value()];
-    if (is_self(node) || removed(node) || lost(node)) return false;
+    if (is_self(node) || removed(node) || lost(node) || fell(node)) return false;
     if (!p.joined && !(world && contains(world->nodes, node))) return false;
-    return now - std::max(p.alive_at, began) >= config.timings.leader_silence * 7 / 10;
+    return silence(node) >= config.timings.leader_silence * 7 / 10;
 }
 
 void Member::State::fence_lost() {
@@ -89,8 +99,10 @@ void Member::State::fence_half() {
     Duration waited = now - *majority_lost;
     bool started = generation_seen.number > 0;
     Duration wait = started ? config.timings.fence_wait : config.timings.join;
-    if (waited < wait && !bugged(PlantedBug::fence_without_reread)) return;
     std::vector<NodeIndex> gone = unheard();
+    if (std::any_of(gone.begin(), gone.end(), [&](NodeIndex n) { return fell(n); }))
+        wait = std::max(wait, config.timings.agent_lease);
+    if (waited < wait && !bugged(PlantedBug::fence_without_reread)) return;
     if (gone.empty()) return;
     std::size_t voters = electorate() - gone.size();
     for (NodeIndex n : promise.removed) voters -= !contains(promise.settled, n);

@@ -34,7 +34,9 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
     s.world = s.promise.world;
     if (s.world) s.born_world = s.world->id;
     s.term_seen = s.promise.term;
-    s.link_broken.assign(s.node_count(), 0);
+    s.heard_at.assign(s.node_count(), now);
+    s.linked_at.assign(s.node_count(), now);
+    s.broken_at.resize(s.node_count());
     s.slurm.unsure = s.reborn;
     // Before the first promise nobody can lead: the first candidate need not wait for a silence. A later
     // daemon may have answered a leader that still counts on it.
@@ -76,7 +78,10 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                            s.on_message(m.from, m.message);
                    },
                    [&](const PeerLink &m) {
-                       if (m.peer.value() < s.node_count()) s.link_broken[m.peer.value()] = m.broken;
+                       if (m.peer.value() >= s.node_count()) return;
+                       auto &since = s.broken_at[m.peer.value()];
+                       if (!m.broken) s.linked_at[m.peer.value()] = s.now;
+                       since = m.broken ? since.value_or(s.now) : std::optional<Time>{};
                    },
                    [&](const SlurmAnswer &m) { s.on_slurm(m); },
                },
@@ -91,7 +96,7 @@ void Member::State::on_message(NodeIndex from, const Message &message) {
         if (!is_finish && !is_self(from) && !evicted) send(from, *finish);
         return;
     }
-    peer_contact = now;
+    peer_contact = heard_at[from.value()] = now;
     std::visit(Overload{
                    [&](const VoteRequest &m) { on_vote_request(from, m); },
                    [&](const VoteReply &m) { on_vote_reply(from, m); },

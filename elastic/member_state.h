@@ -101,7 +101,9 @@ struct Member::State {
 
     // Candidate and leader.
     std::vector<Peer> peers;
-    std::vector<char> link_broken;
+    std::vector<Time> heard_at;   ///< by node: its newest message
+    std::vector<Time> linked_at;  ///< by node: its link came up (a handshake is a sign of life)
+    std::vector<std::optional<Time>> broken_at;  ///< by node: since when its link is down
     Time began{0}, stood{0}, next_heartbeat{0};
     std::optional<Time> majority_lost;  ///< candidate: no majority since then
     std::uint64_t sequence = 0, removal_sequence = 0;
@@ -233,6 +235,8 @@ struct Member::State {
     void close_incident(Duration since_first_step);
 
     // fence.cpp
+    Duration silence(NodeIndex node) const;
+    bool fell(NodeIndex node) const;
     bool lost(NodeIndex node) const;
     bool doubtful(NodeIndex node) const;
     bool starved() const;

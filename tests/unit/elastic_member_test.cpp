@@ -84,6 +84,27 @@ BOOST_AUTO_TEST_CASE(a_lost_node_is_fenced_once_and_its_spare_takes_over) {
     BOOST_TEST((g.world(3).nodes == nodes({0, 1, 3})));
 }
 
+BOOST_AUTO_TEST_CASE(a_daemon_that_fell_gets_the_time_to_come_back) {
+    TestGroup g(TestGroup::config(4, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    GenerationId running = g.world(1).id;
+    g.crash(3);
+    g.feed(1, PeerLink{NodeIndex(3), true});
+    g.run(4s);
+    BOOST_TEST(g.asked.empty());
+    g.boot(3);
+    g.feed(1, PeerLink{NodeIndex(3), false});
+    g.feed(3, LocalReady{true, running});
+    g.run(4s);
+    BOOST_TEST(g.asked.empty());
+    BOOST_TEST(g.count<Publish>(1) == 1u);
+    g.crash(3);
+    g.feed(1, PeerLink{NodeIndex(3), true});
+    g.run(7s);
+    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(the_leaders_node_lost) {
     TestGroup g(TestGroup::config(4, 2, 4));
     g.job_nodes = nodes({0, 1, 2, 3});
