@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #if defined(__x86_64__)
-#pragma GCC target("avx2")
-#define XXH_INLINE_ALL
-#define XXH_VECTOR XXH_AVX2
 #include <immintrin.h>
 #include <string.h>
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
+#pragma GCC target("avx2")
+#endif
+#define XXH_INLINE_ALL
+#define XXH_VECTOR XXH_AVX2
 #include <xxhash.h>
 
 #include "ckpt/block_kernel.h"
@@ -25,4 +29,7 @@ inline void stream_64(char *to, const char *from) {
 namespace dlrover::ckpt {
 const BlockKernel avx2_block_kernel{"avx2", kernel_hash, kernel_copy_hash};
 }
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
 #endif

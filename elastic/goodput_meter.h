@@ -8,6 +8,15 @@
 
 namespace dlrover::elastic {
 
+/// The steps of one generation. (Not inside the meter: clang refuses std::optional of a nested class with
+/// initial values.)
+struct Stretch {
+    Time first_step_end{0}, end{0};
+    std::uint64_t first_step = 0, steps = 0;
+    Duration save{0};
+    std::uint64_t skipped = 0;
+};
+
 /// A generation's time from its first finished step to its end is divided by its steps: those up to the step
 /// that training went on from are productive, the rest was lost; time in save() is taken out of both. Time
 /// without a step since a failure is recovery; before the first step ever, startup. What is left is other.
@@ -30,12 +39,6 @@ class GoodputMeter {
     Goodput snapshot(Time now, bool ended) const;
 
   private:
-    struct Stretch {  ///< the steps of one generation
-        Time first_step_end{0}, end{0};
-        std::uint64_t first_step = 0, steps = 0;
-        Duration save{0};
-        std::uint64_t skipped = 0;
-    };
     /// Adds a stretch of which training kept the steps up to `kept_until` (none: nothing).
     static void settle(Goodput &sum, const Stretch &stretch, std::optional<std::uint64_t> kept_until);
 
