@@ -6,6 +6,7 @@
 #undef NDEBUG
 #define TOML_ASSERT(expression) require_of_parser(static_cast<bool>(expression))
 #define TOML_EXCEPTIONS 1
+#include <algorithm>
 #include <stdexcept>
 
 static constexpr void require_of_parser(bool holds) {
@@ -121,17 +122,41 @@ Status check_orders(const Settings &s) {
     return {};
 }
 
-/// TOML forbids control characters; the parser of this version meets some of them with an assertion.
-Status check_characters(std::string_view text, const std::string &origin) {
-    std::size_t line = 1;
-    for (char c : text) {
-        bool blank = c == '\n' || c == '\r' || c == '\t';
-        if (c == '\n') ++line;
-        if (!blank && (static_cast<unsigned char>(c) < 0x20 || c == 0x7f))
-            return Status(Code::invalid_argument,
-                          origin + ":" + std::to_string(line) + ": a control character");
+bool is_plain(char c) {
+    auto byte = static_cast<unsigned char>(c);
+    return (byte >= 0x20 && byte < 0x7f) || c == '\t' || c == '\r';
+}
+
+/// Where the comment of a line begins; its size if it has none.
+std::size_t comment_of(std::string_view line) {
+    char quote = 0;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+        if (quote == '"' && line[i] == '\\')
+            ++i;
+        else if (quote != 0)
+            quote = line[i] == quote ? char{0} : quote;
+        else if (line[i] == '#')
+            return i;
+        else if (line[i] == '"' || line[i] == '\'')
+            quote = line[i];
     }
-    return {};
+    return line.size();
+}
+
+/// Without comments, which may hold any text; the rest must be ASCII: no setting needs more, and this version
+/// of the parser is not safe with control characters and with blanks of other scripts.
+Result<std::string> plain_text(std::string_view text, const std::string &origin) {
+    std::string plain;
+    for (std::size_t number = 1; !text.empty(); ++number) {
+        std::string_view line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(text.size(), line.size() + 1));
+        line = line.substr(0, comment_of(line));
+        if (!std::all_of(line.begin(), line.end(), is_plain))
+            return Status(Code::invalid_argument,
+                          origin + ":" + std::to_string(number) + ": a character that is not plain ASCII");
+        plain.append(line).push_back('\n');
+    }
+    return plain;
 }
 
 Result<toml::table> parse_toml(std::string_view text, const std::string &origin) {
@@ -175,8 +200,9 @@ Status check_settings(Settings &settings, std::vector<std::string> &notes) {
 Result<LoadedSettings> parse_settings(std::string_view text, const std::string &origin) {
     if (text.size() > max_settings_bytes)
         return Status(Code::invalid_argument, origin + ": larger than 1 MiB");
-    DLROVER_TRY(check_characters(text, origin));
-    auto parsed = parse_toml(text, origin);
+    auto plain = plain_text(text, origin);
+    if (!plain) return plain.take_status();
+    auto parsed = parse_toml(*plain, origin);
     if (!parsed) return parsed.take_status();
     LoadedSettings loaded;
     DLROVER_TRY(Parser(loaded.settings, origin).read(*parsed));

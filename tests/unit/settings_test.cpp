@@ -123,10 +123,19 @@ BOOST_AUTO_TEST_CASE(wrong_types_and_values_are_refused_with_their_line) {
                          "[network]\nport = 1.5"};
     for (const char *text : bad)
         BOOST_TEST(refusal(text).find("x.toml:2: ") == 0u, text << ": " << refusal(text));
-    BOOST_TEST(refusal(std::string_view("[log]\n[\0\0\0join = 1", 16)) == "x.toml:2: a control character");
+    BOOST_TEST(refusal(std::string_view("[log]\n[\0\0\0join = 1", 16)) ==
+               "x.toml:2: a character that is not plain ASCII");
     BOOST_TEST(refusal("[= 1\n").find("x.toml:") == 0u);
     BOOST_TEST(refusal("[network\nport = 1").find("x.toml:1: ") == 0u);
     BOOST_TEST(refusal("[network]\nport = 1\nport = 2").find("x.toml:3: ") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(comments_may_hold_any_text) {
+    auto s = parsed("# gr\xc3\xbc\xc3\x9f \x01 [= 1\n[slurm] # \"\nconf = \"/etc/a#b\\\"#\" # it's\xff\n")
+                 .settings;
+    BOOST_TEST(s.slurm.conf == "/etc/a#b\"#");
+    BOOST_TEST(refusal("[slurm]\nconf = \"\xc3\xbc\"\n") == "x.toml:2: a character that is not plain ASCII");
+    BOOST_TEST(refusal("\xef\xbb\xbf[slurm]\n").find("x.toml:1: ") == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(values_out_of_range_are_brought_into_it_and_named) {
