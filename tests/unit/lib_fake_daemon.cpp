@@ -39,7 +39,8 @@ FakeDaemon::~FakeDaemon() {
 }
 
 void FakeDaemon::listen() {
-    listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // Not blocking: the listener that poll() saw may have been replaced by another with its number.
+    listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sockaddr_un a{};
     a.sun_family = AF_UNIX;
     std::strcpy(a.sun_path, socket_path().c_str());
