@@ -98,7 +98,7 @@ std::optional<int> check_registration(const TaskSpec &spec) {
     }
     std::fprintf(
         stderr,
-        "%s: node %s can not protect this step: %s. Ask the administrator to look at dlrover-keeper on "
+        "%s: node %s can not protect this step: %s. Ask the administrator to look at dlrover.service on "
         "that node, leave the node out (--exclude=%s), or add --dlrover-optional to run unprotected.\n",
         spec.program.c_str(), node.c_str(), why.c_str(), node.c_str());
     return exit_no_daemon;

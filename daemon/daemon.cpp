@@ -11,7 +11,7 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr EventLoop::Time ready_interval = std::chrono::seconds(5);
-constexpr EventLoop::Time sweep_interval = std::chrono::seconds(15);
+constexpr EventLoop::Time longest_sweep_pause = std::chrono::seconds(15);
 constexpr EventLoop::Time idle_limit = std::chrono::seconds(60);
 constexpr EventLoop::Time addresses_retry = std::chrono::seconds(2);
 
@@ -276,7 +276,14 @@ void Daemon::sweep() {
     }
     for (Key key : dead) forget(key);
     for (Key key : doubtful) check_step(key);
-    sweep_timer_ = loop_.after(sweep_interval, [this] { sweep(); });
+    schedule_sweep();
+}
+
+/// Often enough to forget dead groups about when they are due.
+void Daemon::schedule_sweep() {
+    auto pause = std::clamp<EventLoop::Time>(settings_.memory.dead_group_ttl / 2, std::chrono::seconds(1),
+                                             longest_sweep_pause);
+    sweep_timer_ = loop_.after(pause, [this] { sweep(); });
 }
 
 /// A group without processes here: does Slurm still know its step?

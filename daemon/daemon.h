@@ -64,6 +64,7 @@ class Daemon final : public LocalServer::Handler {
 
     // the dead
     void sweep();
+    void schedule_sweep();
     void check_step(Key key);
     void forget(Key key);
 

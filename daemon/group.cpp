@@ -291,7 +291,8 @@ void Group::tell_end(int exit_code, const std::string &message) {
         member_timer_.reset();
         member_.reset();
     });
-    if (exit_code == 0) return drop_memory();
+    // Without a complete step there is nothing that a later run could take up.
+    if (exit_code == 0 || !complete_) return drop_memory();
     memory_timer_ = services_.loop.after(services_.settings.memory.dead_group_ttl, [this] { drop_memory(); });
 }
 

@@ -92,6 +92,7 @@ class Group {
         std::set<SegmentId> known_segments;
         std::optional<SlotIndex> reading;
         bool subscribed = false;
+        bool skipping = false;  ///< its last save found no slot
     };
 
     // group.cpp: the member and its actions

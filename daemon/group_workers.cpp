@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workers of a group on this node: their saves and restores.
 #include <algorithm>
+#include <utility>
 
 #include "base/units.h"
 #include "common/log.h"
@@ -116,11 +117,14 @@ void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSa
     if (!place->has_value()) {
         local::SaveSkippedT skipped;
         skipped.reason = "no slot is free: the newest complete step and those after it are kept";
-        add_event(proto::EventKind::CheckpointSkipped, "No slot was free, the save was skipped.",
-                  worker.generation, static_cast<std::int32_t>(worker.rank.value()),
-                  static_cast<std::int64_t>(begin.train_step));
+        // Only the first of a row is an event; the summary counts them all.
+        if (!std::exchange(worker.skipping, true))
+            add_event(proto::EventKind::CheckpointSkipped, "No slot was free, the save was skipped.",
+                      worker.generation, static_cast<std::int32_t>(worker.rank.value()),
+                      static_cast<std::int64_t>(begin.train_step));
         return services_.port.answer(to, id, std::move(skipped));
     }
+    worker.skipping = false;
     local::SlotGrantedT granted;
     granted.slot = static_cast<std::uint16_t>((*place)->slot.value());
     granted.bytes = (*place)->bytes;

@@ -19,7 +19,8 @@ std::string summary_text(const elastic::Goodput &g) {
     std::string text = "dlrover: " + counted(g.steps, "step") + ", " + counted(g.restarts, "restart") + ", " +
                        counted(g.checkpoints, "checkpoint");
     if (g.checkpoints_skipped != 0) text += " (" + std::to_string(g.checkpoints_skipped) + " skipped)";
-    if (g.wall.count() <= 0) return text;
+    // A program that reports no steps has no goodput.
+    if (g.wall.count() <= 0 || g.steps == 0) return text;
     char percent[32];
     std::snprintf(percent, sizeof percent, "%.1f",
                   100.0 * static_cast<double>(g.productive.count()) / static_cast<double>(g.wall.count()));

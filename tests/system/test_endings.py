@@ -2,7 +2,9 @@
 """How a job ends: hopeless programs, exit codes, scancel, time limit, Ctrl-C; nothing stays behind."""
 
 import os
+import pathlib
 import signal
+import tempfile
 import textwrap
 import time
 import unittest
@@ -10,13 +12,18 @@ import unittest
 from cluster import Cluster, wait_until
 from heat import Run, program
 
+#: How long the memory of a group that failed after a complete checkpoint is kept, by its settings.
+KEPT_SECONDS = 3
 ELASTIC = ("srun", "-N2", "--ntasks-per-node=1", "--dlrover-elastic")
 
 
 class Endings(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        cls.cluster = cls.enterClassContext(Cluster("endings", nodes=2))
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        settings = pathlib.Path(folder, "dlrover.toml")
+        settings.write_text(f'[memory]\ndead_group_ttl = "{KEPT_SECONDS}s"\n')
+        cls.cluster = cls.enterClassContext(Cluster("endings", nodes=2, arguments=("--dlrover-conf", str(settings))))
         cls.descriptors = cls.open_files()
 
     @classmethod
@@ -27,7 +34,7 @@ class Endings(unittest.TestCase):
 
     def expect_clean(self) -> None:
         self.cluster.expect_clean(10)
-        wait_until(lambda: all(count <= self.descriptors[who] for who, count in self.open_files().items()), 10,
+        wait_until(lambda: all(count <= self.descriptors[who] for who, count in self.open_files().items()), 20 + KEPT_SECONDS,
                    f"as many open descriptors as before: {self.descriptors}, not {self.open_files()}", 0.2)
 
     def script(self, name: str, text: str) -> str:
