@@ -78,10 +78,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                            s.on_message(m.from, m.message);
                    },
                    [&](const PeerLink &m) {
-                       if (m.peer.value() >= s.node_count()) return;
-                       auto &since = s.broken_at[m.peer.value()];
-                       if (!m.broken) s.linked_at[m.peer.value()] = s.now;
-                       since = m.broken ? since.value_or(s.now) : std::optional<Time>{};
+                       if (m.peer.value() < s.node_count()) s.on_link(m.peer, m.broken);
                    },
                    [&](const SlurmAnswer &m) { s.on_slurm(m); },
                },
@@ -112,6 +109,15 @@ void Member::State::on_message(NodeIndex from, const Message &message) {
                    [&](const Finish &m) { on_finish(from, m); },
                },
                message);
+}
+
+void Member::State::on_link(NodeIndex peer, bool broken) {
+    auto &since = broken_at[peer.value()];
+    since = broken ? since.value_or(now) : std::optional<Time>{};
+    if (broken) return;
+    linked_at[peer.value()] = now;
+    // A daemon that was started again does not know its leader: until it does, nobody's steps get complete.
+    if (role == Role::leader && !finish && !is_self(peer) && !removed(peer)) send_heartbeat(peer, acting());
 }
 
 void Member::State::persist(bool want_port) {

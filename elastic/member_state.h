@@ -139,6 +139,7 @@ struct Member::State {
     // member.cpp
     void on_message(NodeIndex from, const Message &message);
     void on_stored(const Stored &m);
+    void on_link(NodeIndex peer, bool broken);
     void persist(bool want_port = false);
     void send(NodeIndex to, Message message);
     void send_when_stored(NodeIndex to, Message message);

@@ -60,7 +60,9 @@ bool run_promise(std::span<const std::uint8_t> bytes) {
 
 bool run(std::span<const std::uint8_t> input) {
     if (input.empty()) return false;
-    return input[0] == 0 ? run_message(input.subspan(1)) : run_promise(input.subspan(1));
+    // In memory of its own: FlatBuffers reads aligned words, as a frame's payload is.
+    Bytes body(input.begin() + 1, input.end());
+    return input[0] == 0 ? run_message(body) : run_promise(body);
 }
 
 std::vector<Bytes> seeds() {

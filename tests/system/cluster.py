@@ -84,9 +84,9 @@ class Cluster:
             raise
         return self
 
-    def __exit__(self, kind, *_rest) -> None:
+    def __exit__(self, *_rest) -> None:
         logs = os.environ.get("DLROVER_TEST_LOGS")
-        if kind is not None and logs:
+        if logs:
             subprocess.run(["cp", "-r", str(self.folder / "log"), f"{logs}/{self.name}"], check=False)
         if not self.keep:
             self.control("stop")

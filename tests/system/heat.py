@@ -138,6 +138,12 @@ class Run:
         wait_until(lambda: (self.all_stepping() and self.pages[0].generation > after) or not self.running(), seconds,
                    f"{self.label}: all ranks stepping after generation {after}", 0.002)
 
+    def common_save(self) -> int:
+        """The step that every rank has sealed last; -1 while they differ. (The oldest of their last ones need not be complete: a rank
+        that found no slot has skipped a save that others have done.)"""
+        steps = {page.saved_step for page in self.pages}
+        return steps.pop() if len(steps) == 1 else -1
+
     def violations(self) -> str:
         note = self.folder / "violations"
         return note.read_text() if note.exists() else ""

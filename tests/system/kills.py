@@ -94,7 +94,7 @@ class Campaign:
     def kill_somebody(self, run: Run, generation: int) -> bool:
         """One kill or several at once. False: the orders came too late in their phase and nobody died."""
         victims = self.random.sample(run.pages, self.random.choice((1, 1, 1, 2, 3)))
-        safe = min(page.saved_step for page in run.pages)
+        safe = max(run.common_save(), min(page.restored_step for page in run.pages))
         taken = {page: page.orders_taken for page in victims}
         outside = self.random.random() < 0.2
         if outside:

@@ -226,4 +226,22 @@ BOOST_AUTO_TEST_CASE(the_time_line_names_the_first_cause) {
     BOOST_TEST(closed[0].text.find("signal 11") != std::string::npos, closed[0].text);
 }
 
+/// Found by kills at full speed: until the next heartbeat nothing that the reborn node seals counts, and all
+/// saves are skipped.
+BOOST_AUTO_TEST_CASE(a_daemon_that_is_back_is_counted_on_with_its_link) {
+    TestGroup g(TestGroup::config(3, 3, 3));
+    g.start();
+    std::uint32_t leader = g.leader(), other = (leader + 1) % 3;
+    GenerationId running = g.world(other).id;
+    g.crash(other);
+    g.boot(other);
+    g.feed(other, LocalReady{true, running});
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+        std::uint32_t node = g.world(leader).nodes[rank].value();
+        if (node == other) g.feed(leader, PeerLink{NodeIndex(other), false});
+        g.feed(node, LocalSealed{Seal{TrainStep(5), Rank(rank), 3, running}});
+    }
+    BOOST_TEST((g.actions<StepComplete>(leader).size() == 1u));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

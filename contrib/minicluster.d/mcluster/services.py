@@ -131,8 +131,9 @@ def restart_dlroverd(cluster, host):
     if old is None:
         raise Failure(f"no dlroverd is running on {host}")
     proc.kill_and_wait(old)
-    new = proc.wait_until(lambda: dlroverd_pid(cluster, host), 20, f"the keeper on {host} to start another dlroverd")
-    return old, new
+    # A killed child that the keeper has not reaped yet still has its name.
+    new = proc.wait_until(lambda: {dlroverd_pid(cluster, host)} - {old, None}, 20, f"the keeper on {host} to start another dlroverd")
+    return old, new.pop()
 
 
 def stop_slurmd(cluster, node):
