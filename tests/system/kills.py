@@ -127,8 +127,8 @@ class Campaign:
         """A step that every rank had sealed is never lost, and all ranks resume from the same one."""
         def picture() -> "list[int] | None":
             before = [(page.incarnation, page.generation) for page in run.pages]
+            connected = all(page.connected_us for page in run.pages)  # before the steps: a rank writes its step, then this
             restored = [page.restored_step for page in run.pages]
-            connected = all(page.connected_us for page in run.pages)
             same = before == [(page.incarnation, page.generation) for page in run.pages] and len({g for _, g in before}) == 1
             return restored if connected and same else None
 
