@@ -42,6 +42,14 @@ class MemorySlurm final : public SlurmClient {
             return found->second;
         });
     }
+    void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) override {
+        reply(std::move(answer), [this, uid]() -> Result<std::vector<SlurmJob>> {
+            std::vector<SlurmJob> found;
+            for (const auto &[id, job] : jobs)
+                if (job.running && (uid == 0 || job.uid == uid)) found.push_back(job);
+            return found;
+        });
+    }
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override {
         reply(std::move(answer), [this, nodes = std::move(nodes)]() -> Result<std::vector<NodeAddress>> {
             std::vector<NodeAddress> found;

@@ -9,11 +9,12 @@ namespace {
 /// What fits a frame of a link, with its envelope.
 constexpr std::size_t max_reply_bytes = proto::max_frame_bytes - 4096;
 
-/// The job that other nodes may know more about; 0: none.
-std::uint32_t relayed_job(const local::MessageT &message) {
-    if (const auto *status = message.body.AsStatusRequest()) return status->relay ? status->job_id : 0;
-    if (const auto *events = message.body.AsEventsRequest()) return events->relay ? events->job_id : 0;
-    return 0;
+/// The job that other nodes may know more about, 0 for all; none: they are not asked.
+std::optional<std::uint32_t> relayed_job(const local::MessageT &message) {
+    if (const auto *status = message.body.AsStatusRequest(); status && status->relay) return status->job_id;
+    if (const auto *events = message.body.AsEventsRequest(); events && events->relay && events->job_id != 0)
+        return events->job_id;
+    return std::nullopt;
 }
 
 void merge_answer(local::MessageT &into, local::MessageT from) {
@@ -30,11 +31,11 @@ void Daemon::on_query(const Client &from, local::MessageT message) {
     auto reply = answer_query(from.uid, message);
     if (!reply)
         return port_->fail(from.id, message.id, local::Refusal::BadMessage, "this role has no such message");
-    std::uint32_t job = relayed_job(message);
+    auto job = relayed_job(message);
     reply->id = message.id;
-    if (job == 0) return port_->send(from.id, std::move(*reply), {});
+    if (!job) return port_->send(from.id, std::move(*reply), {});
     auto merged = std::make_shared<local::MessageT>(std::move(*reply));
-    relay_.ask(from.uid, JobId(job), std::move(message),
+    relay_.ask(from.uid, JobId(*job), std::move(message),
                [this, to = from.id, merged](Relay::Answers answers) {
                    for (auto &theirs : answers) merge_answer(*merged, std::move(theirs));
                    port_->send(to, std::move(*merged), {});

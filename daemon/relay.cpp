@@ -2,11 +2,13 @@
 #include "daemon/relay.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace dlrover::daemon {
 namespace {
 
 constexpr std::size_t max_questions = 64;
+constexpr std::ptrdiff_t max_questions_of_user = 4;
 constexpr std::size_t max_nodes_asked = 256;
 constexpr EventLoop::Time patience = std::chrono::seconds(2);
 
@@ -16,27 +18,47 @@ Relay::~Relay() {
     *alive_ = false;
 }
 
+bool Relay::has_room(std::uint32_t uid) const {
+    auto his = std::count_if(questions_.begin(), questions_.end(),
+                             [&](const auto &entry) { return entry.second.uid == uid; });
+    return questions_.size() < max_questions && (uid == 0 || his < max_questions_of_user);
+}
+
 void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer) {
-    if (questions_.size() >= max_questions) return answer({});
+    if (!has_room(uid)) return answer({});
     std::uint32_t id = next_id_++;
     Question &question = questions_[id];
     question.uid = uid;
     question.job = job;
     question.request = proto::encode_local(request);
     question.answer = std::move(answer);
-    slurm_.load_job(job, [this, alive = alive_, id, uid](Result<SlurmJob> loaded) {
-        if (!*alive || !questions_.contains(id)) return;
-        if (!loaded || (uid != 0 && loaded->uid != uid)) return finish(id);
-        auto names = loaded->nodes;
-        std::erase(names, self_);
-        names.resize(std::min(names.size(), max_nodes_asked));
-        if (names.empty()) return finish(id);
-        slurm_.load_addresses(names, [this, alive, id](Result<std::vector<NodeAddress>> addresses) {
-            if (!*alive || !questions_.contains(id)) return;
-            if (!addresses || addresses->empty()) return finish(id);
-            ask_nodes(id, *addresses);
+    if (job == JobId(0))
+        return slurm_.load_jobs_of(uid, [this, alive = alive_, id](const auto &jobs) {
+            if (*alive) find_nodes(id, jobs);
         });
+    slurm_.load_job(job, [this, alive = alive_, id](Result<SlurmJob> loaded) {
+        if (!*alive) return;
+        if (!loaded) return find_nodes(id, loaded.take_status());
+        find_nodes(id, std::vector<SlurmJob>{std::move(*loaded)});
     });
+}
+
+void Relay::find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jobs) {
+    auto question = questions_.find(id);
+    if (question == questions_.end()) return;
+    std::set<std::string> names;
+    std::uint32_t uid = question->second.uid;
+    for (const SlurmJob &job : jobs ? *jobs : std::vector<SlurmJob>{})
+        if (uid == 0 || job.uid == uid) names.insert(job.nodes.begin(), job.nodes.end());
+    names.erase(self_);
+    while (names.size() > max_nodes_asked) names.erase(std::prev(names.end()));
+    if (names.empty()) return finish(id);
+    slurm_.load_addresses({names.begin(), names.end()},
+                          [this, alive = alive_, id](Result<std::vector<NodeAddress>> addresses) {
+                              if (!*alive || !questions_.contains(id)) return;
+                              if (!addresses || addresses->empty()) return finish(id);
+                              ask_nodes(id, *addresses);
+                          });
 }
 
 void Relay::ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes) {

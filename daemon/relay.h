@@ -25,7 +25,8 @@ class Relay {
         : loop_(loop), slurm_(slurm), peers_(peers), self_(self) {}
     ~Relay();
 
-    /// `request` on behalf of `uid` to all other nodes of the job (the first 256), at once. What they
+    /// `request` on behalf of `uid` to all other nodes of the job (the first 256), at once; job 0: to those
+    /// of all his running jobs, of everybody's for root. A user may have four questions under way. What they
     /// answered within two seconds comes once; nothing: nobody knows the job, it is not the asker's, or
     /// nobody answers.
     void ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer);
@@ -43,6 +44,8 @@ class Relay {
         std::set<std::string> waiting;    ///< asked or to be asked, no answer yet
         EventLoop::Handle timer;
     };
+    bool has_room(std::uint32_t uid) const;
+    void find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jobs);
     void ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes);
     void send(std::uint32_t id, const Question &question, const std::string &node);
     void finish(std::uint32_t id);

@@ -44,6 +44,9 @@ class SlurmClient {
     /// not_found when the job or step is unknown to Slurm.
     virtual void load_step(JobId job, StepId step, Answer<SlurmStep> answer) = 0;
     virtual void load_job(JobId job, Answer<SlurmJob> answer) = 0;
+    /// Running jobs of a user; uid 0: of all users. Slurm's whole list of jobs is looked through: for people,
+    /// not for timers.
+    virtual void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) = 0;
     virtual void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) = 0;
     /// permission_denied or invalid_argument: refused; unavailable, timeout: unknown whether it was done.
     virtual void shrink_job(JobId job, std::vector<std::string> survivors, Done done) = 0;

@@ -149,6 +149,17 @@ class LibSlurmCalls final : public SlurmCalls {
         return convert(*find(jobs, id));
     }
 
+    Result<std::vector<SlurmJob>> load_jobs_of(std::uint32_t uid) override {
+        job_info_msg_t *raw = nullptr;
+        int rc = uid == 0 ? ::slurm_load_jobs(0, &raw, SHOW_ALL) : ::slurm_load_job_user(&raw, uid, SHOW_ALL);
+        Jobs jobs(raw);
+        if (rc != SLURM_SUCCESS) return failure("the list of jobs");
+        std::vector<SlurmJob> running;
+        for (std::uint32_t i = 0; jobs && i < jobs->record_count; ++i)
+            if (is_running(jobs->job_array[i])) running.push_back(convert(jobs->job_array[i]));
+        return running;
+    }
+
     Result<SlurmStep> load_step(JobId job, StepId step) override {
         auto loaded = load_job(job);
         if (!loaded) return loaded.take_status();

@@ -58,6 +58,11 @@ void QueuedSlurmClient::load_job(JobId job, Answer<SlurmJob> answer) {
     enqueue<Result<SlurmJob>>([job](SlurmCalls &calls) { return calls.load_job(job); }, std::move(answer));
 }
 
+void QueuedSlurmClient::load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) {
+    enqueue<Result<std::vector<SlurmJob>>>([uid](SlurmCalls &calls) { return calls.load_jobs_of(uid); },
+                                           std::move(answer));
+}
+
 void QueuedSlurmClient::load_addresses(std::vector<std::string> nodes,
                                        Answer<std::vector<NodeAddress>> answer) {
     enqueue<Result<std::vector<NodeAddress>>>(

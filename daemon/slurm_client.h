@@ -17,6 +17,7 @@ class SlurmCalls {
   public:
     virtual ~SlurmCalls() = default;
     virtual Result<SlurmJob> load_job(JobId job) = 0;
+    virtual Result<std::vector<SlurmJob>> load_jobs_of(std::uint32_t uid) = 0;
     virtual Result<SlurmStep> load_step(JobId job, StepId step) = 0;
     /// Without the nodes that Slurm does not know; not_found when it knows none of them.
     virtual Result<std::vector<NodeAddress>> load_addresses(const std::vector<std::string> &nodes) = 0;
@@ -48,6 +49,7 @@ class QueuedSlurmClient final : public SlurmClient {
 
     void load_step(JobId job, StepId step, Answer<SlurmStep> answer) override;
     void load_job(JobId job, Answer<SlurmJob> answer) override;
+    void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) override;
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override;
     void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;
     void requeue_job(JobId job, std::vector<std::string> excluded, Done done) override;

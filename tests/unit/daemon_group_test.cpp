@@ -188,10 +188,10 @@ struct TwoNodes : World {
 };
 
 /// `relay`: the daemon asks the job's other nodes too.
-local::StatusReplyT status_at(Node &node, std::uint32_t uid, bool relay = true) {
+local::StatusReplyT status_at(Node &node, std::uint32_t uid, bool relay = true, std::uint32_t job = 7) {
     auto person = node.client(local::Role::Cli, uid);
     local::StatusRequestT request;
-    request.job_id = 7;
+    request.job_id = job;
     request.relay = relay;
     node.say(person, std::move(request));
     node.world.loop.advance(10s);
@@ -333,6 +333,9 @@ BOOST_AUTO_TEST_CASE(a_login_host_asks_the_nodes) {
     BOOST_TEST(status_at(login, bob).groups.empty());
     auto reply = status_at(login, alice);
     BOOST_REQUIRE(reply.groups.size() == 1u);
+    BOOST_TEST(status_at(login, alice, true, 0).groups.size() == 1u, "all his jobs");
+    BOOST_TEST(status_at(login, 0, true, 0).groups.size() == 1u, "all jobs");
+    BOOST_TEST(status_at(login, bob, true, 0).groups.empty());
     // The leader knows most.
     std::string leader = reply.groups[0]->leader;
     BOOST_TEST(reply.groups[0]->node == leader);
