@@ -22,7 +22,7 @@ Status explain(Status status) {
     return Status(status.code(),
                   "the DLRover daemon on " + std::string(host) + " does not answer (" + status.message() +
                       "). Ask the administrator to start it: systemctl start dlrover; or run this "
-                      "command on a node of the job: srun --overlap --jobid=JOB dlrover ...");
+                      "command on a node of the job: srun --overlap -N1 -n1 --jobid=JOB dlrover ...");
 }
 
 template <typename Request>

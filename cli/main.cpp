@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// dlrover: parses the command line and dispatches.
-#include <CLI/CLI.hpp>
+// dlrover: does what the command line asks for.
+#include <algorithm>
 #include <iostream>
 
 #include "cli/ask.h"
+#include "cli/command_line.h"
 #include "cli/events_text.h"
 #include "cli/status_text.h"
-#include "config.h"
 
 namespace {
 
@@ -16,11 +16,6 @@ using namespace dlrover::cli;
 constexpr int exit_failure = 1;
 constexpr int exit_usage = 2;
 constexpr int exit_no_such_job = 3;
-
-struct Options {
-    std::string job;
-    bool json = false;
-};
 
 int complain(const Status &status, int code) {
     std::cerr << "dlrover: " << status.message() << "\n";
@@ -33,7 +28,7 @@ int no_such_job(const std::string &job) {
     return exit_no_such_job;
 }
 
-int run_status(const Options &options) {
+int run_status(const CommandLine &options) {
     JobStep job;
     if (!options.job.empty()) {
         auto parsed = parse_job_step(options.job);
@@ -53,7 +48,7 @@ int run_status(const Options &options) {
     return 0;
 }
 
-int run_events(const Options &options) {
+int run_events(const CommandLine &options) {
     auto job = parse_job_step(options.job);
     if (!job) return complain(job.status(), exit_usage);
     auto reply = ask_events(*job);
@@ -70,21 +65,15 @@ int run_events(const Options &options) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    CLI::App app("Looks at elastic jobs (srun --dlrover-elastic). See dlrover(1).");
-    app.set_version_flag("--version", "dlrover " PACKAGE_VERSION);
-    app.require_subcommand(1);
-    Options options;
-    auto *status = app.add_subcommand("status", "State of your elastic jobs, or all of one job");
-    status->add_option("job", options.job, "JOB or JOB.STEP");
-    status->add_flag("--json", options.json, "JSON instead of text");
-    auto *events =
-        app.add_subcommand("events", "Time line of a job: what failed, why, what was done, how long it took");
-    events->add_option("job", options.job, "JOB or JOB.STEP")->required();
-    events->add_flag("--json", options.json, "JSON instead of text");
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError &error) {
-        return app.exit(error) == 0 ? 0 : exit_usage;
+    auto line = parse_command_line({argv + std::min(argc, 1), argv + argc});
+    if (!line) return complain(line.status(), exit_usage);
+    switch (line->command) {
+        case Command::show_text:
+            std::cout << line->text;
+            return 0;
+        case Command::status:
+            return run_status(*line);
+        case Command::events:
+            return run_events(*line);
     }
-    return status->parsed() ? run_status(options) : run_events(options);
 }

@@ -13,6 +13,8 @@ namespace {
 
 using namespace dlrover;
 
+constexpr int exit_usage = 2;
+
 struct Range {
     std::uint64_t from = 1, to = 100;
 };
@@ -84,7 +86,7 @@ int run_all(const Arguments &a, Range seeds) {
 
 int main(int argc, char **argv) {
     Arguments a;
-    CLI::App app("Runs an elastic group through simulated failures, from seeds");
+    CLI::App app("Runs an elastic group through simulated failures, from seeds", "dlrover-sim");
     app.add_option("--seeds", a.seeds, "first and last seed, A:B");
     app.add_option("--nodes", a.nodes, "nodes of the group")->check(CLI::Range(1, 10000));
     app.add_option("--bug", a.bug, "plant this bug");
@@ -92,13 +94,17 @@ int main(int argc, char **argv) {
     app.add_flag("--trace", a.trace, "print every event");
     app.add_flag("--keep-going", a.keep_going, "do not stop at the first seed that fails");
     app.add_option("--jobs", a.jobs, "processes")->check(CLI::Range(1, 256));
-    CLI11_PARSE(app, argc, argv);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        return app.exit(error) == 0 ? 0 : exit_usage;
+    }
     try {
         Range seeds = a.replay != 0 ? Range{a.replay, a.replay} : parse_range(a.seeds);
         find_bug(a.bug);
         return run_all(a, seeds);
     } catch (const CLI::ValidationError &e) {
         std::cerr << "dlrover-sim: " << e.what() << std::endl;
-        return 2;
+        return exit_usage;
     }
 }

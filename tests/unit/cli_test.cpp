@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "cli/ask.h"
+#include "cli/command_line.h"
 #include "cli/events_text.h"
 #include "cli/json.h"
 #include "cli/status_text.h"
@@ -53,6 +54,47 @@ BOOST_AUTO_TEST_CASE(job_and_step) {
     BOOST_TEST(*parse_job_step("1234.7")->step == 7u);
     for (const char *bad : {"", "0", "x", "12.", ".1", "1.2.3", "-1", "99999999999"})
         BOOST_TEST(!parse_job_step(bad).ok(), bad);
+}
+
+BOOST_AUTO_TEST_CASE(commands) {
+    auto line = parse_command_line({"status"});
+    BOOST_REQUIRE(line.ok());
+    BOOST_TEST((line->command == Command::status && line->job.empty() && !line->json));
+    line = parse_command_line({"events", "--json", "12.0"});
+    BOOST_REQUIRE(line.ok());
+    BOOST_TEST((line->command == Command::events && line->job == "12.0" && line->json));
+}
+
+BOOST_AUTO_TEST_CASE(help_has_the_name_of_the_program) {
+    for (std::vector<std::string> words :
+         {std::vector<std::string>{"--help"}, {"-h"}, {"events", "--help"}}) {
+        auto line = parse_command_line(words);
+        BOOST_REQUIRE(line.ok());
+        BOOST_TEST((line->command == Command::show_text));
+        BOOST_TEST(contains(line->text, "Usage: dlrover "), line->text);
+    }
+    BOOST_TEST(contains(parse_command_line({"--version"})->text, "dlrover "));
+}
+
+BOOST_AUTO_TEST_CASE(a_wrong_command_line_is_named) {
+    using Words = std::vector<std::string>;
+    const std::pair<Words, const char *> wrong[] = {
+        {{}, "no command is given (there are: status, events)"},
+        {{"stats"}, "unknown command \"stats\" (there are: status, events)"},
+        {{"stats", "12"}, "unknown command \"stats\" (there are: status, events)"},
+        {{"--bogus"}, "unknown option --bogus"},
+        {{"--bogus", "status"}, "unknown option --bogus"},
+        {{"status", "--bogus"}, "unknown option --bogus"},
+        {{"events", "12", "--bogus"}, "unknown option --bogus"},
+        {{"events"}, "events needs a job: dlrover events JOB"},
+        {{"status", "12", "13"}, "unexpected word \"13\""},
+        {{"status", "events", "12"}, "one command at a time"},
+    };
+    for (const auto &[words, text] : wrong) {
+        auto line = parse_command_line(words);
+        BOOST_REQUIRE_MESSAGE(!line.ok(), text);
+        BOOST_TEST(line.status().message() == text);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(table_columns_line_up) {

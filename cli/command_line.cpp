@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <sstream>
+
+#include "config.h"
+
+namespace dlrover::cli {
+namespace {
+
+constexpr const char *commands = "(there are: status, events)";
+
+Status wrong(std::string text) {
+    return Status(Code::invalid_argument, std::move(text));
+}
+
+/// The first word that nothing is known of, with what it was taken for.
+Status unknown(const std::vector<std::string> &words, const char *taken_for, const char *hint) {
+    const std::string &word = words.front();
+    if (word.starts_with('-')) return wrong("unknown option " + word);
+    return wrong(std::string(taken_for) + " \"" + word + "\"" + hint);
+}
+
+}  // namespace
+
+Result<CommandLine> parse_command_line(std::vector<std::string> words) {
+    CommandLine line;
+    CLI::App app("Looks at elastic jobs (srun --dlrover-elastic). See dlrover(1).", "dlrover");
+    app.set_version_flag("--version", "dlrover " PACKAGE_VERSION);
+    app.allow_extras();  // they are named below
+    auto *status = app.add_subcommand("status", "State of your elastic jobs, or all of one job");
+    status->add_option("job", line.job, "JOB or JOB.STEP");
+    status->add_flag("--json", line.json, "JSON instead of text");
+    auto *events =
+        app.add_subcommand("events", "Time line of a job: what failed, why, what was done, how long it took");
+    events->add_option("job", line.job, "JOB or JOB.STEP")->required();
+    events->add_flag("--json", line.json, "JSON instead of text");
+    std::reverse(words.begin(), words.end());  // as CLI11 takes them
+    try {
+        app.parse(std::move(words));
+    } catch (const CLI::RequiredError &) {
+        return wrong("events needs a job: dlrover events JOB");
+    } catch (const CLI::ParseError &error) {
+        std::ostringstream out, err;
+        if (app.exit(error, out, err) != 0) return wrong(error.what());
+        line.text = out.str();
+        return line;
+    }
+    if (auto extra = app.remaining(); !extra.empty())
+        return unknown(extra, "unknown command", (std::string(" ") + commands).c_str());
+    if (!status->parsed() && !events->parsed()) return wrong(std::string("no command is given ") + commands);
+    if (status->parsed() && events->parsed()) return wrong("one command at a time");
+    if (auto extra = app.remaining(true); !extra.empty()) return unknown(extra, "unexpected word", "");
+    line.command = status->parsed() ? Command::status : Command::events;
+    return line;
+}
+
+}  // namespace dlrover::cli
