@@ -20,10 +20,12 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int daemon_link_fd = 3;
+constexpr int wrong_settings = 2;  ///< the daemon's exit status for options or settings that it refuses
 constexpr auto patience_at_stop = 10s;
-constexpr auto calm_life = 10s;      ///< a daemon that lived this long is started again at once
-constexpr auto longest_wait = 5s;    ///< between two starts
-constexpr auto silence_limit = 30s;  ///< a serving daemon says Ready every few seconds
+constexpr auto calm_life = 10s;        ///< a daemon that lived this long is started again at once
+constexpr auto longest_wait = 5s;      ///< between two starts
+constexpr auto patience_at_exit = 2s;  ///< between a daemon's end of the link and its own
+constexpr auto silence_limit = 30s;    ///< a serving daemon says Ready every few seconds
 
 void raise_descriptor_limit() {
     rlimit limit{};
@@ -78,7 +80,7 @@ int Keeper::run() {
     }
     notifier_.send("STOPPING=1");
     end_daemon(patience_at_stop);
-    return 0;
+    return exit_status_;
 }
 
 Status Keeper::start_daemon() {
@@ -97,13 +99,14 @@ Status Keeper::start_daemon() {
     daemon_ = child;
     link_ = std::move(ours);
     started_ = last_word_ = Clock::now();
-    ready_ = false;
+    ready_ = asked_to_end_ = false;
     ++starts_;
     return {};
 }
 
 void Keeper::end_daemon(Clock::duration patience) {
     if (daemon_ <= 0) return;
+    asked_to_end_ = true;
     ::kill(daemon_, SIGTERM);
     auto deadline = Clock::now() + patience;
     while (daemon_ > 0 && Clock::now() < deadline) {
@@ -140,10 +143,23 @@ void Keeper::on_daemon_death(int wait_status) {
         ::syslog(LOG_WARNING, "the daemon was killed by signal %d", WTERMSIG(wait_status));
     else
         ::syslog(LOG_WARNING, "the daemon ended with status %d", WEXITSTATUS(wait_status));
+    if (auto status = hopeless(wait_status)) {
+        ::syslog(LOG_ERR, "the daemon was never ready and is not started again");
+        exit_status_ = *status;
+        stopping_ = true;
+        return;
+    }
     bool quick = Clock::now() - started_ < calm_life;
     quick_deaths_ = quick ? std::min(quick_deaths_ + 1, 16u) : 1;
     auto wait = quick_deaths_ == 1 ? 0ms : std::chrono::milliseconds(100) * (1 << (quick_deaths_ - 2));
     start_at_ = Clock::now() + std::min<Clock::duration>(wait, longest_wait);
+}
+
+std::optional<int> Keeper::hopeless(int wait_status) const {
+    if (ever_ready_ || asked_to_end_ || !WIFEXITED(wait_status)) return {};
+    int status = WEXITSTATUS(wait_status);
+    if (status != 0 && status != wrong_settings) return {};
+    return status;
 }
 
 void Keeper::on_signals() {
@@ -166,11 +182,13 @@ void Keeper::on_signals() {
 bool Keeper::on_packet() {
     auto packet = receive_keeper(link_.get());
     if (!packet) {
-        // A daemon that closes its end or talks nonsense is of no use; its death is handled as such.
+        // A daemon that closes its end is about to end by itself, with a status that is worth knowing; one
+        // that talks nonsense is of no use.
         Code code = packet.status().code();
         if (code == Code::timeout) return false;
-        if (daemon_ > 0) ::kill(daemon_, SIGKILL);
+        if (daemon_ > 0 && code != Code::unavailable) ::kill(daemon_, SIGKILL);
         link_.reset();
+        link_closed_at_ = Clock::now();
         return false;
     }
     last_word_ = Clock::now();
@@ -188,7 +206,7 @@ bool Keeper::on_packet() {
     } else if (body.type == keeper::Body::List) {
         send_records(id);
     } else if (body.type == keeper::Body::Ready && !ready_) {
-        ready_ = true;
+        ready_ = ever_ready_ = true;
         notifier_.send("READY=1\nSTATUS=serving, daemon pid " + std::to_string(daemon_));
     }
     return true;
@@ -230,6 +248,11 @@ void Keeper::on_time() {
             start_at_ = now + longest_wait;
         }
     }
+    if (daemon_ > 0 && !link_ && now - link_closed_at_ > patience_at_exit) {
+        ::syslog(LOG_ERR, "the daemon has closed its link and does not end, it is killed");
+        link_closed_at_ = now;
+        ::kill(daemon_, SIGKILL);
+    }
     if (daemon_ > 0 && ready_ && now - last_word_ > silence_limit) {
         ::syslog(LOG_ERR, "the daemon hangs, it is killed");
         ready_ = false;
@@ -244,6 +267,7 @@ void Keeper::on_time() {
 int Keeper::wait_ms() const {
     auto until = Clock::now() + silence_limit;
     if (daemon_ == 0) until = std::min(until, start_at_);
+    if (daemon_ > 0 && !link_) until = std::min<Clock::time_point>(until, link_closed_at_ + patience_at_exit);
     if (notifier_.watchdog_interval()) until = std::min(until, next_watchdog_);
     auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
     return static_cast<int>(std::max<std::int64_t>(left, 0));

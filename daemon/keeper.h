@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ class Keeper {
   public:
     /// command: path and arguments of the daemon.
     explicit Keeper(std::vector<std::string> command) : command_(std::move(command)) {}
-    /// Until SIGTERM or SIGINT. SIGHUP: the daemon is ended and started from disk anew. Result: exit status.
+    /// Until SIGTERM or SIGINT, or until a daemon that was never ready ends in a way that another start would
+    /// not change. SIGHUP: the daemon is ended and started from disk anew. Result: exit status.
     int run();
 
   private:
@@ -30,6 +32,8 @@ class Keeper {
     void end_daemon(Clock::duration patience);
     void reap_daemon();
     void on_daemon_death(int wait_status);
+    /// The exit status of a daemon that need not be started again.
+    std::optional<int> hopeless(int wait_status) const;
     void on_signals();
     /// One packet of the daemon; false when there is none (or no daemon) any more.
     bool on_packet();
@@ -44,10 +48,12 @@ class Keeper {
     RecordStore store_;
     UniqueFd signals_, link_;
     pid_t daemon_ = 0;
-    Clock::time_point started_{}, start_at_{}, last_word_{}, next_watchdog_{};
+    Clock::time_point started_{}, start_at_{}, last_word_{}, next_watchdog_{}, link_closed_at_{};
     unsigned quick_deaths_ = 0;
     std::uint32_t starts_ = 0;
-    bool ready_ = false, stopping_ = false;
+    bool ready_ = false, ever_ready_ = false, stopping_ = false;
+    bool asked_to_end_ = false;  ///< the daemon, by us
+    int exit_status_ = 0;
 };
 
 }  // namespace dlrover::daemon

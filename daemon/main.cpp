@@ -33,7 +33,8 @@ struct Arguments {
 int usage(std::FILE *to, int status) {
     std::fputs(
         "usage: dlroverd [--config FILE] [--socket PATH] [--node-name NAME] [--log-level LEVEL] "
-        "[--standalone]\n",
+        "[--standalone]\n"
+        "       dlroverd --help | --version\n",
         to);
     return status;
 }
@@ -55,7 +56,7 @@ int parse(int argc, char **argv, Arguments &out) {
                               {"version", no_argument, nullptr, 'v'},
                               {"help", no_argument, nullptr, 'h'},
                               {}};
-    for (int c; (c = ::getopt_long(argc, argv, "", options, nullptr)) != -1;) {
+    for (int c; (c = ::getopt_long(argc, argv, "h", options, nullptr)) != -1;) {
         if (c == 'c') out.config = optarg;
         if (c == 's') out.socket = optarg;
         if (c == 'n') out.node = optarg;

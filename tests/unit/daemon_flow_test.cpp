@@ -6,6 +6,7 @@
 
 #include <boost/test/unit_test.hpp>
 #include <csignal>
+#include <cstdlib>
 
 #include "daemon_process.h"
 #include "proto/progress.h"
@@ -247,6 +248,18 @@ BOOST_AUTO_TEST_CASE(an_agent_that_goes_and_one_that_stays) {
 BOOST_AUTO_TEST_CASE(no_daemon_survives_its_keeper) {
     DaemonProcess daemon;
     daemon.stop(SIGKILL);
+}
+
+BOOST_AUTO_TEST_CASE(a_keeper_ends_with_a_daemon_that_was_never_ready) {
+    auto status_of = [](const std::string &arguments) {
+        int status = std::system((TEST_KEEPER " " + arguments + " >/dev/null 2>&1").c_str());
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    };
+    BOOST_TEST(status_of("--version") == 0);
+    BOOST_TEST(status_of("-h") == 0);
+    BOOST_TEST(status_of("--daemon " TEST_DAEMON " -- --bogus") == 2);
+    BOOST_TEST(status_of("--daemon " TEST_DAEMON " -- --standalone --log-level loud") == 2);
+    BOOST_TEST(status_of("--daemon " TEST_DAEMON " -- -h") == 0);
 }
 
 bool is_root(boost::unit_test::test_unit_id) {
