@@ -11,19 +11,21 @@ namespace {
 
 constexpr std::array<OptionSpec, option_count> specs = {{
     {OptionId::elastic, "dlrover-elastic", "DLROVER_ELASTIC", "[MIN[:MAX]|off]",
-     "restart failed workers from memory; run on MIN to MAX nodes (default: restarts only, on the step's own "
-     "nodes)",
+     "restart failed workers from memory; run on MIN to MAX nodes (experimental; default: restarts only, "
+     "on the step's own nodes)",
      Argument::optional},
     {OptionId::max_restarts, "dlrover-max-restarts", "DLROVER_MAX_RESTARTS", "N",
      "give up after N restarts without a new complete step (0-10000, default 3)", Argument::required},
     {OptionId::spares, "dlrover-spares", "DLROVER_SPARES", "N",
-     "keep N of the step's nodes idle as replacements (default 0)", Argument::required},
+     "keep N of the step's nodes idle as replacements (experimental; default 0)", Argument::required},
     {OptionId::node_unit, "dlrover-node-unit", "DLROVER_NODE_UNIT", "N",
      "use a multiple of N nodes only (default 1)", Argument::required},
     {OptionId::name, "dlrover-name", "DLROVER_NAME", "NAME",
-     "name of the training run; a later job of this name may go on from its checkpoints", Argument::required},
+     "name of the training run, for its lineage (a later job starts from the beginning in this version)",
+     Argument::required},
     {OptionId::ckpt_dir, "dlrover-ckpt-dir", "DLROVER_CKPT_DIR", "DIR",
-     "absolute path of the folder for durable checkpoints", Argument::required},
+     "reserved for durable checkpoints, an absolute path; without effect in this version",
+     Argument::required},
     {OptionId::redundancy, "dlrover-redundancy", "DLROVER_REDUNDANCY", "MODE",
      "copies of checkpoints on other nodes: single (none; the only mode of this version), partner:K or "
      "rs:K+M",
