@@ -203,10 +203,11 @@ void Agent::check_lease() {
 void Agent::lose_lease(Loop::Duration lease) {
     lease_lost_ = true;
     wanted_.reset();
-    err_.say("no word from dlroverd on " + config_.node + " for " + format_duration(lease) +
-             (crew_.empty() ? ": " : ": the workers are stopped; ") + "waiting up to " +
-             format_duration(config_.rejoin_limit) + " for it to come back" +
-             (link_.up() ? "" : " (" + why_not_joined_ + ")"));
+    std::string silent = link_.up() ? config_.node + " has not heard from its group's leader for "
+                                    : "no word from dlroverd on " + config_.node + " for ";
+    err_.say(silent + format_duration(lease) + (crew_.empty() ? ": " : ": the workers are stopped; ") +
+             "waiting up to " + format_duration(config_.rejoin_limit) +
+             (link_.up() ? "" : " for it to come back (" + why_not_joined_ + ")"));
     rejoin_timer_ = loop_.after(config_.rejoin_limit, [this] {
         rejoin_timer_ = 0;
         err_.say("dlroverd on " + config_.node + " did not come back (" + why_not_joined_ +

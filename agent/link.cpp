@@ -136,7 +136,8 @@ Status Link::on_message(proto::local::MessageT message) {
         events_.down(why);
         return {};
     }
-    if (state_ != State::up) return on_reply(message);
+    // What is pushed before we are part of the group is for nobody.
+    if (state_ != State::up) return message.id == 0 ? Status() : on_reply(message);
     if (message.id == 0) events_.message(std::move(message));
     return {};
 }

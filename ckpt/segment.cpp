@@ -18,21 +18,15 @@ namespace {
 constexpr std::uint64_t chunk_bytes = 64ull << 20;
 constexpr std::uint64_t huge_page_bytes = 2ull << 20;
 
-/// Reads one byte of each page and writes it back atomically: the user may be writing there already.
-void touch_pages(std::uint8_t *begin, std::uint64_t bytes) {
-    for (std::uint64_t at = 0; at < bytes; at += 4096)
-        __atomic_fetch_or(begin + at, std::uint8_t{0}, __ATOMIC_RELAXED);
-}
-
 Status populate(int fd, std::uint64_t offset, std::uint64_t bytes) {
     void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
     if (at == MAP_FAILED) return Status::from_errno("mmap of a segment");
     Status status;
     if (::madvise(at, bytes, MADV_POPULATE_WRITE) != 0) {
-        if (errno == EINVAL)
-            touch_pages(static_cast<std::uint8_t *>(at), bytes);
-        else
-            status = Status::from_errno("madvise of a segment");
+        // Before Linux 5.14. It leaves what is there alone, and says when there is no memory.
+        bool done =
+            errno == EINVAL && ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+        if (!done) status = Status::from_errno("filling a segment");
     }
     ::munmap(at, bytes);
     return status;
@@ -89,6 +83,10 @@ void Prefaulter::add(UniqueFd segment, std::uint64_t bytes, std::shared_ptr<std:
     wake_.notify_one();
 }
 
+void Prefaulter::discard(UniqueFd segment, std::uint64_t bytes) {
+    add(std::move(segment), bytes, nullptr, nullptr);
+}
+
 void Prefaulter::run() {
     for (;;) {
         std::unique_lock lock(mutex_);
@@ -97,7 +95,11 @@ void Prefaulter::run() {
         Task task = std::move(tasks_.front());
         tasks_.pop_front();
         lock.unlock();
-        fill(task);
+        if (task.progress)
+            fill(task);
+        else
+            (void)::fallocate(task.segment.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                              static_cast<off_t>(task.bytes));
     }
 }
 

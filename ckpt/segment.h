@@ -51,12 +51,16 @@ class Prefaulter {
     void add(UniqueFd segment, std::uint64_t bytes, std::shared_ptr<std::atomic<bool>> cancelled,
              Progress progress);
 
+    /// Any thread. Gives the pages of a segment that others may still hold back to the system, after what was
+    /// added before.
+    void discard(UniqueFd segment, std::uint64_t bytes);
+
   private:
     struct Task {
         UniqueFd segment;
         std::uint64_t bytes;
         std::shared_ptr<std::atomic<bool>> cancelled;
-        Progress progress;
+        Progress progress;  ///< empty: the pages are given back
     };
     void run();
     void fill(Task &task);

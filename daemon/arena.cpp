@@ -111,6 +111,13 @@ void Arena::release_segment(HeldSegment &segment) {
     services_.budget.remove(options_.uid, segment.segment.bytes, segment.ready ? 0 : segment.segment.bytes);
 }
 
+/// The user keeps the descriptors that he was given: what he touches from now on is charged to him.
+void Arena::give_back(HeldSegment &segment) {
+    release_segment(segment);
+    UniqueFd fd(::fcntl(segment.segment.fd->get(), F_DUPFD_CLOEXEC, 3));
+    if (fd) services_.prefaulter.discard(std::move(fd), segment.segment.bytes);
+}
+
 Status Arena::grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t bytes) {
     HeldSlot &held = slots.held[slot.value()];
     std::uint64_t capacity = held.capacity();
@@ -120,7 +127,7 @@ Status Arena::grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t by
                       "a checkpoint of a rank can have " + format_size_bytes(max_slot_bytes) + " at most");
     if (held.segments.size() >= many_segments) {
         for (auto &segment : held.segments) {
-            release_segment(*segment);
+            give_back(*segment);
             services_.keeper.drop(segment_name(segment->segment.id));
         }
         held.segments.clear();
@@ -223,6 +230,12 @@ Status Arena::abort(Rank rank, SlotIndex slot, ckpt::Holder holder) {
     return {};
 }
 
+void Arena::unseal(Rank rank, TrainStep step) {
+    RankSlots &slots = of(rank);
+    auto slot = slots.table.find(step);
+    if (slot && slots.table.slots()[slot->value()].readers == 0) slots.table.void_slot(*slot);
+}
+
 void Arena::release_grants_of(Rank rank, ckpt::Holder holder) {
     RankSlots &slots = of(rank);
     slots.table.release_grants_of(holder);
@@ -321,7 +334,7 @@ Arena::Memory Arena::memory() const {
 void Arena::drop() {
     for (auto &[rank, slots] : ranks_)
         for (auto &held : slots->held)
-            for (auto &segment : held.segments) release_segment(*segment);
+            for (auto &segment : held.segments) give_back(*segment);
     ranks_.clear();
     for (const char *kind : {"segment", "slot"})
         services_.keeper.drop(record_name(kind, options_.group_key) + "/*");

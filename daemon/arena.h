@@ -73,6 +73,8 @@ class Arena {
     Status seal(Rank rank, ckpt::Holder holder, GenerationId generation, std::uint32_t world_size,
                 local::SealT seal, RecordKeeper::Done done);
     Status abort(Rank rank, SlotIndex slot, ckpt::Holder holder);
+    /// A sealed object that could not be put on record is none.
+    void unseal(Rank rank, TrainStep step);
     void release_grants_of(Rank rank, ckpt::Holder holder);
     void adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation);
 
@@ -109,6 +111,7 @@ class Arena {
     /// Brings the records of freed slots in line with the table.
     void drop_free_slots(Rank rank, RankSlots &slots);
     void release_segment(HeldSegment &segment);
+    void give_back(HeldSegment &segment);
     Place place_of(const HeldSlot &held, SlotIndex slot) const;
     std::string slot_name(Rank rank, SlotIndex slot) const;
     std::string segment_name(SegmentId id) const;

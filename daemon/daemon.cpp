@@ -223,6 +223,7 @@ void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrat
         if (same) return port_->done(to, id);
         forget(key);
     }
+    if (groups_.size() >= settings_.limits.groups) forget_oldest_ended();
     if (groups_.size() >= settings_.limits.groups)
         return port_->fail(to, id, local::Refusal::NoMemory,
                            "this node has " + std::to_string(groups_.size()) +
@@ -234,9 +235,10 @@ void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrat
     record.user = std::move(user);
     record.started_us = wall_clock_us();
     auto group = std::make_unique<Group>(services(), std::move(record));
-    group->save([this, alive = alive_, to, id](Status stored) {
+    group->save([this, alive = alive_, to, id, key](Status stored) {
         if (!*alive) return;
         if (stored.ok()) return port_->done(to, id);
+        forget(key);
         log::error("a step is not on record: " + stored.message());
         port_->fail(to, id, local::Refusal::Internal, "the step could not be put on record");
     });
@@ -301,6 +303,16 @@ void Daemon::check_step(Key key) {
                               : step.status().code() == Code::not_found;
         if (gone) group->second->end_here(1, over);
     });
+}
+
+/// Running groups need the room more than the time lines of ended ones.
+void Daemon::forget_oldest_ended() {
+    auto oldest = groups_.end();
+    for (auto it = groups_.begin(); it != groups_.end(); ++it)
+        if (it->second->ended() &&
+            (oldest == groups_.end() || it->second->idle_time() > oldest->second->idle_time()))
+            oldest = it;
+    if (oldest != groups_.end()) forget(oldest->first);
 }
 
 void Daemon::forget(Key key) {

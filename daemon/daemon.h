@@ -65,6 +65,7 @@ class Daemon final : public LocalServer::Handler {
     // the dead
     void sweep();
     void schedule_sweep();
+    void forget_oldest_ended();
     void check_step(Key key);
     void forget(Key key);
 

@@ -20,7 +20,11 @@ void EventLog::add(proto::EventT event) {
     events_.push_back(std::move(event));
     changed_ = true;
     if (events_.size() <= limit_) return;
-    events_.pop_front();
+    // What happens all the time does not push out what happened once.
+    auto routine = std::find_if(events_.begin(), events_.end(), [](const proto::EventT &e) {
+        return e.kind == proto::EventKind::CheckpointComplete;
+    });
+    events_.erase(routine == events_.end() ? events_.begin() : routine);
     ++dropped_;
 }
 

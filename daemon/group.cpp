@@ -96,7 +96,7 @@ elastic::GroupConfig Group::config() const {
     elastic::GroupConfig c;
     c.self = self();
     for (std::uint32_t i = 0; i < r.node_names.size(); ++i) {
-        c.nodes.push_back({static_cast<std::uint16_t>(ranks_of(NodeIndex(i)))});
+        c.nodes.push_back({static_cast<std::uint16_t>(ranks_of(NodeIndex(i))), r.node_names[i]});
         if (r.node_names[i] == r.batch_host) c.batch_host = NodeIndex(i);
     }
     c.min_nodes = r.options->min_nodes;
@@ -291,9 +291,8 @@ void Group::tell_end(int exit_code, const std::string &message) {
         member_timer_.reset();
         member_.reset();
     });
-    // Without a complete step there is nothing that a later run could take up.
-    if (exit_code == 0 || !complete_) return drop_memory();
-    memory_timer_ = services_.loop.after(services_.settings.memory.dead_group_ttl, [this] { drop_memory(); });
+    // No later run can take it up in this version.
+    drop_memory();
 }
 
 void Group::end_here(int exit_code, const std::string &message) {
@@ -310,7 +309,6 @@ void Group::on_step_ended() {
 }
 
 void Group::drop_memory() {
-    memory_timer_.reset();
     arena_.drop();
     pages_.drop();
 }

@@ -201,7 +201,7 @@ class Group {
     EventLoop::Time lease_pushed_{0}, last_seen_{0};
     std::map<std::string, std::string> addresses_;  ///< of the group's nodes; the others are linked
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-    EventLoop::Handle member_timer_, progress_timer_, events_timer_, memory_timer_, member_end_timer_;
+    EventLoop::Handle member_timer_, progress_timer_, events_timer_, member_end_timer_;
 };
 
 }  // namespace dlrover::daemon

@@ -9,6 +9,12 @@
 namespace dlrover::daemon {
 namespace {
 
+/// Of one group on one node: keeps tables, records and answers small.
+constexpr std::uint32_t max_workers_here = 1024;
+
+}  // namespace
+namespace {
+
 constexpr std::size_t max_error_bytes = 8u << 10;
 constexpr std::size_t max_early_inputs = 2048;
 
@@ -40,7 +46,8 @@ std::optional<std::string> Group::refusal_of(const local::AgentHelloT &hello) co
     if (hello.task >= tasks_here())
         return "the step has " + std::to_string(tasks_here()) + " tasks on this node, there is no task " +
                std::to_string(hello.task);
-    if (hello.workers == 0 || hello.workers > 1024) return "an agent runs 1 to 1024 workers";
+    if (hello.workers == 0 || std::uint64_t{hello.workers} * tasks_here() > max_workers_here)
+        return "a node runs 1 to " + std::to_string(max_workers_here) + " workers of a group";
     if (record_.workers != 0 && hello.workers != record_.workers)
         return "every agent of a group runs the same number of workers (" + std::to_string(record_.workers) +
                ")";

@@ -144,6 +144,7 @@ std::vector<std::unique_ptr<local::CheckpointStatusT>> Group::checkpoint_statuse
     for (const auto &seal : arena_.seals()) ++sealed_here[seal.step];
     std::vector<std::unique_ptr<local::CheckpointStatusT>> out;
     for (const auto &[train_step, count] : sealed_here) {
+        if (complete_ && train_step < *complete_) continue;  // its slot waits to be used again
         auto entry = std::make_unique<local::CheckpointStatusT>();
         entry->train_step = train_step.value();
         entry->ranks = world_ ? world_size(*world_) : 0;

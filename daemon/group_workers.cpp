@@ -156,8 +156,12 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
         arena_.seal(worker.rank, to, worker.generation, sealed.world_size, std::move(seal),
                     [this, alive = alive_, to, id, sealed](Status stored) {
                         if (!*alive) return;
-                        if (!stored.ok())
+                        if (!stored.ok()) {
                             log::warning({job(), step()}, "a seal is not on record: " + stored.message());
+                            arena_.unseal(sealed.rank, sealed.step);
+                            return services_.port.fail(to, id, local::Refusal::NoMemory,
+                                                       "the keeper can not hold more: " + stored.message());
+                        }
                         if (world_ && sealed.generation == world_->id && sealed.generation > stopping_)
                             feed(elastic::LocalSealed{sealed});
                         services_.port.done(to, id);

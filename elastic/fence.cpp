@@ -16,8 +16,11 @@ constexpr int requeue_waits = 4;  ///< fence waits before a minority, or too few
 }  // namespace
 
 std::string Member::State::names(const std::vector<NodeIndex> &nodes) const {
-    std::string text = nodes.size() == 1 ? "node" : "nodes";
-    for (NodeIndex n : nodes) text += (n == nodes.front() ? " " : ", ") + std::to_string(n.value());
+    std::string text;
+    for (NodeIndex n : nodes) {
+        const std::string &name = config.nodes[n.value()].name;
+        text += (text.empty() ? "" : ", ") + (name.empty() ? "node " + std::to_string(n.value()) : name);
+    }
     return text;
 }
 
@@ -181,7 +184,9 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         slurm.unsure = true;
         slurm.retry_at = now + (slurm.refusals > 1 ? slurm_retry : Duration(0));
         if (slurm.what == AskSlurm::What::requeue)
-            return finish_group(1, "too few nodes are left, and Slurm refuses to requeue the job");
+            return finish_group(1,
+                                "too few nodes are left to go on (a majority of the job's nodes is needed), "
+                                "and Slurm refuses to requeue the job");
         return;
     }
     if (slurm.what == AskSlurm::What::requeue)

@@ -45,8 +45,8 @@ void Member::State::on_exits(NodeIndex from, const NodeReport &report) {
         bool known = open && std::any_of(incident->exits.begin(), incident->exits.end(),
                                          [&](const WorkerExit &k) { return k.rank == e.rank; });
         if (known) continue;
-        std::string what = "rank " + std::to_string(e.rank.value()) + " on node " +
-                           std::to_string(from.value()) + " " + describe_exit(e);
+        std::string what =
+            "rank " + std::to_string(e.rank.value()) + " on " + names({from}) + " " + describe_exit(e);
         if (!open) {
             open_incident(what);
             fresh = true;
@@ -80,8 +80,8 @@ void Member::State::decide_restart() {
 std::string Member::State::describe_cause(const Incident &i) const {
     if (i.exits.empty()) return i.cause;
     std::size_t at = first_cause(i.exits, config.timings.incident_window);
-    return "rank " + std::to_string(i.exits[at].rank.value()) + " on node " +
-           std::to_string(i.exit_nodes[at].value()) + " " + describe_exit(i.exits[at]);
+    return "rank " + std::to_string(i.exits[at].rank.value()) + " on " + names({i.exit_nodes[at]}) + " " +
+           describe_exit(i.exits[at]);
 }
 
 void Member::State::give_up() {
@@ -89,7 +89,7 @@ void Member::State::give_up() {
     std::string what = describe_cause(*incident);
     if (*incident->giving_up == RestartBudget::Verdict::hopeless)
         what += " at the same place " + std::to_string(RestartBudget::hopeless_restarts + 1) +
-                " times without one training step: restarting it is no use";
+                " times without a training step or a new checkpoint: restarting it is no use";
     else
         what += "; " + std::to_string(config.max_restarts) +
                 " restarts without a new complete checkpoint are the limit (--dlrover-max-restarts)";

@@ -260,7 +260,7 @@ void Member::State::consider_running() {
         if (!p.odd_since) p.odd_since = now;
         if (now - *p.odd_since < config.timings.leader_silence * odd_silences) continue;
         p.odd_since.reset();
-        std::string what = "the workers of node " + std::to_string(n.value()) + " are gone";
+        std::string what = "the workers of " + names({n}) + " are gone";
         open_incident(what);
         if (budget.on_failure(0, true) == RestartBudget::Verdict::restart) return propose(what, true);
         return finish_group(1, what + ", and no restart is left (--dlrover-max-restarts)");

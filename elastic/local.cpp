@@ -42,7 +42,10 @@ void Member::State::on_ready(const LocalReady &m) {
 
 void Member::State::on_exit(const WorkerExit &exit) {
     bool current = exit.generation == local.running || bugged(PlantedBug::accept_old_exit);
-    if (!current || local.exits.size() >= max_exits) return;
+    bool known = std::any_of(local.exits.begin(), local.exits.end(), [&](const WorkerExit &e) {
+        return e.rank == exit.rank && e.generation == exit.generation;
+    });
+    if (!current || known || local.exits.size() >= max_exits) return;
     local.exits.push_back(exit);
     if (bugged(PlantedBug::accept_old_exit)) local.exits.back().generation = local.running;
     tell_leader();

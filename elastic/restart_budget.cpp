@@ -22,6 +22,8 @@ void RestartBudget::on_complete(TrainStep step) {
     if (newest_ && step <= *newest_) return;
     newest_ = step;
     used_ = 0;
+    repeats_ = 0;
+    signature_.reset();
 }
 
 int exit_code_of(int wait_status) noexcept {

@@ -10,9 +10,9 @@
 
 namespace dlrover::elastic {
 
-/// Two rules. Hopeless: the same failure at the same place in a row, without one training step in between: at
-/// most two restarts. Budget: at most `max_restarts` restarts without a newly complete checkpoint in between.
-/// Membership changes are not failures and do not count.
+/// Two rules. Hopeless: the same failure at the same place in a row, without one training step or new
+/// complete checkpoint in between: at most two restarts. Budget: at most `max_restarts` restarts without a
+/// newly complete checkpoint in between. Membership changes are not failures and do not count.
 class RestartBudget {
   public:
     /// Restarts that a hopeless program gets.

@@ -38,6 +38,7 @@ struct Timings {
 
 struct NodeSpec {
     std::uint16_t ranks = 1;  ///< how many ranks this node runs when it takes part
+    std::string name = {};    ///< for people; empty: "node N"
 };
 
 struct GroupConfig {

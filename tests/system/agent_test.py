@@ -437,7 +437,8 @@ class Lost(AgentCase):
                     daemon.order("silent")
                 wait_until(lambda: not alive(pid), "the worker is stopped", limit=2)
                 self.assertGreater(time.monotonic() - begin, 0.25)
-                wait_until(lambda: "no word from dlroverd on n1" in self.text("err"), "the reason is said")
+                reason = "no word from dlroverd on n1" if way == "killed" else "n1 has not heard from its group's leader"
+                wait_until(lambda said=reason: said in self.text("err"), "the reason is said")
                 if way == "killed":
                     daemon = self.daemon(lease_ms=400)
                     daemon.expect(r"agent .* resumed=0:0")

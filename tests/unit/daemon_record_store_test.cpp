@@ -43,6 +43,16 @@ BOOST_AUTO_TEST_CASE(every_bound_holds_and_a_refusal_changes_nothing) {
     BOOST_TEST(store.put("d", std::vector<std::uint8_t>(15), some_fd()).ok());
 }
 
+BOOST_AUTO_TEST_CASE(what_grows_with_ranks_leaves_room_for_new_steps) {
+    RecordStore store({8, 4, 1000});
+    int stored = 0;
+    while (store.put("slot/1.0/0/" + std::to_string(stored), {1}, UniqueFd()).ok()) ++stored;
+    BOOST_TEST(stored == 6);
+    BOOST_TEST(store.put("group/2.0", {1}, UniqueFd()).ok());
+    BOOST_TEST(store.put("promise/2.0", {1}, UniqueFd()).ok());
+    BOOST_TEST(!store.put("world/2.0", {1}, UniqueFd()).ok());
+}
+
 BOOST_AUTO_TEST_CASE(a_star_drops_a_prefix_only) {
     RecordStore store;
     for (const char *name : {"slot/1.0/0", "slot/1.0/1", "slot/10.0/0", "slot/1.0"})

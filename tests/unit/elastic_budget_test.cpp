@@ -31,6 +31,15 @@ BOOST_AUTO_TEST_CASE(a_step_in_between_is_hope) {
     for (int i = 0; i < 6; ++i) BOOST_TEST((b.on_failure(7, i % 2 == 1) == Verdict::restart));
 }
 
+/// A program that saves but reports no steps goes on, too.
+BOOST_AUTO_TEST_CASE(a_new_checkpoint_in_between_is_hope) {
+    RestartBudget b(10);
+    for (std::uint64_t i = 1; i < 9; ++i) {
+        BOOST_TEST((b.on_failure(7, false) == Verdict::restart));
+        b.on_complete(TrainStep(i));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(the_corrected_cause_counts) {
     RestartBudget b(10);
     for (std::uint64_t i = 1; i <= 3; ++i) {
