@@ -31,6 +31,7 @@ const char *dlrover_error_text(void) {
 namespace {
 
 constexpr int success = DLROVER_OK;
+constexpr const char *save_given_up = "an earlier part of this save failed: it is given up";
 constexpr std::uint64_t table_allowance_bytes = std::uint64_t{1} << 20;
 
 /// body() -> Status or int, in a process that may, with valid handles, without letting an exception out.
@@ -62,6 +63,17 @@ int locked(dlrover_context *context, bool arguments, Body &&body) noexcept {
         if (context->events) context->events->refresh();
         return result;
     });
+}
+
+/// guarded() for one part of a save: after a failure the save takes nothing more.
+template <typename Body>
+int save_part(dlrover_save *save, bool arguments, Body &&body) noexcept {
+    int code = guarded(save != nullptr && arguments, [&] {
+        if (save->failed) return Status(Code::invalid_argument, save_given_up);
+        return body();
+    });
+    if (code != success && save != nullptr) save->failed = true;
+    return code;
 }
 
 ckpt::ObjectIdentity identity_of(const Environment &e, TrainStep step) {
@@ -137,6 +149,10 @@ Status add_chunks(dlrover_save *save, std::uint64_t count, const dlrover_chunk *
 int commit_save(dlrover_save *save) {
     dlrover_context *context = save->context;
     const SaveTarget &target = save->writer.target();
+    if (save->failed) {
+        context->store->abort(target);
+        return fail(DLROVER_E_INVALID, save_given_up);
+    }
     auto layout = save->writer.finish();
     if (!layout) {
         context->store->abort(target);
@@ -227,25 +243,24 @@ int dlrover_save_begin(dlrover_context *context, uint64_t step, uint64_t bytes, 
 }
 
 int dlrover_save_add(dlrover_save *save, const dlrover_chunk *chunk, const void *data, uint64_t bytes) {
-    return guarded(save != nullptr && chunk != nullptr,
-                   [&] { return add_chunks(save, 1, chunk, &data, &bytes); });
+    return save_part(save, chunk != nullptr, [&] { return add_chunks(save, 1, chunk, &data, &bytes); });
 }
 
 int dlrover_save_add_many(dlrover_save *save, uint64_t count, const dlrover_chunk *chunks,
                           const void *const *data, const uint64_t *bytes) {
     bool arrays = chunks != nullptr && data != nullptr && bytes != nullptr;
-    return guarded(save != nullptr && (count == 0 || arrays),
-                   [&] { return add_chunks(save, count, chunks, data, bytes); });
+    return save_part(save, count == 0 || arrays,
+                     [&] { return add_chunks(save, count, chunks, data, bytes); });
 }
 
 int dlrover_save_skeleton(dlrover_save *save, const char *json, uint64_t bytes) {
-    return guarded(save != nullptr && (json != nullptr || bytes == 0), [&] {
+    return save_part(save, json != nullptr || bytes == 0, [&] {
         return save->writer.set_skeleton({json, bytes});
     });
 }
 
 int dlrover_save_ledger(dlrover_save *save, const void *data, uint64_t bytes) {
-    return guarded(save != nullptr && (data != nullptr || bytes == 0), [&] {
+    return save_part(save, data != nullptr || bytes == 0, [&] {
         return save->writer.set_ledger({static_cast<const std::uint8_t *>(data), bytes});
     });
 }

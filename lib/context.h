@@ -39,6 +39,7 @@ struct dlrover_save {
     dlrover_context *context;
     dlrover::lib::ObjectWriter writer;
     std::chrono::steady_clock::time_point begun;
+    bool failed = false;  ///< a part of it was refused: it can only be given up
 };
 
 struct dlrover_restore {

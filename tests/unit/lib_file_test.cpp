@@ -153,6 +153,33 @@ BOOST_AUTO_TEST_CASE(each_bad_chunk_is_refused) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(a_save_with_a_refused_part_is_given_up) {
+    float data[10] = {};
+    std::vector<char> ledger(65 << 10);
+    auto good = floats("x", 10), nameless = floats(nullptr, 10);
+    std::vector<std::function<int(dlrover_save *)>> faults{
+        [&](auto *s) { return dlrover_save_add(s, nullptr, data, 40); },
+        [&](auto *s) { return dlrover_save_add(s, &nameless, data, 40); },
+        [&](auto *s) { return dlrover_save_add_many(s, 1, nullptr, nullptr, nullptr); },
+        [&](auto *s) { return dlrover_save_skeleton(s, nullptr, 1); },
+        [&](auto *s) { return dlrover_save_ledger(s, nullptr, 1); },
+        [&](auto *s) { return dlrover_save_ledger(s, ledger.data(), ledger.size()); }};
+    auto c = open_context();
+    for (auto &fault : faults) {
+        dlrover_save *s = nullptr;
+        BOOST_REQUIRE(dlrover_save_begin(c.get(), 1, 100, &s) == DLROVER_OK);
+        BOOST_TEST(fault(s) == DLROVER_E_INVALID);
+        BOOST_TEST(dlrover_save_add(s, &good, data, 40) == DLROVER_E_INVALID);
+        BOOST_TEST(dlrover_save_commit(s) == DLROVER_E_INVALID);
+        BOOST_TEST(std::string(dlrover_error_text()) ==
+                   "an earlier part of this save failed: it is given up");
+        dlrover_restore *r = nullptr;
+        BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_NOT_FOUND);
+    }
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
+    BOOST_TEST(check_restored(c.get()) == 1);
+}
+
 BOOST_AUTO_TEST_CASE(a_bound_that_was_too_small_says_what_is_needed) {
     auto c = open_context();
     dlrover_save *s = nullptr;
