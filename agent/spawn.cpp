@@ -3,8 +3,11 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace dlrover::agent {
@@ -40,7 +43,7 @@ struct Child {
     ::dup2(child.out, STDOUT_FILENO);
     ::dup2(child.err, STDERR_FILENO);
     child.signals->restore();
-    ::execvpe(child.argv[0], child.argv, child.environment);
+    ::execvpe(find_program(child.argv[0]).c_str(), child.argv, child.environment);
     int err = errno;
     ::dprintf(STDERR_FILENO, "dlrover: can not run %s: %s\n", child.argv[0], std::strerror(err));
     ::_exit(err == ENOENT ? exit_not_found : exit_not_runnable);
@@ -70,6 +73,23 @@ InheritedSignals InheritedSignals::take(const sigset_t &blocked) {
 void InheritedSignals::restore() const {
     ::sigaction(SIGPIPE, &pipe, nullptr);
     ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+}
+
+std::string find_program(const std::string &name) {
+    if (name.find('/') != std::string::npos) return name;
+    const char *path = std::getenv("PATH");
+    std::string folders = std::string(path ? path : "/bin:/usr/bin") + ":.";
+    std::string not_executable;
+    for (std::size_t at = 0, end; at < folders.size(); at = end + 1) {
+        end = std::min(folders.find(':', at), folders.size());
+        std::string folder = folders.substr(at, end - at);
+        std::string file = (folder.empty() ? "." : folder) + "/" + name;
+        struct stat st {};
+        if (::stat(file.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) continue;
+        if (::access(file.c_str(), X_OK) == 0) return file;
+        if (not_executable.empty()) not_executable = file;
+    }
+    return not_executable.empty() ? "./" + name : not_executable;
 }
 
 Result<Spawned> spawn(const SpawnRequest &request) {

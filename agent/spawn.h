@@ -23,7 +23,7 @@ struct InheritedSignals {
 };
 
 struct SpawnRequest {
-    std::vector<std::string> argv;         ///< looked up in our own PATH
+    std::vector<std::string> argv;         ///< the first word as find_program() finds it
     std::vector<std::string> environment;  ///< "NAME=value"
     int stdout_fd = -1;                    ///< -1: a pipe is made
     int stderr_fd = -1;
@@ -34,6 +34,11 @@ struct Spawned {
     pid_t pid = 0;
     UniqueFd stdout_pipe, stderr_pipe;  ///< our ends, of the pipes that were made
 };
+
+/// The file to run for a program's name, so that every name works that slurmstepd would run: one without a
+/// slash is looked for in our own PATH, then in the working folder. A file that is not executable is taken
+/// only where no other is, so that the user reads of the permission and not that nothing was found.
+std::string find_program(const std::string &name);
 
 /// Starts a program in a session of its own, stdin from /dev/null; it is killed when the calling thread ends.
 /// A program that can not be run says so on its stderr and exits with 127 or 126.

@@ -30,7 +30,7 @@ int exec_unprotected(const TaskSpec &spec) {
     for (auto &s : strings) envp.push_back(s.data());
     argv.push_back(nullptr);
     envp.push_back(nullptr);
-    ::execvpe(argv[0], argv.data(), envp.data());
+    ::execvpe(find_program(spec.argv[0]).c_str(), argv.data(), envp.data());
     int err = errno;
     std::fprintf(stderr, "%s: can not run %s: %s\n", spec.program.c_str(), argv[0], std::strerror(err));
     return err == ENOENT ? 127 : 126;

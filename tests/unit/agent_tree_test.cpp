@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <cstdlib>
+#include <filesystem>
 
 #include "agent/loop.h"
 #include "agent/process_tree.h"
@@ -12,6 +15,7 @@
 using namespace dlrover;
 using namespace dlrover::agent;
 using namespace std::chrono_literals;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -34,6 +38,52 @@ std::pair<pid_t, pid_t> make_family() {
     ::close(ends[0]);
     ::close(ends[1]);
     return {child, grandchild};
+}
+
+/// A working folder of its own with a folder "bin", which is the whole PATH.
+struct Folder {
+    Folder() {
+        char name[] = "/tmp/dlrover-spawn-XXXXXX";
+        dir = ::mkdtemp(name);
+        fs::create_directory(dir + "/bin");
+        fs::current_path(dir);
+        ::setenv("PATH", (dir + "/nothing:" + dir + "/bin").c_str(), 1);
+    }
+    ~Folder() {
+        ::setenv("PATH", path.c_str(), 1);
+        fs::current_path(before);
+        fs::remove_all(dir);
+    }
+    static void put(const std::string &name, mode_t mode) {
+        UniqueFd fd(::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, mode));
+        BOOST_REQUIRE(::write(fd.get(), "#!/bin/sh\necho \"$0\"\n", 20) == 20);
+    }
+    fs::path before = fs::current_path();
+    std::string path = std::getenv("PATH"), dir;
+};
+
+std::string read_all(int fd) {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0;)
+        text.append(buffer, static_cast<std::size_t>(n));
+    return text;
+}
+
+/// Runs a program without arguments to its end: its exit status and what it wrote to stdout.
+std::pair<int, std::string> run(const std::string &program) {
+    SpawnRequest request;
+    sigset_t none;
+    ::sigemptyset(&none);
+    request.signals = InheritedSignals::take(none);
+    request.argv = {program};
+    auto spawned = spawn(request);
+    request.signals.restore();
+    BOOST_REQUIRE(spawned.ok());
+    std::string text = read_all(spawned->stdout_pipe.get());
+    int status = 0;
+    BOOST_REQUIRE(::waitpid(spawned->pid, &status, 0) == spawned->pid);
+    return {WEXITSTATUS(status), text};
 }
 
 bool contains(const std::vector<pid_t> &all, pid_t pid) {
@@ -104,14 +154,36 @@ BOOST_AUTO_TEST_CASE(spawned_programs_get_a_clean_start) {
     auto spawned = spawn(request);
     request.signals.restore();
     BOOST_REQUIRE(spawned.ok());
-    std::string text;
-    char buffer[4096];
-    for (ssize_t n; (n = ::read(spawned->stdout_pipe.get(), buffer, sizeof buffer)) > 0;)
-        text.append(buffer, static_cast<std::size_t>(n));
+    std::string text = read_all(spawned->stdout_pipe.get());
     reap_all();
     std::string pid = std::to_string(spawned->pid);
     BOOST_TEST(text.starts_with("got: 1\n" + pid + "\n" + pid + "\n"), text);  // no stdin; leads its session
     BOOST_TEST(text.find("SigBlk:\t0000000000000000") != std::string::npos, text);
+}
+
+BOOST_AUTO_TEST_CASE(a_program_is_found_in_the_path_then_in_the_working_folder) {
+    Folder folder;
+    BOOST_TEST(find_program("hi") == "./hi");
+    BOOST_TEST(find_program("bin/hi") == "bin/hi");
+    fs::create_directory(folder.dir + "/bin/hi");  // a folder is no program
+    Folder::put("hi", 0644);
+    BOOST_TEST(find_program("hi") == "./hi");
+    fs::remove(folder.dir + "/bin/hi");
+    Folder::put("bin/hi", 0644);
+    BOOST_TEST(find_program("hi") == folder.dir + "/bin/hi");
+    fs::permissions("hi", fs::perms(0755));
+    BOOST_TEST(find_program("hi") == "./hi");
+    fs::permissions("bin/hi", fs::perms(0755));
+    BOOST_TEST(find_program("hi") == folder.dir + "/bin/hi");
+}
+
+BOOST_AUTO_TEST_CASE(a_program_that_can_not_be_run_ends_as_in_a_shell) {
+    Folder folder;
+    BOOST_TEST(run("hi").first == 127);
+    Folder::put("hi", 0644);
+    BOOST_TEST(run("hi").first == 126);
+    fs::permissions("hi", fs::perms(0755));
+    BOOST_TEST((run("hi") == std::pair(0, std::string("./hi\n"))));
 }
 
 BOOST_AUTO_TEST_CASE(the_loop_keeps_time_and_order) {
