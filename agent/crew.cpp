@@ -43,6 +43,7 @@ struct Crew::Worker {
     bool running = true;
     std::string error_file, stderr_file;
     std::unique_ptr<Stream> out, err;
+    UniqueFd exec_error;
 };
 
 Crew::Crew(Loop &loop, Sink &out, Sink &err, CrewConfig config, Events events)
@@ -129,6 +130,7 @@ Status Crew::start_worker(const proto::local::WorldPublishedT &world, LocalRank 
     if (!spawned) return spawned.take_status();
     empty_ = false;
     worker->start.pid = static_cast<std::uint32_t>(spawned->pid);
+    worker->exec_error = std::move(spawned->exec_error);
     if (out->sink)
         worker->out = std::make_unique<Stream>(loop_, std::move(spawned->stdout_pipe), std::move(*out));
     if (err->sink)
@@ -159,6 +161,16 @@ std::string Crew::stderr_of(const Worker &worker) const {
     return read_tail(worker.stderr_file, Stream::tail_bytes);
 }
 
+/// Of a failed worker. That its program can not be run is said here, once: the next start changes nothing.
+std::string Crew::last_words(const Worker &worker) {
+    int error = read_exec_error(worker.exec_error);
+    if (error == 0) return stderr_of(worker);
+    std::string text = why_not_run(config_.argv.at(0), error);
+    if (!said_not_run_) err_.say(text);
+    said_not_run_ = true;
+    return text;
+}
+
 void Crew::on_worker_end(Worker &worker, int wait_status) {
     worker.running = false;
     for (auto *stream : {worker.out.get(), worker.err.get()})
@@ -173,10 +185,11 @@ void Crew::on_worker_end(Worker &worker, int wait_status) {
     if (wait_status != 0) {
         exit.oom = WIFSIGNALED(wait_status) && oom_.newly_killed() > 0;
         auto report = describe_failure(wait_status, read_tail(worker.error_file, most_error_file_bytes),
-                                       stderr_of(worker));
+                                       last_words(worker));
         exit.signature = report.signature;
         exit.error_text = std::move(report.text);
     }
+    worker.exec_error.reset();
     events_.exited(exit);
 }
 

@@ -78,6 +78,7 @@ class Crew {
     void finish_stop();
     SpillFile *spill_of(Rank rank, bool is_err);
     std::string stderr_of(const Worker &worker) const;
+    std::string last_words(const Worker &worker);
 
     Loop &loop_;
     Sink &out_, &err_;
@@ -89,6 +90,7 @@ class Crew {
     Loop::Timer kill_timer_ = 0;
     Loop::Time kill_began_{};
     bool empty_ = true, stopping_ = false, killing_ = false, end_expected_ = false, complained_ = false;
+    bool said_not_run_ = false;
 };
 
 }  // namespace dlrover::agent

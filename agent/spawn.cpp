@@ -28,7 +28,7 @@ std::vector<char *> pointers(const std::vector<std::string> &strings) {
 struct Child {
     char *const *argv;
     char *const *environment;
-    int out, err;
+    int out, err, exec_error;
     pid_t parent;
     const InheritedSignals *signals;
 };
@@ -43,9 +43,10 @@ struct Child {
     ::dup2(child.out, STDOUT_FILENO);
     ::dup2(child.err, STDERR_FILENO);
     child.signals->restore();
-    ::execvpe(find_program(child.argv[0]).c_str(), child.argv, child.environment);
+    std::string file = find_program(child.argv[0]);
+    ::execvpe(file.c_str(), child.argv, child.environment);
     int err = errno;
-    ::dprintf(STDERR_FILENO, "dlrover: can not run %s: %s\n", child.argv[0], std::strerror(err));
+    (void)!::write(child.exec_error, &err, sizeof err);
     ::_exit(err == ENOENT ? exit_not_found : exit_not_runnable);
 }
 
@@ -92,14 +93,27 @@ std::string find_program(const std::string &name) {
     return not_executable.empty() ? "./" + name : not_executable;
 }
 
+std::string why_not_run(const std::string &name, int error) {
+    std::string text = "can not run " + name + ": " + std::strerror(error);
+    bool value = !name.empty() && name.find_first_not_of("0123456789:") == std::string::npos;
+    return value ? text + " (a value is written with an equals sign: --dlrover-elastic=" + name + ")" : text;
+}
+
+int read_exec_error(const UniqueFd &pipe) {
+    int error = 0;
+    return ::read(pipe.get(), &error, sizeof error) == sizeof error ? error : 0;
+}
+
 Result<Spawned> spawn(const SpawnRequest &request) {
     Spawned spawned;
-    UniqueFd out, err;
+    UniqueFd out, err, exec_error;
     Child child{};
     child.out = request.stdout_fd;
     child.err = request.stderr_fd;
+    child.exec_error = -1;
     DLROVER_TRY(make_pipe(child.out, spawned.stdout_pipe, out));
     DLROVER_TRY(make_pipe(child.err, spawned.stderr_pipe, err));
+    DLROVER_TRY(make_pipe(child.exec_error, spawned.exec_error, exec_error));
     std::vector<std::string> environment = request.environment;
     auto argv_pointers = pointers(request.argv);
     auto environment_pointers = pointers(environment);

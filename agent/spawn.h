@@ -33,6 +33,7 @@ struct SpawnRequest {
 struct Spawned {
     pid_t pid = 0;
     UniqueFd stdout_pipe, stderr_pipe;  ///< our ends, of the pipes that were made
+    UniqueFd exec_error;                ///< for read_exec_error()
 };
 
 /// The file to run for a program's name, so that every name works that slurmstepd would run: one without a
@@ -41,7 +42,11 @@ struct Spawned {
 std::string find_program(const std::string &name);
 
 /// Starts a program in a session of its own, stdin from /dev/null; it is killed when the calling thread ends.
-/// A program that can not be run says so on its stderr and exits with 127 or 126.
+/// Where the program can not be run the child exits with 127 or 126 and read_exec_error() knows why.
 Result<Spawned> spawn(const SpawnRequest &request);
+/// Once the child has ended: the errno that kept it from running its program, 0 if it ran.
+int read_exec_error(const UniqueFd &exec_error);
+/// "can not run NAME: ERROR"; where the name looks like an option's value, also how that is written.
+std::string why_not_run(const std::string &name, int error);
 
 }  // namespace dlrover::agent

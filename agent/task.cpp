@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
 
 #include "agent/files.h"
 #include "base/units.h"
@@ -30,9 +29,10 @@ int exec_unprotected(const TaskSpec &spec) {
     for (auto &s : strings) envp.push_back(s.data());
     argv.push_back(nullptr);
     envp.push_back(nullptr);
-    ::execvpe(find_program(spec.argv[0]).c_str(), argv.data(), envp.data());
+    std::string file = find_program(spec.argv[0]);
+    ::execvpe(file.c_str(), argv.data(), envp.data());
     int err = errno;
-    std::fprintf(stderr, "%s: can not run %s: %s\n", spec.program.c_str(), argv[0], std::strerror(err));
+    std::fprintf(stderr, "%s: %s\n", spec.program.c_str(), why_not_run(spec.argv[0], err).c_str());
     return err == ENOENT ? 127 : 126;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "agent/crew.h"
 #include "agent/loop.h"
 #include "agent/process_tree.h"
 #include "agent/spawn.h"
@@ -70,8 +71,13 @@ std::string read_all(int fd) {
     return text;
 }
 
-/// Runs a program without arguments to its end: its exit status and what it wrote to stdout.
-std::pair<int, std::string> run(const std::string &program) {
+struct Ended {
+    int exit_status, exec_error;
+    std::string out;
+};
+
+/// Runs a program without arguments to its end.
+Ended run(const std::string &program) {
     SpawnRequest request;
     sigset_t none;
     ::sigemptyset(&none);
@@ -83,7 +89,7 @@ std::pair<int, std::string> run(const std::string &program) {
     std::string text = read_all(spawned->stdout_pipe.get());
     int status = 0;
     BOOST_REQUIRE(::waitpid(spawned->pid, &status, 0) == spawned->pid);
-    return {WEXITSTATUS(status), text};
+    return {WEXITSTATUS(status), read_exec_error(spawned->exec_error), text};
 }
 
 bool contains(const std::vector<pid_t> &all, pid_t pid) {
@@ -179,11 +185,44 @@ BOOST_AUTO_TEST_CASE(a_program_is_found_in_the_path_then_in_the_working_folder) 
 
 BOOST_AUTO_TEST_CASE(a_program_that_can_not_be_run_ends_as_in_a_shell) {
     Folder folder;
-    BOOST_TEST(run("hi").first == 127);
+    Ended missing = run("hi");
+    BOOST_TEST((missing.exit_status == 127 && missing.exec_error == ENOENT));
     Folder::put("hi", 0644);
-    BOOST_TEST(run("hi").first == 126);
+    Ended denied = run("hi");
+    BOOST_TEST((denied.exit_status == 126 && denied.exec_error == EACCES));
     fs::permissions("hi", fs::perms(0755));
-    BOOST_TEST((run("hi") == std::pair(0, std::string("./hi\n"))));
+    Ended ran = run("hi");
+    BOOST_TEST((ran.exit_status == 0 && ran.exec_error == 0 && ran.out == "./hi\n"));
+    BOOST_TEST(why_not_run("hi", ENOENT) == "can not run hi: No such file or directory");
+    BOOST_TEST(why_not_run("1:2", ENOENT) ==
+               "can not run 1:2: No such file or directory (a value is written with an equals sign: "
+               "--dlrover-elastic=1:2)");
+}
+
+BOOST_AUTO_TEST_CASE(that_a_program_can_not_be_run_is_said_once) {
+    Folder folder;
+    auto loop = Loop::create().value();
+    UniqueFd said(::open("said", O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    Sink sink(*loop, said.get(), "agent");
+    std::vector<std::string> told;
+    CrewConfig config;
+    config.argv = {"hi"};
+    config.workers = 2;
+    ::sigemptyset(&config.signals.mask);
+    config.signals.pipe.sa_handler = SIG_DFL;
+    config.scratch = config.spill_dir = folder.dir;
+    Crew crew(*loop, sink, sink, config,
+              {[](const auto &) {}, [&](const auto &exit) { told.push_back(exit.error_text); }, [] {}});
+    proto::local::WorldPublishedT world;
+    world.local_world_size = 2;
+    for (int start = 0; start < 2; ++start) {
+        BOOST_REQUIRE(crew.start(world, LocalRank(0), "").ok());
+        for (auto end = Loop::now() + 10s; !crew.empty() && Loop::now() < end; ::usleep(1000)) crew.reap();
+    }
+    const std::string why = "can not run hi: No such file or directory";
+    BOOST_TEST(told == std::vector<std::string>(4, why), boost::test_tools::per_element());
+    BOOST_TEST(::lseek(said.get(), 0, SEEK_SET) == 0);
+    BOOST_TEST(read_all(said.get()) == "agent: " + why + "\n");
 }
 
 BOOST_AUTO_TEST_CASE(the_loop_keeps_time_and_order) {
