@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In slurmstepd, as root, and in its tasks before execve, as the user. Whatever goes wrong here reaches the
 // user through the agent; Slurm is never told of an error.
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t max_list_bytes = 1U << 20;
 constexpr std::size_t max_word_bytes = 1024;
 constexpr std::chrono::milliseconds longest_goodbye{500};
+constexpr std::chrono::milliseconds connect_again{50};
+/// Without a daemon a task has to fail within 2 seconds, and Slurm needs a part of them.
+constexpr std::chrono::milliseconds longest_restart{800};
 
 std::vector<std::string> read_argv(spank_t handle) {
     int argc = 0;
@@ -66,10 +70,22 @@ std::chrono::milliseconds time_left(Clock::time_point deadline) {
     return std::max(left, std::chrono::milliseconds(1));
 }
 
+/// A daemon that is being restarted or replaced is back in a moment.
+Result<proto::LocalClient> connect_to_daemon(const ModuleArgs &args, Clock::time_point deadline) {
+    auto give_up = std::min(deadline, Clock::now() + longest_restart);
+    while (true) {
+        auto client =
+            proto::LocalClient::connect(args.socket, proto::local::Role::Spank, time_left(deadline));
+        bool away = !client && client.status().code() == Code::unavailable;
+        if (!away || Clock::now() + connect_again >= give_up) return client;
+        ::poll(nullptr, 0, static_cast<int>(connect_again.count()));
+    }
+}
+
 template <typename Request>
 Status ask_daemon(const ModuleArgs &args, Request request, std::chrono::milliseconds timeout) {
     auto deadline = Clock::now() + timeout;
-    auto client = proto::LocalClient::connect(args.socket, proto::local::Role::Spank, timeout);
+    auto client = connect_to_daemon(args, deadline);
     if (!client) return client.take_status();
     auto answer = client->call(std::move(request), time_left(deadline));
     if (!answer) return answer.take_status();

@@ -6,6 +6,9 @@
 
 #include <boost/test/unit_test.hpp>
 #include <chrono>
+#include <filesystem>
+#include <memory>
+#include <thread>
 
 #include "spank_plugin/module.h"
 #include "tests/spank/fake_daemon.h"
@@ -187,6 +190,39 @@ BOOST_AUTO_TEST_CASE(no_daemon_says_which_node_and_what_to_do) {
     BOOST_TEST(error.find("--dlrover-optional") != std::string::npos);
     BOOST_TEST(step.logged("step 42.3"));
     BOOST_TEST(starts_agent(step));
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_that_is_being_restarted_is_waited_for) {
+    char name[] = "/tmp/dlrover-late-XXXXXX";
+    std::string dir = ::mkdtemp(name);
+    std::unique_ptr<FakeDaemon> daemon;
+    std::jthread late([&] {
+        std::this_thread::sleep_for(300ms);
+        daemon = std::make_unique<FakeDaemon>(FakeDaemon::agree, dir + "/s");
+    });
+    Step step;
+    auto args = words(dir + "/s");
+    args.back() = "timeout_ms=2000";
+    LoadedModule module(".libs/dlrover.so", args);
+    BOOST_TEST(run_all(module) == 0);
+    late.join();
+    BOOST_TEST(!step.env.contains("DLROVER_REGISTER_ERROR"));
+    BOOST_TEST(starts_agent(step));
+    auto messages = daemon->received();
+    bool registered = messages.size() > 1 && messages[1].body.type == local::Body::RegisterStep;
+    BOOST_TEST(registered);
+    daemon.reset();
+    std::filesystem::remove_all(dir);
+}
+
+BOOST_AUTO_TEST_CASE(a_missing_daemon_costs_less_than_two_seconds) {
+    Step step;
+    auto args = words("/nonexistent/s");
+    args.back() = "timeout_ms=2000";
+    LoadedModule module(".libs/dlrover.so", args);
+    auto took = time_of([&] { BOOST_TEST(run_all(module) == 0); });
+    BOOST_TEST((took >= 500ms && took < 2s));
+    BOOST_TEST(step.env["DLROVER_REGISTER_ERROR"].find("no daemon") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_silent_daemon_costs_no_more_than_the_timeout) {
