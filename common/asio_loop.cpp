@@ -9,6 +9,10 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstring>
+
+#include "base/unique_fd.h"
+#include "common/log.h"
 
 namespace dlrover {
 namespace {
@@ -32,14 +36,13 @@ class TimerRegistration final : public EventLoop::Registration {
 };
 
 /// Waits on a duplicate: epoll takes a descriptor once only, and a socket is watched for both directions.
+/// Where no duplicate can be had (too many open files) it is tried again until there is one.
 class FdRegistration final : public EventLoop::Registration {
   public:
     using Wait = asio::posix::stream_descriptor::wait_type;
     FdRegistration(asio::io_context &io, int fd, Wait wait, EventLoop::Task task)
-        : shared_(std::make_shared<Shared>(
-              Shared{asio::posix::stream_descriptor(io, ::fcntl(fd, F_DUPFD_CLOEXEC, 3)), wait,
-                     std::move(task), true})) {
-        arm(shared_);
+        : shared_(std::make_shared<Shared>(io, fd, wait, std::move(task))) {
+        open(shared_);
     }
     ~FdRegistration() override {
         shared_->alive = false;
@@ -48,12 +51,34 @@ class FdRegistration final : public EventLoop::Registration {
     }
 
   private:
+    static constexpr std::chrono::milliseconds try_again{100};
     struct Shared {
+        Shared(asio::io_context &io, int f, Wait w, EventLoop::Task t)
+            : descriptor(io), again(io), fd(f), wait(w), task(std::move(t)) {}
         asio::posix::stream_descriptor descriptor;
+        asio::steady_timer again;
+        int fd;
         Wait wait;
         EventLoop::Task task;
-        bool alive;
+        bool alive = true, failed = false;
     };
+    static void open(const std::shared_ptr<Shared> &shared) {
+        UniqueFd copy(::fcntl(shared->fd, F_DUPFD_CLOEXEC, 3));
+        if (!copy) return open_later(shared, std::strerror(errno));
+        error_code error;
+        shared->descriptor.assign(copy.get(), error);
+        if (error) return open_later(shared, error.message());
+        (void)copy.release();
+        arm(shared);
+    }
+    static void open_later(const std::shared_ptr<Shared> &shared, const std::string &why) {
+        if (!shared->failed) log::error("a descriptor can not be watched for now: " + why);
+        shared->failed = true;
+        shared->again.expires_after(try_again);
+        shared->again.async_wait([shared](error_code error) {
+            if (!error && shared->alive) open(shared);
+        });
+    }
     static void arm(const std::shared_ptr<Shared> &shared) {
         shared->descriptor.async_wait(shared->wait, [shared](error_code error) {
             if (error || !shared->alive) return;

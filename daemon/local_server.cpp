@@ -13,6 +13,8 @@
 namespace dlrover::daemon {
 namespace {
 
+constexpr EventLoop::Time accept_again = std::chrono::milliseconds(100);
+
 struct Outgoing {
     proto::Bytes frame;
     std::size_t sent = 0;
@@ -84,7 +86,7 @@ LocalServer::LocalServer(EventLoop &loop, UniqueFd listener, std::string path, L
       limits_(limits),
       identity_(std::move(identity)),
       handler_(handler) {
-    acceptable_ = loop_.when_readable(listener_.get(), [this] { on_accept(); });
+    watch_listener();
 }
 
 LocalServer::~LocalServer() {
@@ -99,9 +101,24 @@ bool LocalServer::has_room(std::uint32_t uid) const {
            (mine == per_user_.end() || mine->second < limits_.connections_per_user);
 }
 
+void LocalServer::watch_listener() {
+    acceptable_ = loop_.when_readable(listener_.get(), [this] { on_accept(); });
+}
+
+/// Out of descriptors or memory: the connection waits in the backlog, and so must we, for the listener stays
+/// readable.
+void LocalServer::on_accept_failed(int error) {
+    if (error != EMFILE && error != ENFILE && error != ENOMEM && error != ENOBUFS) return;
+    if (!accept_failed_)
+        log::error(std::string("no connection can be accepted for now: ") + std::strerror(error));
+    accept_failed_ = true;
+    acceptable_ = loop_.after(accept_again, [this] { watch_listener(); });
+}
+
 void LocalServer::on_accept() {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return;
+    if (!socket) return on_accept_failed(errno);
+    accept_failed_ = false;
     ucred who{};
     socklen_t size = sizeof who;
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return;

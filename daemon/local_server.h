@@ -40,7 +40,9 @@ class LocalServer final : public LocalPort {
     struct Connection;
     LocalServer(EventLoop &loop, UniqueFd listener, std::string path, Limits limits, Identity identity,
                 Handler &handler);
+    void watch_listener();
     void on_accept();
+    void on_accept_failed(int error);
     bool has_room(std::uint32_t uid) const;
     void on_readable(ConnectionId id);
     void on_frame(Connection &connection, const proto::Bytes &payload);
@@ -61,6 +63,7 @@ class LocalServer final : public LocalPort {
     std::map<std::uint32_t, std::size_t> per_user_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle acceptable_;
+    bool accept_failed_ = false;
 };
 
 }  // namespace dlrover::daemon

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/local_server.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <thread>
 
 #include "common/asio_loop.h"
+#include "common/log.h"
 #include "proto/local_client.h"
 
 using namespace dlrover;
@@ -43,14 +48,17 @@ struct Server final : LocalServer::Handler {
     }
     void on_closed(const Client &) override { ++closed; }
     UniqueFd raw() const {
+        UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        connect(fd);
+        return fd;
+    }
+    void connect(const UniqueFd &fd) const {
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
         std::strcpy(address.sun_path, path.c_str());
-        UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         BOOST_REQUIRE(::connect(fd.get(), reinterpret_cast<sockaddr *>(&address), sizeof address) == 0);
         timeval patience{10, 0};
         ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-        return fd;
     }
     AsioLoop loop;
     std::string dir, path;
@@ -59,6 +67,38 @@ struct Server final : LocalServer::Handler {
     std::atomic<int> closed{0};
     int pushes = 0;
 };
+
+/// This process can open `left` files more, until the end.
+class FewFiles {
+  public:
+    explicit FewFiles(std::size_t left) {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        rlimit low = before_;
+        low.rlim_cur = 256;
+        ::setrlimit(RLIMIT_NOFILE, &low);
+        int fd;
+        while ((fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) taken_.emplace_back(fd);
+        BOOST_TEST(taken_.size() > left);
+        taken_.resize(taken_.size() - std::min(left, taken_.size()));
+    }
+    ~FewFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+    FewFiles(const FewFiles &) = delete;
+    FewFiles &operator=(const FewFiles &) = delete;
+
+  private:
+    rlimit before_{};
+    std::vector<UniqueFd> taken_;
+};
+
+/// Greets on a connection that was made by hand; whether an answer came.
+bool is_greeted(int fd) {
+    local::HelloT hello;
+    hello.role = local::Role::Cli;
+    auto frame = proto::make_frame(proto::encode_local(proto::make_local(1, std::move(hello))));
+    char byte;
+    return ::write(fd, frame.data(), frame.size()) == static_cast<ssize_t>(frame.size()) &&
+           ::read(fd, &byte, 1) == 1;
+}
 
 bool ends(int fd) {
     char buffer[4096];
@@ -127,6 +167,26 @@ BOOST_AUTO_TEST_CASE(who_does_not_read_is_cut_off) {
     BOOST_TEST(client->send(local::SubscribeT{}, 5s).ok());
     for (int i = 0; i < 1000 && server.closed == 0; ++i) std::this_thread::sleep_for(10ms);
     BOOST_TEST(server.closed == 1);
+}
+
+/// No descriptor for the connection, or one for it but none to watch it by.
+BOOST_AUTO_TEST_CASE(without_descriptors_it_waits_and_goes_on) {
+    for (std::size_t left : {0u, 1u}) {
+        Server server({});
+        auto first = server.raw();
+        BOOST_TEST(is_greeted(first.get()));
+        UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        auto errors = log::count(log::Level::error);
+        auto worked = std::clock();
+        {
+            FewFiles few(left);
+            server.connect(fd);
+            std::this_thread::sleep_for(500ms);
+        }
+        BOOST_TEST((std::clock() - worked < CLOCKS_PER_SEC / 5), "it did not wait");
+        BOOST_TEST(log::count(log::Level::error) == errors + 1, left << " left");
+        BOOST_TEST(is_greeted(fd.get()), left << " left");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_socket_left_behind_is_replaced_a_living_one_not) {
