@@ -12,12 +12,13 @@ class PortPicker {
   public:
     /// `start`: where to begin in the range, any number.
     PortPicker(PortRange range, std::uint32_t start);
-    /// 0: none is free.
+    /// Where the whole range is taken (any user can do that): one that the kernel chooses. 0: not even that.
     std::uint16_t pick();
 
   private:
     PortRange range_;
     std::uint32_t next_;
+    bool full_ = false;
 };
 
 }  // namespace dlrover::daemon
