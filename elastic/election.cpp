@@ -81,6 +81,8 @@ bool Member::State::grant(NodeIndex from, const VoteRequest &m) {
 
 void Member::State::on_vote_request(NodeIndex from, const VoteRequest &m) {
     term_seen = std::max(term_seen, m.term);
+    if (contains(m.removed, from))
+        return merge_removed(m.removed, false);  // it has left, and says who else is out
     if (!grant(from, m)) {
         if (!removed(from)) send_when_stored(from, VoteReply{promise.term, false, promise, {}});
         return;

@@ -73,7 +73,7 @@ void Member::State::fence_lost() {
     }
     slurm.requeue_wanted = too_few || slurm.refusals >= refusals_to_requeue;
     bool only_batch_host = gone.size() == 1 && gone.front() == config.batch_host;
-    bool must_read = slurm.unsure || only_batch_host || slurm.requeue_wanted;
+    bool must_read = slurm.unsure || slurm.inherited || only_batch_host || slurm.requeue_wanted;
     if (must_read && !slurm.read_fresh && !bugged(PlantedBug::asks_slurm_twice))
         return ask(AskSlurm::What::read_job, {});
     if (slurm.requeue_wanted) return ask_requeue();
@@ -192,7 +192,7 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
     if (slurm.what == AskSlurm::What::requeue)
         return finish_group(1, "too few nodes are left: the job was requeued");
     if (slurm.what == AskSlurm::What::shrink_to) {
-        slurm.unsure = false;
+        slurm.unsure = slurm.inherited = false;
         adopt_removal(slurm.asked, "Slurm took them out of the job");
     }
 }
@@ -205,6 +205,7 @@ void Member::State::on_job(const SlurmAnswer &m) {
     }
     if (!m.job_running || !contains(m.job_nodes, config.self)) {
         std::string why = m.job_running ? "Slurm has taken this node out of the job" : "the job has ended";
+        if (m.job_running && role != Role::follower) leave_to_others(m.job_nodes);
         evicted = true;
         out.push_back(StopWorkers{promise.generation, why});
         return end(Finish{promise.term, 1, why, goodput});
@@ -219,6 +220,16 @@ void Member::State::on_job(const SlurmAnswer &m) {
     if (role == Role::candidate) fence_half();
     if (role == Role::follower && !may_lead()) fence_alone();
     slurm.read_fresh = false;  // what was read is worth nothing later
+}
+
+/// The last word of one that leads or wants to, and is out of the job: who else is, so that none of them
+/// stands next.
+void Member::State::leave_to_others(const std::vector<NodeIndex> &job_nodes) {
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!contains(job_nodes, NodeIndex(i))) add_all(promise.removed, {NodeIndex(i)});
+    VoteRequest last{promise.term, promise.generation, promise.removed};
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!is_self(NodeIndex(i))) send(NodeIndex(i), last);
 }
 
 void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why) {

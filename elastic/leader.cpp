@@ -32,9 +32,19 @@ void Member::State::begin_reign() {
     awaiting_since = now;
     tally.clear();
     complete.reset();
+    void_told.reset();  // an earlier leader's word holds only beside the complete step that it knew
     bool asked_before = slurm.pending.has_value() || slurm.unsure || again;
-    slurm = SlurmTalk{
-        slurm.next_request + 1, {}, AskSlurm::What::read_job, {}, asked_before, false, false, now, 0, false};
+    slurm = SlurmTalk{slurm.next_request + 1,
+                      {},
+                      AskSlurm::What::read_job,
+                      {},
+                      asked_before,
+                      false,
+                      false,
+                      now,
+                      0,
+                      false,
+                      again};
     bool goes_on = world && world->id == generation_seen;
     if (goes_on) install(*world);
     meter.emplace(goodput.wall > Duration(0) ? leader_contact : now, goodput);
@@ -169,12 +179,19 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     consider();
 }
 
+/// Sealed in this world, or what it goes on from. A node that comes back may still hold what was given up
+/// since: were it called complete, the others' newer objects would go.
+bool Member::State::in_force(const Seal &s) const {
+    if (!world || s.generation >= world->id) return true;
+    return world->restore_step == s.step && world->restore_generation == s.generation;
+}
+
 void Member::State::count_seals(const NodeReport &report) {
     if (report.seals.empty()) return;
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
     for (const Seal &s : report.seals)
-        if (!complete || s.step > complete->step) tally.add(s, all);
+        if (in_force(s) && (!complete || s.step > complete->step)) tally.add(s, all);
     bool news = count_complete();
     news = count_void() || news;
     // Slots wait for this word: it does not wait for the next heartbeat.

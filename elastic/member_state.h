@@ -58,6 +58,7 @@ struct SlurmTalk {
     Time retry_at{0};
     std::uint32_t refusals = 0;
     bool requeue_wanted = false;
+    bool inherited = false;  ///< a leader before may have asked, and Slurm may hear of it only now
 };
 
 /// Heartbeats sent, newest last: when was sequence n sent?
@@ -206,6 +207,7 @@ struct Member::State {
     void consider();
     void consider_start();
     void consider_running();
+    bool in_force(const Seal &s) const;
     void count_seals(const NodeReport &report);
     bool count_complete();
     bool count_void();
@@ -249,6 +251,7 @@ struct Member::State {
     void ask_requeue();
     void on_slurm(const SlurmAnswer &m);
     void on_job(const SlurmAnswer &m);
+    void leave_to_others(const std::vector<NodeIndex> &job_nodes);
     void adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why);
     std::vector<NodeIndex> unheard() const;
     std::string names(const std::vector<NodeIndex> &nodes) const;

@@ -254,6 +254,10 @@ void Simulator::act(std::uint32_t node, Action &action) {
                        });
                    },
                    [&](StepsVoid &a) {
+                       if (options_.trace)
+                           trace("node " + std::to_string(node) + ": steps of " + to_string(a.generation) +
+                                 " below " + std::to_string(a.below.value()) + " are void" +
+                                 (a.complete ? ", after step " + std::to_string(a.complete->value()) : ""));
                        std::erase_if(n.objects, [&](const Seal &s) {
                            return s.generation == a.generation && s.step < a.below &&
                                   (!a.complete || s.step > *a.complete);
