@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/events_text.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 
@@ -39,6 +40,18 @@ void write_event(JsonWriter &json, const EventT &e) {
         .field("duration_us", e.duration_us)
         .field("text", e.text);
     json.end_object();
+}
+
+bool is_checkpoint(const std::unique_ptr<EventT> &e) {
+    return e && e->kind == EventKind::CheckpointComplete;
+}
+
+/// Checkpoints in a row, up to `last`, are one line: nobody reads hundreds of them for the failure in
+/// between.
+std::string checkpoints_text(const EventT &first, const EventT &last, std::ptrdiff_t count) {
+    if (count == 1) return printable(last.text);
+    return "every rank has sealed " + std::to_string(count) + " checkpoints, steps " +
+           std::to_string(first.train_step) + " to " + std::to_string(last.train_step);
 }
 
 }  // namespace
@@ -97,11 +110,14 @@ std::string events_text(const proto::local::GroupEventsT &group) {
     out += "  times since " + clock_text(start) + "\n";
     if (group.dropped > 0) out += "  (" + std::to_string(group.dropped) + " older events were dropped)\n";
     Table table({"TIME", "NODE", "EVENT", "RANK", "TOOK", "WHAT"});
-    for (const auto &e : group.events) {
-        std::string took =
-            e->duration_us < 0 ? "" : format_duration(std::chrono::microseconds(e->duration_us));
-        table.add({since(e->time_us - start), printable(e->node), event_name(e->kind),
-                   e->rank < 0 ? "" : std::to_string(e->rank), took, printable(e->text)});
+    for (auto it = group.events.begin(); it != group.events.end();) {
+        auto next = is_checkpoint(*it) ? std::find_if_not(it, group.events.end(), is_checkpoint) : it + 1;
+        const EventT &e = **(next - 1);
+        std::string what = is_checkpoint(*it) ? checkpoints_text(**it, e, next - it) : printable(e.text);
+        std::string took = e.duration_us < 0 ? "" : format_duration(std::chrono::microseconds(e.duration_us));
+        table.add({since(e.time_us - start), printable(e.node), event_name(e.kind),
+                   e.rank < 0 ? "" : std::to_string(e.rank), took, what});
+        it = next;
     }
     return out + table.text("  ");
 }

@@ -16,11 +16,11 @@ std::string counted(std::uint64_t n, const char *one) {
 
 std::string summary_text(const elastic::Goodput &g) {
     if (g.steps == 0 && g.restarts == 0 && g.checkpoints == 0) return {};
-    std::string text = "dlrover: " + counted(g.steps, "step") + ", " + counted(g.restarts, "restart") + ", " +
-                       counted(g.checkpoints, "checkpoint");
+    std::string text = counted(g.restarts, "restart") + ", " + counted(g.checkpoints, "checkpoint");
     if (g.checkpoints_skipped != 0) text += " (" + std::to_string(g.checkpoints_skipped) + " skipped)";
-    // A program that reports no steps has no goodput.
-    if (g.wall.count() <= 0 || g.steps == 0) return text;
+    if (g.steps == 0) return "dlrover: " + text + "; no steps were reported (report_step), so no goodput";
+    text = "dlrover: " + counted(g.steps, "step") + ", " + text;
+    if (g.wall.count() <= 0) return text;
     char percent[32];
     std::snprintf(percent, sizeof percent, "%.1f",
                   100.0 * static_cast<double>(g.productive.count()) / static_cast<double>(g.wall.count()));

@@ -152,4 +152,20 @@ BOOST_AUTO_TEST_CASE(events_are_a_time_line) {
         BOOST_TEST(contains(text, part), part);
 }
 
+BOOST_AUTO_TEST_CASE(checkpoints_in_a_row_are_one_line) {
+    GroupEventsT g;
+    for (std::int64_t step : {5, 10, 15, 0, 20}) {
+        auto e = std::make_unique<proto::EventT>();
+        e->kind = step == 0 ? proto::EventKind::WorkerFailed : proto::EventKind::CheckpointComplete;
+        e->train_step = step;
+        e->text = step == 0 ? "rank 1 failed" : "every rank has sealed step " + std::to_string(step);
+        g.events.push_back(std::move(e));
+    }
+    std::string text = events_text(g);
+    BOOST_TEST(text.find("3 checkpoints, steps 5 to 15") != std::string::npos, text);
+    BOOST_TEST(text.find("rank 1 failed") != std::string::npos, text);
+    BOOST_TEST(text.find("has sealed step 20") != std::string::npos, text);
+    BOOST_TEST(text.find("has sealed step 10") == std::string::npos, text);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -93,6 +93,10 @@ BOOST_AUTO_TEST_CASE(the_summary_is_silent_when_nothing_happened) {
     elastic::Goodput g;
     g.wall = std::chrono::seconds(10);
     BOOST_TEST(summary_text(g).empty());
+    g.checkpoints = 3;
+    BOOST_TEST(summary_text(g) ==
+               "dlrover: 0 restarts, 3 checkpoints; no steps were reported (report_step), so no goodput");
+    g.checkpoints = 0;
     g.steps = 1;
     g.restarts = 2;
     g.productive = std::chrono::seconds(9);
