@@ -36,14 +36,30 @@ def shared_folders(extra):
     return sorted(folders | {CHECKOUT})
 
 
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def interrupt_once(_signum, _frame):
+    """The first Ctrl-C ends the start; a second one (timeout(1) sends two) must not end the cleaning up."""
+    for signum in INTERRUPTS:
+        signal.signal(signum, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def start(cluster):
     """Bring the whole cluster up, or leave nothing behind."""
-    for signum in (signal.SIGTERM, signal.SIGHUP):
+    for signum in INTERRUPTS:
         if signal.getsignal(signum) is not signal.SIG_IGN:
-            signal.signal(signum, signal.default_int_handler)
-    claim_state_folder(cluster)
+            signal.signal(signum, interrupt_once)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
     reader, writer = os.pipe()
     try:
+        claim_state_folder(cluster)
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         cluster.lock()
         conf.write_all(cluster)
         conf.make_folders(cluster)
