@@ -9,7 +9,7 @@ check_PROGRAMS += tests/unit/proto_test
 tests_unit_proto_test_SOURCES = tests/unit/main.cpp tests/unit/codec_test.cpp tests/unit/frame_test.cpp tests/unit/local_client_test.cpp
 tests_unit_proto_test_LDADD = libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/proto_test
-dist_noinst_SCRIPTS += tests/checks/format tests/checks/headers-alone tests/checks/include-table
+dist_noinst_SCRIPTS += tests/checks/dist-complete tests/checks/format tests/checks/headers-alone tests/checks/include-table
 
 # Programs that the system tests run on the virtual nodes.
 noinst_PROGRAMS += tests/system/message_probe
@@ -20,5 +20,5 @@ EXTRA_DIST += tests/minicluster/minicluster.bats
 # On contrib/minicluster, started by contrib/run-tests.
 dist_noinst_SCRIPTS += tests/nightly/benchmarks tests/nightly/fuzz tests/nightly/kills tests/nightly/simulator tests/system/kills.py
 EXTRA_DIST += tests/system/cluster.py tests/system/heat.py tests/system/test_daemon_crash.py tests/system/test_digits.py \
-	tests/system/test_endings.py tests/system/test_heat.py tests/system/test_kills.py tests/system/test_output.py
+	tests/system/test_endings.py tests/system/test_heat.py tests/system/test_isolation.py tests/system/test_kills.py tests/system/test_output.py
 EXTRA_DIST += tests/not-in-ci
