@@ -157,7 +157,8 @@ World Member::State::decide_world() {
     for (const NodeSpec &n : config.nodes) all += n.ranks;
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (peers[i].accepted && !removed(NodeIndex(i)))
-            for (const Seal &s : peers[i].report.seals) fresh.add(s, all);
+            for (const Seal &s : peers[i].report.seals)
+                if (in_force(s)) fresh.add(s, all);
     complete =
         fresh.newest({bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
     tally = std::move(fresh);

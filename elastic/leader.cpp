@@ -182,7 +182,7 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
 /// Sealed in this world, or what it goes on from. A node that comes back may still hold what was given up
 /// since: were it called complete, the others' newer objects would go.
 bool Member::State::in_force(const Seal &s) const {
-    if (!world || s.generation >= world->id) return true;
+    if (!world || s.generation >= world->id || bugged(PlantedBug::restore_mixes_generations)) return true;
     return world->restore_step == s.step && world->restore_generation == s.generation;
 }
 
@@ -201,7 +201,8 @@ void Member::State::count_seals(const NodeReport &report) {
 /// Whether a rank's skipped save made more objects void.
 bool Member::State::count_void() {
     if (!world || role != Role::leader) return false;
-    auto below = tally.void_below(world->id, complete ? std::optional(complete->step) : std::nullopt);
+    auto below = tally.void_below(world->id, complete ? std::optional(complete->step) : std::nullopt,
+                                  {.early = bugged(PlantedBug::void_too_early)});
     if (!below || (void_told && void_told->first == world->id && void_told->second >= *below)) return false;
     void_told = {world->id, *below};
     tally.drop_void(world->id, *below);

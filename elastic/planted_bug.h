@@ -25,12 +25,13 @@ enum class PlantedBug : std::uint8_t {
     asks_slurm_twice,           ///< an unknown outcome is asked again unread
     accept_old_seal,            ///< seals of a stopped generation count
     accept_old_exit,            ///< a worker of an old generation is listened to
-    restore_mixes_generations,  ///< a complete step is put together from several generations
+    restore_mixes_generations,  ///< a complete step is put together from what several generations sealed
     restore_older_step,         ///< the oldest complete step, not the newest
     generation_reuse,           ///< a second attempt has the first one's number
+    void_too_early,             ///< a step is given up while a rank may still seal it
 };
 
-inline constexpr std::array<std::string_view, 19> planted_bug_names = {
+inline constexpr std::array<std::string_view, 20> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -50,6 +51,7 @@ inline constexpr std::array<std::string_view, 19> planted_bug_names = {
     "restore_mixes_generations",
     "restore_older_step",
     "generation_reuse",
+    "void_too_early",
 };
 
 }  // namespace dlrover::elastic

@@ -40,7 +40,7 @@ std::optional<SealTally::Complete> SealTally::newest(Rules rules) const {
 }
 
 std::optional<TrainStep> SealTally::void_below(const GenerationId &generation,
-                                               std::optional<TrainStep> complete) const {
+                                               std::optional<TrainStep> complete, Rules rules) const {
     std::map<TrainStep, const Step *> open;
     std::vector<TrainStep> newest;
     for (const Step &s : steps_) {
@@ -54,7 +54,7 @@ std::optional<TrainStep> SealTally::void_below(const GenerationId &generation,
     for (const auto &[step, s] : open) {
         bool passed = false;
         for (std::uint32_t r = 0; r < s->world_size; ++r)
-            passed = passed || (!s->ranks[r] && newest[r] > step);
+            passed = passed || (!s->ranks[r] && (rules.early || newest[r] > step));
         if (!passed) break;
         below = TrainStep(step.value() + 1);
     }

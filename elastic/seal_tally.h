@@ -17,7 +17,7 @@ class SealTally {
         friend auto operator<=>(const Complete &, const Complete &) = default;
     };
     struct Rules {  ///< broken ones are for the simulator
-        bool mix_generations = false, oldest = false;
+        bool mix_generations = false, oldest = false, early = false;
     };
 
     /// Values that cannot be are ignored. `seal.world_size` must be at most `max_world`.
@@ -26,8 +26,8 @@ class SealTally {
     std::optional<Complete> newest(Rules rules) const;
     /// Everything sealed in `generation` after `complete` and before this step can never be complete: a rank
     /// has gone on to a newer step without it (its save was skipped). none: nothing is void.
-    std::optional<TrainStep> void_below(const GenerationId &generation,
-                                        std::optional<TrainStep> complete) const;
+    std::optional<TrainStep> void_below(const GenerationId &generation, std::optional<TrainStep> complete,
+                                        Rules rules) const;
     void drop_void(const GenerationId &generation, TrainStep below);
     void drop_older_than(TrainStep step);
     void clear() { steps_.clear(); }

@@ -100,6 +100,8 @@ void Simulator::check_restore(const World &world) {
               to_string(world.restore_generation));
     if (world.restore_step) {
         auto it = sealed.find({*world.restore_step, world.restore_generation});
+        for (std::uint32_t r = 0; options_.trace && it != sealed.end() && r < it->second.first; ++r)
+            if (!it->second.second.contains(Rank(r))) trace("no node holds it for rank " + std::to_string(r));
         check(it != sealed.end() && complete(*it), "a restore from a step that is not complete");
     }
     for (const auto &entry : near) {
@@ -110,6 +112,23 @@ void Simulator::check_restore(const World &world) {
             check(world.restore_step && *world.restore_step >= entry.first.first,
                   "a restore passes over a newer complete step");
     }
+}
+
+/// The newest step that all ranks have sealed, or will seal, is never given up. (An older one may be: it is
+/// partly dropped already where a node has heard more than the leader.)
+void Simulator::check_void(const StepsVoid &steps) {
+    Run &run = runs_[steps.generation];
+    check(!run.complete || run.complete <= steps.complete || *run.complete >= steps.below,
+          "the newest complete step is given up");
+    run.given_up = std::max(run.given_up, steps.below);
+}
+
+void Simulator::check_sealed(const Seal &seal) {
+    Run &run = runs_[seal.generation];
+    if (++run.sealed[seal.step] < seal.world_size) return;
+    check(seal.step >= run.given_up || seal.step <= run.complete,
+          "a step that was given up becomes complete");
+    run.complete = std::max(run.complete, std::optional(seal.step));
 }
 
 void Simulator::check_publish(std::uint32_t node, const World &world) {

@@ -254,6 +254,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                        });
                    },
                    [&](StepsVoid &a) {
+                       check_void(a);
                        if (options_.trace)
                            trace("node " + std::to_string(node) + ": steps of " + to_string(a.generation) +
                                  " below " + std::to_string(a.below.value()) + " are void" +

@@ -102,6 +102,9 @@ class Simulator {
         std::uint64_t step = 0, steps_done = 0;
         bool ticking = false;
         std::vector<bool> finished;
+        std::map<TrainStep, std::uint32_t> sealed;  ///< by how many ranks
+        std::optional<TrainStep> complete;
+        TrainStep given_up;  ///< everything before it, since `complete`
     };
     struct Slurm {
         std::vector<NodeIndex> nodes;
@@ -189,6 +192,8 @@ class Simulator {
     void check_acting(std::uint32_t node, Term term);
     void check_world(const elastic::World &world);
     void check_restore(const elastic::World &world);
+    void check_void(const elastic::StepsVoid &steps);
+    void check_sealed(const elastic::Seal &seal);
     void check_publish(std::uint32_t node, const elastic::World &world);
     void check_store(const elastic::Promise &promise);
     void check_ask(std::uint32_t node, const elastic::AskSlurm &ask);

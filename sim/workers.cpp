@@ -17,6 +17,14 @@ constexpr std::ptrdiff_t slots = 3;  ///< without a free one a save is skipped
 void Simulator::publish(std::uint32_t node, const World &world) {
     Node &n = nodes_[node];
     n.published = world.id;
+    // As an arena does, but for one planted bug: what lies after the step that this world goes on from is void.
+    if (options_.bug != PlantedBug::restore_mixes_generations)
+        std::erase_if(n.objects, [&](const Seal &seal) {
+            return seal.generation < world.id && (!world.restore_step || seal.step > *world.restore_step);
+        });
+    Payload left;
+    left.input = LocalObjects{n.objects};
+    push(now_, Kind::input, node, keep(std::move(left)));
     auto it = std::find(world.nodes.begin(), world.nodes.end(), NodeIndex(node));
     if (it == world.nodes.end() || !n.agent || n.running == world.id) return;
     Payload p;
@@ -161,7 +169,10 @@ void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std:
     bool last = accepted && step >= last_step_;
     for (std::uint32_t r = 0; r < config_.nodes[node].ranks && n.member && (slot_free || !accepted); ++r) {
         Seal seal{TrainStep(step), Rank(n.first_rank + r), run.world_size, generation};
-        if (accepted) n.objects.push_back(seal);
+        if (accepted) {
+            n.objects.push_back(seal);
+            check_sealed(seal);
+        }
         feed(node, LocalSealed{seal});
     }
     if (!accepted || !n.member) return;

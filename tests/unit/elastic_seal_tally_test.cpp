@@ -78,17 +78,17 @@ BOOST_AUTO_TEST_CASE(a_step_that_a_rank_has_passed_is_void) {
     };
     seal(0, 60);
     seal(1, 60);
-    BOOST_TEST(!t.void_below(g, TrainStep(60)).has_value());
+    BOOST_TEST(!t.void_below(g, TrainStep(60), {}).has_value());
     seal(0, 80);
-    BOOST_TEST(!t.void_below(g, TrainStep(60)).has_value());  // rank 1 may still come to it
+    BOOST_TEST(!t.void_below(g, TrainStep(60), {}).has_value());  // rank 1 may still come to it
     seal(1, 100);
-    BOOST_TEST((t.void_below(g, TrainStep(60)) == TrainStep(81)));
+    BOOST_TEST((t.void_below(g, TrainStep(60), {}) == TrainStep(81)));
     t.drop_void(g, TrainStep(81));
     seal(0, 120);
     seal(1, 140);
-    BOOST_TEST((t.void_below(g, TrainStep(60)) == TrainStep(121)));
+    BOOST_TEST((t.void_below(g, TrainStep(60), {}) == TrainStep(121)));
     BOOST_TEST((t.newest({})->step == TrainStep(60)));
-    BOOST_TEST(!t.void_below(GenerationId{Term(1), 2}, std::nullopt).has_value());
+    BOOST_TEST(!t.void_below(GenerationId{Term(1), 2}, std::nullopt, {}).has_value());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
