@@ -26,6 +26,7 @@ std::vector<char *> pointers(const std::vector<std::string> &strings) {
 }
 
 struct Child {
+    const char *file;
     char *const *argv;
     char *const *environment;
     int out, err, exec_error;
@@ -33,6 +34,7 @@ struct Child {
     const InheritedSignals *signals;
 };
 
+/// Between fork and exec: nothing that allocates or locks.
 [[noreturn]] void run_child(const Child &child) {
     ::setsid();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -43,8 +45,7 @@ struct Child {
     ::dup2(child.out, STDOUT_FILENO);
     ::dup2(child.err, STDERR_FILENO);
     child.signals->restore();
-    std::string file = find_program(child.argv[0]);
-    ::execvpe(file.c_str(), child.argv, child.environment);
+    ::execvpe(child.file, child.argv, child.environment);
     int err = errno;
     (void)!::write(child.exec_error, &err, sizeof err);
     ::_exit(err == ENOENT ? exit_not_found : exit_not_runnable);
@@ -117,6 +118,8 @@ Result<Spawned> spawn(const SpawnRequest &request) {
     std::vector<std::string> environment = request.environment;
     auto argv_pointers = pointers(request.argv);
     auto environment_pointers = pointers(environment);
+    std::string file = find_program(request.argv.front());
+    child.file = file.c_str();
     child.argv = argv_pointers.data();
     child.environment = environment_pointers.data();
     child.parent = ::getpid();

@@ -35,7 +35,7 @@ std::string own_folder() {
 }
 
 /// Beside this program (installed, or in the build tree), or where it was configured to be.
-Result<std::string> find_program(const std::string &name) {
+Result<std::string> find_own_program(const std::string &name) {
     std::string own = own_folder();
     const char *set = std::getenv("DLROVER_SBINDIR");
     for (const std::string &folder :
@@ -85,9 +85,9 @@ std::string Standalone::log() const {
 }
 
 Status Standalone::start_keeper() {
-    auto keeper = find_program("dlrover-keeper");
+    auto keeper = find_own_program("dlrover-keeper");
     if (!keeper) return keeper.take_status();
-    auto daemon = find_program("dlroverd");
+    auto daemon = find_own_program("dlroverd");
     if (!daemon) return daemon.take_status();
     std::string path = socket(), log_path = dir_ + "/log";
     const char *argv[] = {keeper->c_str(), "--daemon", daemon->c_str(), "--",

@@ -154,6 +154,9 @@ Result<std::string> plain_text(std::string_view text, const std::string &origin)
         if (!std::all_of(line.begin(), line.end(), is_plain))
             return Status(Code::invalid_argument,
                           origin + ":" + std::to_string(number) + ": a character that is not plain ASCII");
+        if (line.find("\"\"\"") != line.npos || line.find("'''") != line.npos)
+            return Status(Code::invalid_argument, origin + ":" + std::to_string(number) +
+                                                      ": a string of several lines; no setting needs one");
         plain.append(line).push_back('\n');
     }
     return plain;

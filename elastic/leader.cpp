@@ -33,18 +33,13 @@ void Member::State::begin_reign() {
     tally.clear();
     complete.reset();
     void_told.reset();  // an earlier leader's word holds only beside the complete step that it knew
-    bool asked_before = slurm.pending.has_value() || slurm.unsure || again;
-    slurm = SlurmTalk{slurm.next_request + 1,
-                      {},
-                      AskSlurm::What::read_job,
-                      {},
-                      asked_before,
-                      false,
-                      false,
-                      now,
-                      0,
-                      false,
-                      again};
+    SlurmTalk fresh;
+    fresh.next_request = slurm.next_request + 1;
+    // What this node, as a candidate, or a leader before it may have asked.
+    fresh.unsure = slurm.pending || slurm.unsure || again;
+    fresh.inherited = again;
+    fresh.retry_at = now;
+    slurm = std::move(fresh);
     bool goes_on = world && world->id == generation_seen;
     if (goes_on) install(*world);
     meter.emplace(goodput.wall > Duration(0) ? leader_contact : now, goodput);

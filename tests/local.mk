@@ -15,7 +15,7 @@ dist_noinst_SCRIPTS += tests/checks/dist-complete tests/checks/format tests/chec
 noinst_PROGRAMS += tests/system/message_probe
 tests_system_message_probe_SOURCES = tests/system/message_probe.cpp
 tests_system_message_probe_LDADD = libproto.la
-EXTRA_DIST += tests/minicluster/minicluster.bats
+EXTRA_DIST += tests/eventually.bash tests/minicluster/minicluster.bats
 
 # On contrib/minicluster, started by contrib/run-tests.
 dist_noinst_SCRIPTS += tests/nightly/benchmarks tests/nightly/fuzz tests/nightly/kills tests/nightly/simulator tests/system/kills.py

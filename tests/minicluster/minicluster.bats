@@ -4,6 +4,7 @@
 # Cluster A has its state below /run, as by default; cluster B below /tmp, where the private /tmp of the hosts hides it.
 
 bats_require_minimum_version 1.5.0
+load ../eventually
 
 minicluster="$BATS_TEST_DIRNAME/../../contrib/minicluster"
 
@@ -37,16 +38,6 @@ traces() {
     grep -E 'test-[0-9]+-|minicluster' /proc/self/mountinfo || true
     ip -o link show | grep -E 'core|sw-|to-n|up-n' || true
     pgrep -f 'mcluster/reaper.p[y] test-' || true
-}
-
-# eventually SECONDS COMMAND...: until it succeeds, or fail.
-eventually() {
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" >/dev/null; do
-        [ "$SECONDS" -lt "$end" ] || { echo "in vain: $* ($("$@" 2>&1 || true))" >&2; return 1; }
-        sleep 0.1
-    done
 }
 
 # All nodes are asked for: Slurm 22.05 answers for a single one from a state that it may not have refreshed.

@@ -4,6 +4,7 @@
 # is no daemon. Needs root, a built tree (DLROVER_BUILD) and, for the last tests, an installation (DLROVER_PREFIX).
 
 bats_require_minimum_version 1.5.0
+load ../eventually
 
 top="$BATS_TEST_DIRNAME/../.."
 minicluster="$top/contrib/minicluster"
@@ -32,15 +33,6 @@ as_root() { "$minicluster" exec --name "$CLUSTER" -- "$@" 3>&-; }
 
 # "!" does not fail a test by itself.
 absent() { if grep -Eq -- "$1" <<<"$2"; then return 1; fi; }
-
-eventually() {
-    local end=$((SECONDS + $1))
-    shift
-    until "$@" >/dev/null; do
-        [ "$SECONDS" -lt "$end" ] || { echo "in vain: $* ($("$@" 2>&1 || true))" >&2; return 1; }
-        sleep 0.1
-    done
-}
 
 # Writes a job script and runs it to its end; its output is in $output.
 run_batch() {

@@ -136,6 +136,8 @@ BOOST_AUTO_TEST_CASE(comments_may_hold_any_text) {
     BOOST_TEST(s.slurm.conf == "/etc/a#b\"#");
     BOOST_TEST(refusal("[slurm]\nconf = \"\xc3\xbc\"\n") == "x.toml:2: a character that is not plain ASCII");
     BOOST_TEST(refusal("\xef\xbb\xbf[slurm]\n").find("x.toml:1: ") == 0u);
+    BOOST_TEST(refusal("[slurm]\nconf = \"\"\"/etc\n# no comment\n\"\"\"\n") ==
+               "x.toml:2: a string of several lines; no setting needs one");
 }
 
 BOOST_AUTO_TEST_CASE(values_out_of_range_are_brought_into_it_and_named) {
