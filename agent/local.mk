@@ -25,8 +25,10 @@ endif
 check_PROGRAMS += tests/system/fake_daemon
 tests_system_fake_daemon_SOURCES = tests/system/fake_daemon.cpp
 tests_system_fake_daemon_LDADD = libproto.la
-EXTRA_DIST += tests/system/agent_test.py
-TESTS += tests/system/agent_test.py
+agent_system_tests = tests/system/agent_life_test.py tests/system/agent_lost_test.py tests/system/agent_output_test.py \
+	tests/system/agent_run_test.py
+EXTRA_DIST += tests/system/agent_case.py $(agent_system_tests)
+TESTS += $(agent_system_tests)
 
 check_PROGRAMS += tests/unit/agent_test
 tests_unit_agent_test_SOURCES = tests/unit/main.cpp tests/unit/agent_environment_test.cpp tests/unit/agent_options_test.cpp \

@@ -1,0 +1,181 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""dlrover-agent against a scripted daemon: starts, restarts, environment. Runs in the build folder (make check) without Slurm and
+without root."""
+import os
+import sys
+import time
+
+from agent_case import DEADLINE, AgentCase, Lines, alive, main
+
+
+class Life(AgentCase):
+    def test_a_worker_runs_and_the_group_ends(self):
+        daemon = self.daemon()
+        agent = self.start("/bin/sh", "-c", "echo hello; echo bad >&2; cat; exit 0")
+        daemon.expect(r"agent job=7 step=0 task=0 workers=1 resumed=0:0")
+        daemon.order("world 1")
+        daemon.expect(r"started gen=1:1 local=0")
+        daemon.expect(r"exited gen=1:1 local=0 status=0 stopped=0")
+        daemon.order("ended 3 it is over")
+        daemon.expect(r"bye 3")
+        self.assertEqual(agent.wait(DEADLINE), 3)
+        self.assertEqual(self.text("out"), "hello\n")
+        self.assertEqual(self.text("err"), "bad\ndlrover-agent: it is over\nSUMMARY\n")
+        self.no_scratch_left()
+
+    def test_connected_within_milliseconds(self):
+        daemon = self.daemon()
+        times = []
+        for _ in range(10):
+            begin = time.monotonic()
+            agent = self.start("/bin/true")
+            daemon.expect(r"agent job=7")
+            times.append(time.monotonic() - begin)
+            daemon.order("ended 0")
+            agent.wait(DEADLINE)
+        print(f"start to joined: best {min(times) * 1e3:.1f} ms, median {sorted(times)[5] * 1e3:.1f} ms", file=sys.stderr)
+        self.assertLess(min(times), 0.05)  # with fork, exec and the test's own time; a machine shared with others
+
+    def test_exit_codes_and_signals_are_told(self):
+        daemon = self.daemon()
+        agent = self.start("/bin/sh", "-c", "case $TORCHELASTIC_RESTART_COUNT in 0) exit 1;; 1) exit 77;; "
+                           "2) kill -9 $$;; 3) kill -11 $$;; 4) kill -15 $$;; *) exit 0;; esac")
+        daemon.expect("agent")
+        for count, status in enumerate([1 << 8, 77 << 8, 9, 11, 15, 0]):
+            daemon.order(f"world {count + 1} restart={count}")
+            match = daemon.expect(rf"exited gen=1:{count + 1} local=0 status=(\d+) stopped=0")
+            self.assertEqual(int(match[1]) & ~0x80, status)  # without the core bit
+        daemon.order("ended 0")
+        self.assertEqual(agent.wait(DEADLINE), 0)
+
+    def test_a_program_that_can_not_be_run(self):
+        daemon = self.daemon()
+        self.start("/nonexistent/program")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        match = daemon.expect(r"exited gen=1:1 local=0 status=(\d+) .*text=(.*)")
+        self.assertEqual(int(match[1]), 127 << 8)
+        self.assertIn("can not run /nonexistent/program", match[2])
+
+    def test_a_spare_runs_nothing(self):
+        daemon = self.daemon()
+        agent = self.start("/bin/sh", "-c", "echo ran")
+        daemon.expect("agent")
+        daemon.order("world 1 inactive")
+        daemon.lines.absent("started", 0.2)
+        daemon.order("world 2")
+        daemon.expect("exited gen=1:2")
+        daemon.order("ended 0")
+        agent.wait(DEADLINE)
+        self.assertEqual(self.text("out"), "ran\n")
+
+    def test_an_old_world_is_not_started(self):
+        daemon = self.daemon()
+        self.start("/bin/sh", "-c", "exit 1")
+        daemon.expect("agent")
+        daemon.order("world 5")
+        daemon.expect("exited gen=1:5")
+        daemon.order("world 5")
+        daemon.order("world 4")
+        daemon.lines.absent("started", 0.2)
+
+
+class Restart(AgentCase):
+    def test_nothing_of_the_old_tree_is_left(self):
+        """A child that forked twice, left the session and ignores SIGTERM is gone before the next worker starts."""
+        pids = os.path.join(self.dir, "pids")
+        worker = self.script(f"""
+            import os, signal, sys, time
+            old = [int(p) for p in open({pids!r})] if os.path.exists({pids!r}) else []
+            left = [p for p in old if os.path.exists(f"/proc/{{p}}")]
+            print("left", left, flush=True)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            with open({pids!r}, "w") as f:
+                for kind in range(3):
+                    r, w = os.pipe()
+                    if os.fork() == 0:
+                        os.setsid()
+                        if os.fork() == 0:
+                            os.write(w, str(os.getpid()).encode())
+                            time.sleep(600)
+                        os._exit(0)
+                    os.wait()
+                    print(os.read(r, 32).decode(), file=f, flush=True)
+                print(os.getpid(), file=f, flush=True)
+            print("ready", flush=True)
+            if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+                os._exit(9)
+            time.sleep(600)
+            """)
+        daemon = self.daemon(grace_ms=100)
+        r, w = os.pipe()
+        agent = self.start("/usr/bin/python3", worker, stdout=w)
+        os.close(w)
+        out = Lines(os.fdopen(r))
+        daemon.expect("agent")
+        for generation in (1, 2, 3):
+            daemon.order(f"world {generation} restart={generation - 1}")
+            daemon.expect(f"started gen=1:{generation}")
+            self.assertEqual(out.expect("left (.*)")[1], "[]")
+            out.expect("ready")
+            if generation == 2:  # ended by itself; what it left behind goes too
+                daemon.expect(r"exited gen=1:2 local=0 status=2304 stopped=0")
+            daemon.order(f"stop {generation}")
+            daemon.expect(f"stopped gen=1:{generation}")
+            for pid in self.text("pids").split():
+                self.assertFalse(alive(int(pid)), f"process {pid} of generation {generation} lives")
+        daemon.order("ended 0")
+        agent.wait(DEADLINE)
+
+    def test_a_newer_world_replaces_running_workers(self):
+        daemon = self.daemon(grace_ms=2000)
+        self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        first = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        daemon.order("world 2")
+        daemon.expect(r"exited gen=1:1 local=0 status=15 stopped=1")
+        daemon.expect(r"started gen=1:2")
+        self.assertFalse(alive(first))
+
+    def test_stop_without_workers_is_answered(self):
+        daemon = self.daemon()
+        self.start("/bin/true")
+        daemon.expect("agent")
+        daemon.order("stop 3")
+        daemon.expect("stopped gen=1:3")
+
+
+class Environment(AgentCase):
+    def test_contract(self):
+        daemon = self.daemon()
+        self.start("env-of-the-user", env={
+            "DLROVER_AGENT_ARGV0": "/usr/bin/env", "SLURM_JOB_ID": "7", "SLURM_PROCID": "9", "SLURM_NTASKS": "10",
+            "SLURM_STEP_NODELIST": "x[1-9]", "DLROVER_OPTIONAL": "1"})
+        daemon.expect("agent")
+        daemon.order("world 1 size=4 local=2 first=2")
+        match = daemon.expect(r"exited .* status=(\d+) .*text=(.*)")
+        self.assertEqual(int(match[1]), 127 << 8)  # env's own: it looked for the program "env-of-the-user"
+        self.assertIn("env-of-the-user", match[2])
+
+    def test_variables(self):
+        daemon = self.daemon()
+        agent = self.start("/usr/bin/env", env={
+            "SLURM_JOB_ID": "7", "SLURM_PROCID": "9", "SLURM_NTASKS": "10", "DLROVER_OPTIONAL": "1"})
+        daemon.expect("agent")
+        daemon.order("world 1 size=4 local=2 first=2")
+        daemon.expect("exited")
+        daemon.order("ended 0")
+        agent.wait(DEADLINE)
+        env = dict(line.split("=", 1) for line in self.text("out").splitlines())
+        for name, value in {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
+                            "SLURM_PROCID": "2", "DLROVER_SLURM_PROCID": "9", "SLURM_NTASKS": "4",
+                            "DLROVER_GENERATION": "1:1", "DLROVER_MANAGED": "1"}.items():
+            self.assertEqual(env.get(name), value, name)
+        self.assertNotIn("DLROVER_OPTIONAL", env)
+        self.assertNotIn("DLROVER_LOCAL_TASK", env)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""dlrover-agent that loses its daemon, is killed, or gets signals. Runs in the build folder (make check) without Slurm and without
+root."""
+import os
+import signal
+import time
+
+from agent_case import AGENT, DEADLINE, AgentCase, alive, main, state, wait_until
+
+
+class Lost(AgentCase):
+    def test_no_daemon_fails_within_two_seconds(self):
+        begin = time.monotonic()
+        agent = self.start("/bin/true")
+        self.assertEqual(agent.wait(DEADLINE), 69)
+        self.assertLess(time.monotonic() - begin, 2.0)
+        text = self.text("err")
+        self.assertIn("node n1", text)
+        self.assertIn("--dlrover-optional", text)
+        self.no_scratch_left()
+
+    def test_refused_by_the_daemon(self):
+        self.daemon(refuse="this step is unknown here")
+        agent = self.start("/bin/true")
+        self.assertEqual(agent.wait(DEADLINE), 69)
+        self.assertIn("this step is unknown here", self.text("err"))
+
+    def test_optional_runs_unprotected(self):
+        agent = self.start("a", "b", env={"DLROVER_OPTIONAL": "1", "DLROVER_AGENT_ARGV0": "/bin/echo"})
+        self.assertEqual(agent.wait(DEADLINE), 0)
+        self.assertEqual(self.text("out"), "a b\n")
+        self.assertEqual(len(self.text("err").splitlines()), 1)
+
+    def test_optional_keeps_code_and_signals(self):
+        agent = self.start("/bin/sh", "-c", "trap 'exit 5' TERM; echo up; while :; do sleep 0.05; done",
+                           env={"DLROVER_OPTIONAL": "1"})
+        wait_until(lambda: self.text("out") == "up\n", "the program is up")
+        agent.terminate()
+        self.assertEqual(agent.wait(DEADLINE), 5)
+
+    def test_module_could_not_register(self):
+        begin = time.monotonic()
+        agent = self.start("/bin/true", env={"DLROVER_REGISTER_ERROR": "the daemon is of another version"})
+        self.assertEqual(agent.wait(DEADLINE), 69)
+        self.assertLess(time.monotonic() - begin, 1.0)
+        self.assertIn("the daemon is of another version", self.text("err"))
+        agent = self.start("-c", "exit 4", env={"DLROVER_REGISTER_ERROR": "x", "DLROVER_OPTIONAL": "1",
+                                                "DLROVER_AGENT_ARGV0": "/bin/sh"})
+        self.assertEqual(agent.wait(DEADLINE), 4)
+
+    def test_daemon_returns_within_the_lease(self):
+        daemon = self.daemon(lease_ms=5000)
+        agent = self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        daemon.kill()
+        daemon = self.daemon(lease_ms=5000)
+        daemon.expect(r"agent .* resumed=1:1", limit=1)
+        self.assertEqual(int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1]), pid)
+        self.assertTrue(alive(pid))
+        os.kill(pid, signal.SIGKILL)
+        daemon.expect(r"exited gen=1:1 local=0 status=9 stopped=0")
+        daemon.order("ended 137")
+        self.assertEqual(agent.wait(DEADLINE), 137)
+
+    def test_an_exit_without_a_daemon_is_told_later(self):
+        daemon = self.daemon()
+        self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        daemon.kill()
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not alive(pid), "the worker is dead")
+        daemon = self.daemon()
+        daemon.expect(r"agent .* resumed=1:1")
+        daemon.expect(r"exited gen=1:1 local=0 status=9 stopped=0")
+        daemon.order("world 2 restart=1")
+        daemon.expect(r"started gen=1:2")
+
+    def test_the_lease_ends(self):
+        for way in ("killed", "silent"):
+            with self.subTest(way):
+                daemon = self.daemon(lease_ms=400, grace_ms=100)
+                agent = self.start("/bin/sleep", "600")
+                daemon.expect("agent")
+                daemon.order("world 1")
+                pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+                begin = time.monotonic()
+                if way == "killed":
+                    daemon.kill()
+                else:
+                    daemon.order("silent")
+                wait_until(lambda: not alive(pid), "the worker is stopped", limit=2)
+                self.assertGreater(time.monotonic() - begin, 0.25)
+                reason = "no word from dlroverd on n1" if way == "killed" else "n1 has not heard from its group's leader"
+                wait_until(lambda said=reason: said in self.text("err"), "the reason is said")
+                if way == "killed":
+                    daemon = self.daemon(lease_ms=400)
+                    daemon.expect(r"agent .* resumed=0:0")
+                else:
+                    daemon.order("talk")
+                told = daemon.expect(r"(exited|stopped) gen=1:1.*")[0]
+                if way == "killed":  # the daemon that comes back hears that this was not its doing
+                    self.assertRegex(told, "stopped=0 .*text=stopped by the agent")
+                daemon.order("world 1")  # never again under an old number
+                daemon.order("world 2 restart=1")
+                daemon.expect(r"started gen=1:2")
+                daemon.order("ended 0")
+                self.assertEqual(agent.wait(DEADLINE), 0)
+                daemon.kill()
+
+    def test_a_world_during_the_start_of_a_daemon_is_not_lost(self):
+        daemon = self.daemon()
+        agent = self.start("/bin/sh", "-c", "exit 0")
+        daemon.expect("agent")
+        daemon.order("drop")
+        daemon.expect("closed")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        daemon.expect("exited gen=1:1")
+        daemon.order("ended 0")
+        self.assertEqual(agent.wait(DEADLINE), 0)
+
+
+class Killed(AgentCase):
+    def running_tree(self, **more):
+        """An agent with a worker that has a daemonised grandchild: (guard, agent, [worker's processes])."""
+        daemon = self.daemon(grace_ms=200)
+        guard = self.start("/bin/sh", "-c", "setsid sh -c 'sleep 600 & sleep 600' & sleep 600", **more)
+        daemon.expect("agent")
+        daemon.order("world 1")
+        daemon.expect("started")
+        tree = wait_until(lambda: self.whole_tree(guard.pid, 3), "the tree is up")
+        return daemon, guard, tree[0], tree[1:]
+
+    def test_agent_killed(self):
+        _, guard, agent, workers = self.running_tree()
+        os.kill(agent, signal.SIGKILL)
+        self.assertEqual(guard.wait(DEADLINE), 137)
+        wait_until(lambda: not any(alive(p) for p in workers), "all workers are gone", limit=2)
+        self.no_scratch_left()
+
+    def test_guard_killed(self):
+        _, guard, agent, workers = self.running_tree()
+        guard.kill()
+        guard.wait()
+        wait_until(lambda: not any(alive(p) for p in [agent] + workers), "all are gone", limit=3)
+        self.no_scratch_left()
+
+    def test_step_daemon_killed(self):
+        """slurmstepd is played by a shell between the test and the agent."""
+        daemon = self.daemon(grace_ms=200)
+        stepd = self.start("-c", f"'{AGENT}' sleep 600; true", program="/bin/sh")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        worker = int(daemon.expect(r"started .* pid=(\d+)")[1])
+        below = self.tree(stepd.pid)
+        stepd.kill()
+        stepd.wait()
+        wait_until(lambda: not any(alive(p) for p in below + [worker]), "all are gone", limit=3)
+
+    def test_terminate(self):
+        daemon, guard, agent, workers = self.running_tree()
+        guard.terminate()
+        daemon.expect("signal 15")
+        daemon.expect(r"exited .* status=15 stopped=1")
+        daemon.order("ended 143 told to end")
+        self.assertEqual(guard.wait(DEADLINE), 143)
+        wait_until(lambda: not any(alive(p) for p in workers), "all workers are gone", limit=2)
+
+    def test_terminate_without_a_verdict(self):
+        daemon, guard, agent, workers = self.running_tree()
+        daemon.kill()
+        guard.terminate()
+        self.assertEqual(guard.wait(DEADLINE), 143)
+        wait_until(lambda: not any(alive(p) for p in workers), "all workers are gone", limit=2)
+
+    def test_a_worker_may_use_its_notice(self):
+        daemon = self.daemon(grace_ms=100)
+        guard = self.start("/bin/sh", "-c", "trap 'sleep 0.5; echo saved; exit 0' TERM; echo up; "
+                           "while :; do sleep 0.02; done")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        wait_until(lambda: self.text("out") == "up\n", "the worker is up")
+        guard.terminate()
+        daemon.expect(r"exited .* status=0")
+        daemon.order("ended 0")
+        self.assertEqual(guard.wait(DEADLINE), 0)
+        self.assertEqual(self.text("out"), "up\nsaved\n")
+
+    def test_notice_lasts_though_the_group_has_ended(self):
+        daemon = self.daemon(grace_ms=50)
+        guard = self.start("/bin/sh", "-c", "trap 'echo got; sleep 0.5; echo saved; exit 0' TERM; echo up; "
+                           "while :; do sleep 0.02; done")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        wait_until(lambda: self.text("out") == "up\n", "the worker is up")
+        guard.terminate()
+        daemon.expect("signal 15")
+        daemon.order("ended 143")
+        self.assertEqual(guard.wait(DEADLINE), 143)
+        self.assertEqual(self.text("out"), "up\ngot\nsaved\n")
+
+    def test_a_second_signal_ends_the_notice(self):
+        daemon = self.daemon(grace_ms=50)
+        guard = self.start("/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.02; done")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        wait_until(lambda: self.text("out") == "up\n", "the worker is up")
+        guard.terminate()
+        daemon.expect("signal 15")
+        daemon.order("ended 143")
+        time.sleep(0.4)  # the time that tells a second signal from an echo of the first
+        guard.terminate()
+        self.assertEqual(guard.wait(3), 143)
+
+    def test_other_signals_reach_the_worker(self):
+        daemon = self.daemon()
+        guard = self.start("/bin/sh", "-c", "for s in USR1 USR2 HUP WINCH; do trap \"echo $s\" $s; done; echo up; "
+                           "while :; do sleep 0.02; done")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        wait_until(lambda: "up" in self.text("out"), "the worker is up")
+        for name in ("USR1", "USR2", "HUP", "WINCH"):
+            guard.send_signal(getattr(signal, "SIG" + name))
+            wait_until(lambda: name in self.text("out").split(), f"SIG{name} arrived")
+
+    def test_stop_and_continue(self):
+        daemon, guard, agent, workers = self.running_tree()
+
+        def states():
+            return [state(p) for p in workers]
+        guard.send_signal(signal.SIGTSTP)
+        wait_until(lambda: set(states()) == {"T"}, "the tree is stopped")
+        self.assertNotEqual(state(agent), "T")
+        guard.send_signal(signal.SIGCONT)
+        wait_until(lambda: "T" not in states(), "the tree goes on")
+
+
+if __name__ == "__main__":
+    main()
