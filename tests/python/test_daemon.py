@@ -11,13 +11,13 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("DLROVER_BUILD", "."))
-PROGRAMS = [BUILD / "agent" / "dlrover-run", BUILD / "dlrover-keeper", BUILD / "dlroverd"]
+PROGRAMS = [BUILD / "agent" / "dlrover-run", BUILD / "dlrover-keeper", BUILD / "dlroverd", BUILD / "dlrover"]
 pytestmark = pytest.mark.skipif(
-    not all(p.exists() for p in PROGRAMS), reason="dlrover-run, dlrover-keeper and dlroverd are not built here"
+    not all(p.exists() for p in PROGRAMS), reason="dlrover-run, dlrover-keeper, dlroverd and dlrover are not built here"
 )
 
 COMMON = """
-import os, signal, socket, struct, sys, time
+import json, os, signal, socket, struct, subprocess, sys, time
 import dlrover_slurm as d
 folder = sys.argv[1]
 world = d.world()
@@ -48,6 +48,16 @@ def save(step):
     while not save_once(step):
         assert time.monotonic() < deadline, step
         time.sleep(0.02)
+def wait_for_complete(step):
+    "Until the daemon says that every rank has sealed this step."
+    deadline = time.monotonic() + 20
+    while not complete(step):
+        assert time.monotonic() < deadline, step
+        time.sleep(0.02)
+def complete(step):
+    asked = subprocess.run([sys.argv[2], "status", os.environ["DLROVER_JOB_ID"], "--json"], capture_output=True)
+    groups = json.loads(asked.stdout)["groups"] if asked.returncode == 0 else []
+    return any(c["train_step"] == step and c["complete"] for g in groups for c in g["checkpoints"])
 def save_once(step):
     return d.save(step, {"step": step, "rank": world.rank, "data": bytes([step]) * 2000000}, ledger=step * 10)
 """
@@ -57,8 +67,8 @@ def standalone(tmp_path, code, workers=2):
     script = tmp_path / "program.py"
     script.write_text(COMMON + code)
     env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_SBINDIR=str(BUILD.resolve()))
-    command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", str(workers), sys.executable, str(script), str(tmp_path)]
-    command[4:4] = ["--no-python"]
+    command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", str(workers), "--no-python"]
+    command += [sys.executable, str(script), str(tmp_path), str(PROGRAMS[3].resolve())]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -79,7 +89,7 @@ for step in range(start, 12):
         once(f"{world.rank}.{step}")
         time.sleep(0.005)
     if step == 6 and world.rank == 1 and once("killed"):
-        time.sleep(0.7)
+        wait_for_complete(step)
         os.kill(os.getpid(), signal.SIGKILL)
 say("ends", step)
 """,
@@ -100,7 +110,7 @@ for step in range(start, 9):
     save(step)
     d.report_step(step)
     if step == 6 and once("worker"):
-        time.sleep(1.5)
+        wait_for_complete(step)
         os.kill(os.getpid(), signal.SIGKILL)
 say("ends", step)
 """,
@@ -125,7 +135,7 @@ _session._copy = copy_and_kill
 for step in range(start, 5):
     save(step)
     if step == 0 and once("worker"):
-        time.sleep(1.5)
+        wait_for_complete(step)
         os.kill(os.getpid(), signal.SIGKILL)
 say("ends", step)
 """,
