@@ -43,8 +43,8 @@ tests_unit_ckpt_test_LDADD = libckpt.la libbase.la
 TESTS += tests/unit/ckpt_test
 
 check_PROGRAMS += tests/unit/lib_test
-tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/lib_daemon_test.cpp tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h \
-	tests/unit/lib_file_test.cpp tests/unit/lib_fixture.h
+tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/dying_daemon.h tests/unit/lib_daemon_test.cpp \
+	tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h tests/unit/lib_file_test.cpp tests/unit/lib_fixture.h
 tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
 

@@ -13,6 +13,7 @@
 #include "spank_plugin/module.h"
 #include "tests/spank/fake_daemon.h"
 #include "tests/spank/host.h"
+#include "tests/unit/dying_daemon.h"
 
 using namespace dlrover;
 using namespace dlrover::proto;
@@ -195,9 +196,11 @@ BOOST_AUTO_TEST_CASE(no_daemon_says_which_node_and_what_to_do) {
 BOOST_AUTO_TEST_CASE(a_daemon_that_is_being_restarted_is_waited_for) {
     char name[] = "/tmp/dlrover-late-XXXXXX";
     std::string dir = ::mkdtemp(name);
+    test::DyingDaemon dying(dir + "/s");
     std::unique_ptr<FakeDaemon> daemon;
+    bool tried = false;
     std::jthread late([&] {
-        std::this_thread::sleep_for(300ms);
+        tried = dying.await_caller();
         daemon = std::make_unique<FakeDaemon>(FakeDaemon::agree, dir + "/s");
     });
     Step step;
@@ -206,6 +209,7 @@ BOOST_AUTO_TEST_CASE(a_daemon_that_is_being_restarted_is_waited_for) {
     LoadedModule module(".libs/dlrover.so", args);
     BOOST_TEST(run_all(module) == 0);
     late.join();
+    BOOST_TEST(tried);
     BOOST_TEST(!step.env.contains("DLROVER_REGISTER_ERROR"));
     BOOST_TEST(starts_agent(step));
     auto messages = daemon->received();

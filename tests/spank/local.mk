@@ -33,7 +33,7 @@ tests_spank_echo_daemon_LDADD = libproto.la $(PTHREAD_LIBS)
 
 check_PROGRAMS += tests/spank/host_test
 tests_spank_host_test_SOURCES = tests/unit/main.cpp tests/spank/fake_daemon.cpp tests/spank/fake_daemon.h tests/spank/host.cpp \
-	tests/spank/host.h tests/spank/host_local_test.cpp tests/spank/host_remote_test.cpp
+	tests/spank/host.h tests/spank/host_local_test.cpp tests/spank/host_remote_test.cpp tests/unit/dying_daemon.h
 tests_spank_host_test_CPPFLAGS = $(spank_cppflags) -DMODULE_DIR='"$(abs_builddir)"'
 tests_spank_host_test_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
 tests_spank_host_test_LDADD = libspankplugin.la $(PTHREAD_LIBS)

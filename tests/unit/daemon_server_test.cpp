@@ -12,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "common/asio_loop.h"
@@ -60,13 +61,33 @@ struct Server final : LocalServer::Handler {
         timeval patience{10, 0};
         ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     }
+    /// From now on, and by the loop's own clock: how often a tenth of a second has passed. Whoever on the
+    /// loop tries again that often, and began before, has done it as many times.
+    void count_tenths() {
+        loop.post([this] { tenth(); });
+    }
+    void tenth() {
+        timer = loop.after(100ms, [this] {
+            ++tenths;
+            tenth();
+        });
+    }
     AsioLoop loop;
     std::string dir, path;
     std::unique_ptr<LocalServer> server;
     std::thread thread;
-    std::atomic<int> closed{0};
+    EventLoop::Handle timer;
+    std::atomic<int> closed{0}, tenths{0};
     int pushes = 0;
 };
+
+bool wait_until(const std::function<bool()> &condition) {
+    for (auto end = std::chrono::steady_clock::now() + 10s; !condition();) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(5ms);
+    }
+    return true;
+}
 
 /// This process can open `left` files more, until the end.
 class FewFiles {
@@ -165,7 +186,7 @@ BOOST_AUTO_TEST_CASE(who_does_not_read_is_cut_off) {
     server.pushes = 100000;
     auto client = proto::LocalClient::connect(server.path, local::Role::Cli, 5s);
     BOOST_TEST(client->send(local::SubscribeT{}, 5s).ok());
-    for (int i = 0; i < 1000 && server.closed == 0; ++i) std::this_thread::sleep_for(10ms);
+    BOOST_TEST(wait_until([&] { return server.closed > 0; }));
     BOOST_TEST(server.closed == 1);
 }
 
@@ -181,7 +202,9 @@ BOOST_AUTO_TEST_CASE(without_descriptors_it_waits_and_goes_on) {
         {
             FewFiles few(left);
             server.connect(fd);
-            std::this_thread::sleep_for(500ms);
+            BOOST_TEST(wait_until([&] { return log::count(log::Level::error) > errors; }));
+            server.count_tenths();
+            BOOST_TEST(wait_until([&] { return server.tenths >= 4; }));
         }
         BOOST_TEST((std::clock() - worked < CLOCKS_PER_SEC / 5), "it did not wait");
         BOOST_TEST(log::count(log::Level::error) == errors + 1, left << " left");

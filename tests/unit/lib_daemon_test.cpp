@@ -11,6 +11,7 @@
 #include <functional>
 #include <thread>
 
+#include "dying_daemon.h"
 #include "lib_fake_daemon.h"
 #include "lib_fixture.h"
 
@@ -114,11 +115,7 @@ BOOST_AUTO_TEST_CASE(daemon_restarts_between_saves) {
     for (std::uint64_t step = 1; step < 6; ++step) {
         BOOST_TEST(save_step(c.get(), step) == DLROVER_OK);
         daemon.stop(true);
-        std::thread later([&] {
-            std::this_thread::sleep_for(50ms);
-            daemon.start();
-        });
-        later.join();
+        daemon.start();
     }
     BOOST_TEST(check_restored(c.get()) == 5);
 }
@@ -126,12 +123,15 @@ BOOST_AUTO_TEST_CASE(daemon_restarts_between_saves) {
 BOOST_AUTO_TEST_CASE(daemon_is_away_while_the_call_waits) {
     auto c = open_context();
     daemon.stop(true);
+    DyingDaemon dying(daemon.socket_path());
+    bool waiting = false;
     std::thread later([&] {
-        std::this_thread::sleep_for(300ms);
+        waiting = dying.await_caller();
         daemon.start();
     });
     BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
     later.join();
+    BOOST_TEST(waiting);
     BOOST_TEST(check_restored(c.get()) == 1);
 }
 
@@ -370,7 +370,7 @@ BOOST_AUTO_TEST_CASE(progress_is_on_the_page) {
     BOOST_TEST(dlrover_phase_begin(c.get(), "inner") == DLROVER_OK);
     BOOST_TEST(dlrover_phase_end(c.get()) == DLROVER_OK);
     BOOST_TEST((page->phase.load() == proto::Phase::declared));
-    std::this_thread::sleep_for(30ms);
+    std::this_thread::sleep_for(30ms);  // not waited for: it is what is measured
     BOOST_TEST(dlrover_phase_end(c.get()) == DLROVER_OK);
     BOOST_TEST((page->phase.load() == proto::Phase::step));
     BOOST_TEST(dlrover_phase_end(c.get()) == DLROVER_E_INVALID);
