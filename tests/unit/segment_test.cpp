@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/segment.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -10,6 +11,26 @@
 using namespace dlrover;
 using namespace dlrover::ckpt;
 using namespace std::chrono_literals;
+
+namespace {
+
+std::uint64_t held_bytes(int fd) {
+    struct stat st {};
+    BOOST_REQUIRE(::fstat(fd, &st) == 0);
+    return static_cast<std::uint64_t>(st.st_blocks) * 512;
+}
+
+/// Whether it does what it is asked, after what it was asked before.
+bool comes_to(Prefaulter &prefaulter) {
+    auto promise = std::make_shared<std::promise<void>>();
+    auto future = promise->get_future();
+    auto fd = create_segment("test", 4096);
+    prefaulter.add(std::move(*fd), 4096, std::make_shared<std::atomic<bool>>(false),
+                   [promise](Prefaulter::Report) { promise->set_value(); });
+    return future.wait_for(30s) == std::future_status::ready;
+}
+
+}  // namespace
 
 BOOST_AUTO_TEST_SUITE(segment)
 
@@ -40,9 +61,7 @@ BOOST_AUTO_TEST_CASE(pages_come_in_the_background) {
     auto report = future.get();
     BOOST_TEST(report.status.ok());
     BOOST_TEST(report.bytes == bytes);
-    struct stat st {};
-    ::fstat(fd->get(), &st);
-    BOOST_TEST(static_cast<std::uint64_t>(st.st_blocks) * 512 == bytes);
+    BOOST_TEST(held_bytes(fd->get()) == bytes);
 }
 
 BOOST_AUTO_TEST_CASE(it_stops_at_the_floor) {
@@ -54,6 +73,49 @@ BOOST_AUTO_TEST_CASE(it_stops_at_the_floor) {
     auto report = promise.get_future().get();
     BOOST_TEST((report.status.code() == Code::resource_exhausted));
     BOOST_TEST(report.bytes == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(discarded_pages_go_back_though_others_hold_the_segment) {
+    constexpr std::uint64_t bytes = 8 << 20;
+    auto fd = create_segment("test", bytes);
+    Prefaulter prefaulter(0);
+    prefaulter.add(UniqueFd(::dup(fd->get())), bytes, std::make_shared<std::atomic<bool>>(false),
+                   [](Prefaulter::Report) {});
+    BOOST_REQUIRE(comes_to(prefaulter));
+    BOOST_TEST(held_bytes(fd->get()) == bytes);
+    prefaulter.discard(UniqueFd(::dup(fd->get())), bytes);
+    BOOST_REQUIRE(comes_to(prefaulter));
+    BOOST_TEST(held_bytes(fd->get()) == 0u);
+    char byte = 'x';
+    BOOST_TEST(::pread(fd->get(), &byte, 1, bytes - 1) == 1, "its size stays");
+    BOOST_TEST(byte == '\0');
+}
+
+BOOST_AUTO_TEST_CASE(what_was_cancelled_is_not_filled_and_discarded_all_the_same) {
+    constexpr std::uint64_t bytes = 8 << 20;
+    auto fd = create_segment("test", bytes);
+    BOOST_TEST(::pwrite(fd->get(), "x", 1, 1 << 20) == 1);
+    BOOST_TEST(held_bytes(fd->get()) == 4096u);
+    Prefaulter prefaulter(0);
+    auto cancelled = std::make_shared<std::atomic<bool>>(true);
+    prefaulter.add(UniqueFd(::dup(fd->get())), bytes, cancelled,
+                   [](Prefaulter::Report) { BOOST_ERROR("a cancelled task reported"); });
+    BOOST_REQUIRE(comes_to(prefaulter));
+    BOOST_TEST(held_bytes(fd->get()) == 4096u);
+    prefaulter.discard(UniqueFd(::dup(fd->get())), bytes);
+    BOOST_REQUIRE(comes_to(prefaulter));
+    BOOST_TEST(held_bytes(fd->get()) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(what_can_not_be_discarded_harms_nobody) {
+    Prefaulter prefaulter(0);
+    prefaulter.discard(UniqueFd(), 4096);
+    prefaulter.discard(UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), 4096);
+    auto fd = create_segment("test", 4096);
+    BOOST_TEST(::pwrite(fd->get(), "x", 1, 0) == 1);
+    prefaulter.discard(UniqueFd(::dup(fd->get())), 0);
+    BOOST_TEST(comes_to(prefaulter));
+    BOOST_TEST(held_bytes(fd->get()) == 4096u);
 }
 
 BOOST_AUTO_TEST_CASE(stopping_does_not_wait_for_the_rest) {
