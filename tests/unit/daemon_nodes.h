@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Daemons of several nodes in one process: time, network, Slurm and keeper are in memory.
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+#include <deque>
+#include <map>
+
+#include "common/manual_loop.h"
+#include "daemon/daemon.h"
+#include "daemon/memory_slurm.h"
+#include "tests/unit/full_keeper.h"
+#include "transport/memory_network.h"
+
+namespace dlrover::daemon::test {
+
+using namespace std::chrono_literals;
+
+inline constexpr std::uint32_t alice = 1000, bob = 1001;
+
+class TestPort final : public LocalPort {
+  public:
+    void send(ConnectionId to, local::MessageT message, std::vector<SharedFd>) override {
+        sent[to].push_back(std::move(message));
+    }
+    void close(ConnectionId) override {}
+    /// The oldest message of this type to `to`; what came before it is dropped.
+    template <typename T>
+    std::optional<T> take(ConnectionId to) {
+        auto &queue = sent[to];
+        while (!queue.empty()) {
+            local::BodyUnion body = std::move(queue.front().body);
+            queue.pop_front();
+            if (body.type == local::BodyTraits<typename T::TableType>::enum_value)
+                return std::move(*static_cast<T *>(body.value));
+        }
+        return std::nullopt;
+    }
+    std::map<ConnectionId, std::deque<local::MessageT>> sent;
+};
+
+/// What all nodes share.
+struct World {
+    ManualLoop loop;
+    transport::MemoryHub hub{loop, {}};
+    MemorySlurm slurm{loop};
+    Settings settings;
+    ckpt::Prefaulter prefaulter{0};
+    ConnectionId next_connection = 1;
+
+    World() {
+        add_job(JobId(7));
+        for (const char *node : {"n1", "n2", "login"}) slurm.addresses[node] = std::string("10.0.0.") + node;
+    }
+    /// alice's, with one step on n1 and n2.
+    void add_job(JobId id) {
+        SlurmJob job;
+        job.running = true;
+        job.uid = alice;
+        job.user = "alice";
+        job.batch_host = "n1";
+        job.nodes = {"n1", "n2"};
+        slurm.jobs[id] = job;
+        slurm.steps[{id, StepId(0)}] = job.nodes;
+    }
+};
+
+struct StepOf {
+    std::uint32_t uid = alice, job = 7;
+    std::uint16_t tasks = 1;  ///< on each node
+};
+
+struct Node {
+    Node(World &w, const std::string &n) : world(w), name(n) { boot({}); }
+    void boot(std::vector<KeptRecord> kept) {
+        peers = world.hub.join(name);
+        port = std::make_unique<TestPort>();
+        daemon = std::make_unique<Daemon>(world.loop, Daemon::Options{name, false, 0}, world.settings, keeper,
+                                          world.prefaulter, budget, world.slurm, *peers,
+                                          [this] { return next_port++; });
+        daemon->start(std::move(kept), *port);
+    }
+    /// The daemon is killed and started again.
+    void restart() {
+        daemon.reset();
+        peers.reset();
+        boot(keeper.copy());
+    }
+    Client client(local::Role role, std::uint32_t uid) {
+        return {world.next_connection++, uid, uid, 1, role};
+    }
+    template <typename BodyT>
+    void say(const Client &from, BodyT body, std::uint32_t id = 1) {
+        daemon->on_message(from, proto::make_local(id, std::move(body)));
+    }
+    Client register_step(std::uint32_t index, StepOf step = {}) {
+        auto module = client(local::Role::Spank, 0);
+        local::RegisterStepT request;
+        request.step = std::make_unique<proto::StepRegistrationT>();
+        auto &s = *request.step;
+        s.cluster = "lab";
+        s.job_id = step.job;
+        s.uid = step.uid;
+        s.node_names = {"n1", "n2"};
+        s.node_index = index;
+        s.tasks_per_node = {step.tasks, step.tasks};
+        s.argv = {"train"};
+        s.options = std::make_unique<proto::ElasticOptionsT>();
+        s.options->min_nodes = s.options->max_nodes = 2;
+        say(module, std::move(request));
+        return module;
+    }
+    Client start_agent(std::uint32_t uid = alice, GenerationId running = {}) {
+        auto agent = client(local::Role::Agent, uid);
+        local::AgentHelloT hello;
+        hello.job_id = 7;
+        hello.workers = 2;
+        hello.resumed_generation = to_proto_ptr(running);
+        say(agent, std::move(hello));
+        return agent;
+    }
+    Client start_worker(const local::WorldPublishedT &w, std::uint16_t local_rank) {
+        auto worker = client(local::Role::Worker, alice);
+        local::WorkerHelloT hello;
+        hello.job_id = 7;
+        hello.generation = std::make_unique<proto::Generation>(*w.generation);
+        hello.local_rank = local_rank;
+        hello.rank = w.first_rank + local_rank;
+        say(worker, std::move(hello));
+        BOOST_TEST(port->take<local::WorkerWelcomeT>(worker.id).has_value());
+        return worker;
+    }
+    std::uint16_t begin_save(const Client &worker, std::uint64_t step) {
+        local::BeginSaveT begin;
+        begin.train_step = step;
+        begin.bytes = 4096;
+        say(worker, std::move(begin));
+        auto granted = port->take<local::SlotGrantedT>(worker.id);
+        BOOST_REQUIRE(granted.has_value());
+        return granted->slot;
+    }
+    void seal(const Client &worker, std::uint64_t step, std::uint16_t slot) {
+        local::SealT seal;
+        seal.train_step = step;
+        seal.slot = slot;
+        say(worker, std::move(seal));
+    }
+    void save(const Client &worker, std::uint64_t step) {
+        seal(worker, step, begin_save(worker, step));
+        world.loop.advance();
+        BOOST_TEST(port->take<local::DoneT>(worker.id).has_value());
+    }
+    void exited(const Client &agent, const local::WorldPublishedT &w, std::uint16_t local_rank, int status) {
+        local::WorkerExitedT exited;
+        exited.generation = std::make_unique<proto::Generation>(*w.generation);
+        exited.local_rank = local_rank;
+        exited.wait_status = status;
+        say(agent, std::move(exited), 0);
+    }
+
+    World &world;
+    std::string name;
+    FullKeeper keeper{world.loop};
+    MemoryBudget budget{{1u << 30, 0}, [] { return std::uint64_t{1} << 40; }};
+    std::uint16_t next_port = 30000;
+    std::unique_ptr<transport::PeerNetwork> peers;
+    std::unique_ptr<TestPort> port;
+    std::unique_ptr<Daemon> daemon;
+};
+
+/// Two nodes with one agent of two workers each.
+struct TwoNodes : World {
+    Node n1{*this, "n1"}, n2{*this, "n2"};
+    Client a1, a2;
+    local::WorldPublishedT w1, w2;
+
+    TwoNodes() {
+        auto m1 = n1.register_step(0), m2 = n2.register_step(1);
+        loop.advance(100ms);
+        BOOST_REQUIRE(n1.port->take<local::DoneT>(m1.id) && n2.port->take<local::DoneT>(m2.id));
+        a1 = n1.start_agent();
+        a2 = n2.start_agent();
+        await_worlds();
+    }
+    void await_worlds() {
+        loop.advance(5s);
+        auto p1 = n1.port->take<local::WorldPublishedT>(a1.id);
+        auto p2 = n2.port->take<local::WorldPublishedT>(a2.id);
+        BOOST_REQUIRE(p1.has_value());
+        BOOST_REQUIRE(p2.has_value());
+        w1 = std::move(*p1);
+        w2 = std::move(*p2);
+    }
+    void save_everywhere(std::uint64_t step) {
+        for (std::uint16_t rank : {0, 1}) {
+            for (auto [node, w] : {std::pair(&n1, &w1), std::pair(&n2, &w2)}) {
+                auto worker = node->start_worker(*w, rank);
+                node->save(worker, step);
+                node->daemon->on_closed(worker);
+            }
+        }
+        loop.advance(1s);
+    }
+};
+
+/// `relay`: the daemon asks the job's other nodes too.
+inline local::StatusReplyT status_at(Node &node, std::uint32_t uid, bool relay = true,
+                                     std::uint32_t job = 7) {
+    auto person = node.client(local::Role::Cli, uid);
+    local::StatusRequestT request;
+    request.job_id = job;
+    request.relay = relay;
+    node.say(person, std::move(request));
+    node.world.loop.advance(10s);
+    auto reply = node.port->take<local::StatusReplyT>(person.id);
+    BOOST_REQUIRE(reply.has_value());
+    return std::move(*reply);
+}
+
+}  // namespace dlrover::daemon::test
