@@ -29,9 +29,14 @@ Status RecordStore::put(const std::string &name, std::vector<std::uint8_t> value
     std::size_t old_descriptors = old != records_.end() && old->second.fd ? 1 : 0;
     std::size_t bytes = bytes_ - old_bytes + name.size() + value.size();
     std::size_t descriptors = descriptors_ - old_descriptors + (fd ? 1 : 0);
+    std::size_t records = records_.size() + (old == records_.end() ? 1 : 0);
     std::size_t quarters = is_bulk(name) ? 3 : 4;
-    if (bytes > limits_.bytes * quarters / 4 || descriptors > limits_.descriptors * quarters / 4 ||
-        (old == records_.end() && records_.size() >= limits_.records * quarters / 4))
+    // What takes no more than before is no reason to refuse.
+    auto too_much = [&](std::size_t before, std::size_t after, std::size_t limit) {
+        return after > before && after > limit * quarters / 4;
+    };
+    if (too_much(bytes_, bytes, limits_.bytes) || too_much(descriptors_, descriptors, limits_.descriptors) ||
+        too_much(records_.size(), records, limits_.records))
         return Status(Code::resource_exhausted, "the keeper is full");
     records_[name] = Record{std::move(value), std::move(fd)};
     bytes_ = bytes;

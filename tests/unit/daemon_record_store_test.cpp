@@ -53,6 +53,33 @@ BOOST_AUTO_TEST_CASE(what_grows_with_ranks_leaves_room_for_new_steps) {
     BOOST_TEST(!store.put("world/2.0", {1}, UniqueFd()).ok());
 }
 
+BOOST_AUTO_TEST_CASE(each_kind_that_grows_with_ranks_and_each_bound_leaves_a_quarter) {
+    for (const std::string kind : {"slot", "segment", "page"}) {
+        RecordStore by_descriptors({100, 8, 10000}), by_bytes({100, 100, 400});
+        int descriptors = 0, records = 0;
+        while (by_descriptors.put(kind + "/" + std::to_string(descriptors), {}, some_fd()).ok())
+            ++descriptors;
+        BOOST_TEST(descriptors == 6, kind);
+        BOOST_TEST(by_descriptors.put(kind + "/x", {}, UniqueFd()).ok(), "without a descriptor it has room");
+        std::vector<std::uint8_t> value(40 - kind.size() - 2);
+        while (by_bytes.put(kind + "/" + std::to_string(records), value, UniqueFd()).ok()) ++records;
+        BOOST_TEST(records == 7, kind);
+        for (RecordStore *store : {&by_descriptors, &by_bytes})
+            for (const char *other : {"group/2.0", "promise/2.0"})
+                BOOST_TEST(store->put(other, std::vector<std::uint8_t>(40), some_fd()).ok(), kind << other);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_there_is_replaced_also_beyond_the_reserve) {
+    RecordStore store({100, 4, 100});
+    BOOST_TEST(store.put("slot/1", std::vector<std::uint8_t>(54), some_fd()).ok());
+    BOOST_TEST(store.put("group/1", std::vector<std::uint8_t>(10), some_fd()).ok());
+    for (const char *name : {"group/2", "group/3"}) BOOST_TEST(store.put(name, {}, some_fd()).ok());
+    BOOST_TEST(store.put("slot/1", std::vector<std::uint8_t>(54), some_fd()).ok(), "by as much");
+    BOOST_TEST(!store.put("slot/1", std::vector<std::uint8_t>(55), some_fd()).ok());
+    BOOST_TEST(store.put("slot/1", std::vector<std::uint8_t>(10), some_fd()).ok(), "by less");
+}
+
 BOOST_AUTO_TEST_CASE(a_star_drops_a_prefix_only) {
     RecordStore store;
     for (const char *name : {"slot/1.0/0", "slot/1.0/1", "slot/10.0/0", "slot/1.0"})
