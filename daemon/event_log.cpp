@@ -2,6 +2,7 @@
 #include "daemon/event_log.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace dlrover::daemon {
 namespace {
@@ -13,6 +14,11 @@ std::size_t size_of(const proto::EventT &event) {
     return 128 + event.node.size() + event.text.size();
 }
 
+/// What happens all the time does not push out what happened once.
+bool is_routine(const proto::EventT &event) {
+    return event.kind == proto::EventKind::CheckpointComplete;
+}
+
 }  // namespace
 
 void EventLog::add(proto::EventT event) {
@@ -20,10 +26,7 @@ void EventLog::add(proto::EventT event) {
     events_.push_back(std::move(event));
     changed_ = true;
     if (events_.size() <= limit_) return;
-    // What happens all the time does not push out what happened once.
-    auto routine = std::find_if(events_.begin(), events_.end(), [](const proto::EventT &e) {
-        return e.kind == proto::EventKind::CheckpointComplete;
-    });
+    auto routine = std::find_if(events_.begin(), events_.end(), is_routine);
     events_.erase(routine == events_.end() ? events_.begin() : routine);
     ++dropped_;
 }
@@ -36,13 +39,18 @@ void EventLog::load(records::EventsRecordT record) {
 
 records::EventsRecordT EventLog::save() {
     records::EventsRecordT record;
-    std::size_t bytes = 0, count = 0;
-    while (count < events_.size() &&
-           (bytes += size_of(events_[events_.size() - 1 - count])) < max_record_bytes)
-        ++count;
-    record.dropped = dropped_ + (events_.size() - count);
-    for (std::size_t i = events_.size() - count; i < events_.size(); ++i)
-        record.events.push_back(std::make_unique<proto::EventT>(events_[i]));
+    std::vector<bool> fits(events_.size());
+    std::size_t bytes = 0;
+    for (bool routine : {false, true})
+        for (std::size_t i = events_.size(); i-- > 0;) {
+            if (is_routine(events_[i]) != routine) continue;
+            bytes += size_of(events_[i]);
+            if (bytes >= max_record_bytes) break;
+            fits[i] = true;
+        }
+    for (std::size_t i = 0; i < events_.size(); ++i)
+        if (fits[i]) record.events.push_back(std::make_unique<proto::EventT>(events_[i]));
+    record.dropped = dropped_ + (events_.size() - record.events.size());
     changed_ = false;
     return record;
 }

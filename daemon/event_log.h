@@ -9,7 +9,7 @@
 
 namespace dlrover::daemon {
 
-/// The newest lines of a group's time line.
+/// The newest lines of a group's time line; where room is short, complete checkpoints go first.
 class EventLog {
   public:
     explicit EventLog(std::size_t limit) : limit_(limit) {}
@@ -17,7 +17,7 @@ class EventLog {
     void load(records::EventsRecordT record);
     const std::deque<proto::EventT> &events() const noexcept { return events_; }
     std::uint64_t dropped() const noexcept { return dropped_; }
-    /// The newest ones that fit a record; marks them as saved.
+    /// Those that fit a record; marks them as saved.
     records::EventsRecordT save();
     bool changed() const noexcept { return changed_; }
 

@@ -2,6 +2,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "common/log.h"
@@ -12,6 +13,24 @@
 
 using namespace dlrover;
 using namespace dlrover::daemon;
+
+namespace {
+
+void add_events(EventLog &log, int count, proto::EventKind kind, const std::string &text) {
+    for (int i = 0; i < count; ++i) {
+        proto::EventT event;
+        event.kind = kind;
+        event.text = text;
+        log.add(std::move(event));
+    }
+}
+
+std::ptrdiff_t count_of(const EventLog &log, proto::EventKind kind) {
+    return std::count_if(log.events().begin(), log.events().end(),
+                         [&](const proto::EventT &e) { return e.kind == kind; });
+}
+
+}  // namespace
 
 BOOST_AUTO_TEST_SUITE(daemon_parts)
 
@@ -49,6 +68,32 @@ BOOST_AUTO_TEST_CASE(the_event_log_keeps_the_newest_and_counts_the_rest) {
     next.load(log.save());
     BOOST_TEST(next.events().back().time_us == 24);
     BOOST_TEST(next.dropped() == 15u);
+}
+
+BOOST_AUTO_TEST_CASE(a_full_event_log_keeps_what_happened_once) {
+    EventLog log(10);
+    add_events(log, 1, proto::EventKind::WorkerFailed, "The worker failed.");
+    add_events(log, 100, proto::EventKind::CheckpointComplete, "Every rank has sealed it.");
+    BOOST_TEST(log.events().size() == 10u);
+    BOOST_TEST((log.events().front().kind == proto::EventKind::WorkerFailed));
+    add_events(log, 9, proto::EventKind::WorkerStarted, "Worker started.");
+    BOOST_TEST(count_of(log, proto::EventKind::CheckpointComplete) == 0);
+    BOOST_TEST(count_of(log, proto::EventKind::WorkerFailed) == 1);
+    add_events(log, 1, proto::EventKind::WorkerStarted, "Worker started.");
+    BOOST_TEST(count_of(log, proto::EventKind::WorkerFailed) == 0, "among such the oldest goes");
+    BOOST_TEST(log.dropped() == 101u);
+}
+
+BOOST_AUTO_TEST_CASE(a_saved_event_log_keeps_what_happened_once) {
+    EventLog log(1000);
+    add_events(log, 1, proto::EventKind::WorkerFailed, "The worker failed.");
+    add_events(log, 999, proto::EventKind::CheckpointComplete, std::string(100, 'x'));
+    EventLog next(1000);
+    next.load(log.save());
+    BOOST_TEST(next.events().size() < 999u, "not all fit a record");
+    BOOST_TEST(next.events().size() + next.dropped() == 1000u);
+    BOOST_TEST(count_of(next, proto::EventKind::WorkerFailed) == 1);
+    BOOST_TEST((next.events().front().kind == proto::EventKind::WorkerFailed));
 }
 
 BOOST_AUTO_TEST_CASE(a_saved_event_log_fits_a_record) {
