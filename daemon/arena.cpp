@@ -195,9 +195,28 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
     held.seal = std::move(seal);
     held.world_size = world_size;
     held.sealed_us = wall_clock_us();
+    held.seal_on_record = false;
     drop_free_slots(rank, slots);
-    save_slot(rank, slot, std::move(done));
+    elastic::Seal sealed{TrainStep(held.seal.train_step), rank, world_size, generation};
+    save_slot(rank, slot, [this, alive = alive_, rank, slot, sealed, done = std::move(done)](Status stored) {
+        if (*alive) on_seal_stored(rank, slot, sealed, stored.ok());
+        done(std::move(stored));
+    });
     return {};
+}
+
+void Arena::on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, bool stored) {
+    auto it = ranks_.find(rank);
+    if (it == ranks_.end()) return;
+    RankSlots &slots = *it->second;
+    const ckpt::Slot &state = slots.table.slots()[slot.value()];
+    bool there = state.state == ckpt::SlotState::sealed && state.step == seal.step &&
+                 state.generation == seal.generation;
+    if (!there) return;  // given up in the meantime
+    slots.held[slot.value()].seal_on_record = stored;
+    if (stored || state.readers != 0) return;
+    slots.table.void_slot(slot);
+    drop_free_slots(rank, slots);
 }
 
 void Arena::save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done) {
@@ -228,12 +247,6 @@ Status Arena::abort(Rank rank, SlotIndex slot, ckpt::Holder holder) {
     DLROVER_TRY(slots.table.abort(slot, holder));
     drop_free_slots(rank, slots);
     return {};
-}
-
-void Arena::unseal(Rank rank, TrainStep step) {
-    RankSlots &slots = of(rank);
-    auto slot = slots.table.find(step);
-    if (slot && slots.table.slots()[slot->value()].readers == 0) slots.table.void_slot(*slot);
 }
 
 void Arena::release_grants_of(Rank rank, ckpt::Holder holder) {
@@ -294,7 +307,7 @@ std::vector<elastic::Seal> Arena::seals() const {
     for (const auto &[rank, slots] : ranks_)
         for (std::size_t i = 0; i < slots->held.size(); ++i) {
             const ckpt::Slot &slot = slots->table.slots()[i];
-            if (slot.state == ckpt::SlotState::sealed)
+            if (slot.state == ckpt::SlotState::sealed && slots->held[i].seal_on_record)
                 seals.push_back({slot.step, rank, slots->held[i].world_size, slot.generation});
         }
     return seals;

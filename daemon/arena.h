@@ -69,12 +69,11 @@ class Arena {
     /// none: no slot may be written now. resource_exhausted: no memory.
     Result<std::optional<Place>> begin(Rank rank, ckpt::Holder holder, TrainStep step,
                                        GenerationId generation, std::uint64_t bytes);
-    /// `done` comes once the seal is on record. invalid_argument, stale: at once, by the result.
+    /// `done` comes once the seal is on record, or could not be put there and is none.
+    /// invalid_argument, stale: at once, by the result.
     Status seal(Rank rank, ckpt::Holder holder, GenerationId generation, std::uint32_t world_size,
                 local::SealT seal, RecordKeeper::Done done);
     Status abort(Rank rank, SlotIndex slot, ckpt::Holder holder);
-    /// A sealed object that could not be put on record is none.
-    void unseal(Rank rank, TrainStep step);
     void release_grants_of(Rank rank, ckpt::Holder holder);
     void adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation);
 
@@ -87,7 +86,7 @@ class Arena {
     void rewind(std::optional<TrainStep> from, GenerationId generation);
     void release_grants_before(GenerationId generation);
 
-    /// All sealed objects.
+    /// All sealed objects that are on record.
     std::vector<elastic::Seal> seals() const;
     /// Bytes of the sealed objects of `step` here, and how many there are.
     std::pair<std::uint64_t, std::uint32_t> sealed_bytes(TrainStep step) const;
@@ -108,6 +107,8 @@ class Arena {
     void prefault(HeldSegment &segment);
     void save_segment(const HeldSegment &segment);
     void save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done = {});
+    /// Done with the record of what was sealed in this slot then.
+    void on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, bool stored);
     /// Brings the records of freed slots in line with the table.
     void drop_free_slots(Rank rank, RankSlots &slots);
     void release_segment(HeldSegment &segment);

@@ -61,6 +61,7 @@ void Arena::restore_slot(const RecordName &name, const records::SlotRecordT &rec
     GenerationId generation = from_proto(record.generation);
     if (record.sealed) {
         held.seal = *record.seal;
+        held.seal_on_record = true;
         held.sealed_us = record.sealed_us;
         slots.table.restore_sealed(slot, TrainStep(record.train_step), generation);
     } else {

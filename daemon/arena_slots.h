@@ -20,7 +20,8 @@ struct Arena::HeldSlot {
     local::SealT seal;
     std::uint32_t world_size = 0;
     std::int64_t sealed_us = 0;
-    bool on_record = false;
+    bool on_record = false;       ///< a record may be there, of a grant or a seal
+    bool seal_on_record = false;  ///< of the present seal
     std::uint64_t capacity() const {
         std::uint64_t sum = 0;
         for (const auto &s : segments) sum += s->segment.bytes;

@@ -158,7 +158,8 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
                         if (!*alive) return;
                         if (!stored.ok()) {
                             log::warning({job(), step()}, "a seal is not on record: " + stored.message());
-                            arena_.unseal(sealed.rank, sealed.step);
+                            // An older object of the same step may have gone with it.
+                            if (member_) feed(elastic::LocalObjects{arena_.seals()});
                             return services_.port.fail(to, id, local::Refusal::NoMemory,
                                                        "the keeper can not hold more: " + stored.message());
                         }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/arena.h"
+
+#include <boost/test/unit_test.hpp>
+
+#include "common/manual_loop.h"
+#include "tests/unit/full_keeper.h"
+
+using namespace dlrover;
+using namespace dlrover::daemon;
+
+namespace {
+
+const GenerationId g1{Term(1), 1}, g2{Term(1), 2};
+const Rank rank0(0);
+constexpr ckpt::Holder worker = 7;
+
+struct OneArena {
+    ManualLoop loop;
+    test::FullKeeper keeper{loop};
+    ckpt::Prefaulter prefaulter{0};
+    MemoryBudget budget{{1u << 30, 0}, [] { return std::uint64_t{1} << 40; }};
+    Arena arena{{loop, keeper, prefaulter, budget}, {"7.0", 1000, 3, false}};
+    std::vector<Code> stored;  ///< what became of the seals, in order
+
+    std::uint16_t begin(std::uint64_t step, GenerationId generation) {
+        auto place = arena.begin(rank0, worker, TrainStep(step), generation, 4096);
+        BOOST_REQUIRE(place.ok());
+        BOOST_REQUIRE(place->has_value());
+        return static_cast<std::uint16_t>((*place)->slot.value());
+    }
+    void seal(std::uint16_t slot, std::uint64_t step, GenerationId generation) {
+        local::SealT seal;
+        seal.train_step = step;
+        seal.slot = slot;
+        Status status = arena.seal(rank0, worker, generation, 1, std::move(seal),
+                                   [this](Status s) { stored.push_back(s.code()); });
+        BOOST_TEST(status.ok());
+    }
+    void save(std::uint64_t step, GenerationId generation) {
+        seal(begin(step, generation), step, generation);
+        loop.advance();
+    }
+    std::vector<std::uint64_t> sealed() const {
+        std::vector<std::uint64_t> steps;
+        for (const auto &seal : arena.seals()) steps.push_back(seal.step.value());
+        return steps;
+    }
+    bool holds(std::uint64_t step) { return arena.begin_read(rank0, TrainStep(step)).ok(); }
+};
+
+using Steps = std::vector<std::uint64_t>;
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(daemon_arena, OneArena)
+
+BOOST_AUTO_TEST_CASE(a_seal_is_told_when_it_is_on_record) {
+    auto slot = begin(1, g1);
+    seal(slot, 1, g1);
+    BOOST_TEST(sealed() == Steps{}, boost::test_tools::per_element());
+    loop.advance();
+    BOOST_TEST((stored == std::vector{Code::ok}));
+    BOOST_TEST(sealed() == Steps{1}, boost::test_tools::per_element());
+    BOOST_TEST(holds(1));
+}
+
+BOOST_AUTO_TEST_CASE(a_seal_that_the_keeper_refuses_is_taken_back) {
+    save(1, g1);
+    auto slot = begin(2, g1);
+    keeper.refused = "slot/";
+    seal(slot, 2, g1);
+    BOOST_TEST(sealed() == Steps{1}, boost::test_tools::per_element());
+    loop.advance();
+    BOOST_TEST((stored == std::vector{Code::ok, Code::resource_exhausted}));
+    BOOST_TEST(sealed() == Steps{1}, boost::test_tools::per_element());
+    BOOST_TEST(!holds(2));
+    BOOST_TEST(keeper.count("slot/") == 1u, "the record of the grant goes too");
+    keeper.refused.clear();
+    save(2, g1);
+    save(3, g1);
+    BOOST_TEST(holds(1));
+    BOOST_TEST(holds(2));
+    BOOST_TEST(holds(3));
+}
+
+BOOST_AUTO_TEST_CASE(a_refusal_that_comes_late_takes_nothing_else_back) {
+    save(1, g1);
+    auto slot = begin(2, g1);
+    keeper.refused = "slot/";
+    seal(slot, 2, g1);
+    arena.rewind(TrainStep(1), g2);
+    keeper.refused.clear();
+    seal(begin(2, g2), 2, g2);
+    loop.advance();
+    BOOST_TEST((stored == std::vector{Code::ok, Code::resource_exhausted, Code::ok}));
+    auto object = arena.begin_read(rank0, TrainStep(2));
+    BOOST_REQUIRE(object.ok());
+    BOOST_TEST((object->generation == g2));
+}
+
+BOOST_AUTO_TEST_CASE(seals_come_back_from_their_records) {
+    save(1, g1);
+    auto slot = begin(2, g1);
+    keeper.refused = "slot/";
+    seal(slot, 2, g1);
+    loop.advance();
+    Arena next({loop, keeper, prefaulter, budget}, {"7.0", 1000, 3, false});
+    for (auto &kept : keeper.copy()) {
+        auto record = decode_record(kept.value);
+        BOOST_REQUIRE(record.ok());
+        next.restore(*parse_record_name(kept.name), *record, std::move(kept.fd));
+    }
+    next.finish_restore();
+    BOOST_REQUIRE(next.seals().size() == 1u);
+    BOOST_TEST(next.seals()[0].step.value() == 1u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
