@@ -15,7 +15,7 @@ bool name_is_valid(const std::string &name) {
 
 /// What grows with the ranks of a step leaves room for what every step needs.
 bool is_bulk(const std::string &name) {
-    for (const char *kind : {"slot/", "segment/", "page/"})
+    for (const char *kind : {"slot/", "segment/", "progress/"})
         if (name.starts_with(kind)) return true;
     return false;
 }

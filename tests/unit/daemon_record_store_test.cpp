@@ -48,13 +48,15 @@ BOOST_AUTO_TEST_CASE(what_grows_with_ranks_leaves_room_for_new_steps) {
     int stored = 0;
     while (store.put("slot/1.0/0/" + std::to_string(stored), {1}, UniqueFd()).ok()) ++stored;
     BOOST_TEST(stored == 6);
+    BOOST_TEST(!store.put("segment/1.0/1", {1}, UniqueFd()).ok());
+    BOOST_TEST(!store.put("progress/1.0/0", {1}, UniqueFd()).ok());
     BOOST_TEST(store.put("group/2.0", {1}, UniqueFd()).ok());
     BOOST_TEST(store.put("promise/2.0", {1}, UniqueFd()).ok());
     BOOST_TEST(!store.put("world/2.0", {1}, UniqueFd()).ok());
 }
 
 BOOST_AUTO_TEST_CASE(each_kind_that_grows_with_ranks_and_each_bound_leaves_a_quarter) {
-    for (const std::string kind : {"slot", "segment", "page"}) {
+    for (const std::string kind : {"slot", "segment", "progress"}) {
         RecordStore by_descriptors({100, 8, 10000}), by_bytes({100, 100, 400});
         int descriptors = 0, records = 0;
         while (by_descriptors.put(kind + "/" + std::to_string(descriptors), {}, some_fd()).ok())
