@@ -82,6 +82,7 @@ struct Settings {
         std::uint64_t groups = 256;
         std::uint64_t connections = 4096;
         std::uint64_t connections_per_user = 1024;
+        std::uint64_t segments_per_user = 3072;
         std::uint64_t events_kept = 1000;  ///< a group
     } limits;
 

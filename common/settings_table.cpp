@@ -69,6 +69,8 @@ const Entry table[] = {
     {"limits", "connections", PLACE(limits.connections), "64", "65536", "each is a descriptor"},
     {"limits", "connections_per_user", PLACE(limits.connections_per_user), "16", "65536",
      "each rank needs one, each agent another"},
+    {"limits", "segments_per_user", PLACE(limits.segments_per_user), "64", "12288",
+     "each slot of a rank needs one at least, and there is room for 12288 of all users"},
     {"limits", "events_kept", PLACE(limits.events_kept), "16", "100000", "they stay in memory"},
 
     {"log", "level", [](Settings &s) -> Place { return choice(s.log.level, level_words); }, "", "", ""},

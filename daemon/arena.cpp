@@ -40,8 +40,10 @@ Arena::Arena(ArenaServices services, ArenaOptions options)
 Arena::~Arena() {
     *alive_ = false;
     for (auto &[rank, slots] : ranks_)
-        for (auto &held : slots->held)
+        for (auto &held : slots->held) {
+            set_seal(held, {});
             for (auto &segment : held.segments) release_segment(*segment);
+        }
 }
 
 Arena::RankSlots &Arena::of(Rank rank) {
@@ -69,7 +71,7 @@ Status Arena::add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64
     segment->rank = rank;
     segment->slot = slot;
     segment->place = static_cast<std::uint16_t>(held.segments.size());
-    services_.budget.add(options_.uid, bytes, true);
+    services_.budget.add(options_.uid, {.bytes = bytes, .segments = 1}, bytes);
     save_segment(*segment);
     prefault(*segment);
     held.segments.push_back(std::move(segment));
@@ -108,7 +110,8 @@ void Arena::prefault(HeldSegment &held) {
 
 void Arena::release_segment(HeldSegment &segment) {
     *segment.cancelled = true;
-    services_.budget.remove(options_.uid, segment.segment.bytes, segment.ready ? 0 : segment.segment.bytes);
+    std::uint64_t bytes = segment.segment.bytes;
+    services_.budget.remove(options_.uid, {.bytes = bytes, .segments = 1}, segment.ready ? 0 : bytes);
 }
 
 /// The user keeps the descriptors that he was given: what he touches from now on is charged to him.
@@ -116,6 +119,14 @@ void Arena::give_back(HeldSegment &segment) {
     release_segment(segment);
     UniqueFd fd(::fcntl(segment.segment.fd->get(), F_DUPFD_CLOEXEC, 3));
     if (fd) services_.prefaulter.discard(std::move(fd), segment.segment.bytes);
+}
+
+Status Arena::check_room(const HeldSlot &held, std::uint64_t bytes) const {
+    std::uint64_t capacity = held.capacity();
+    if (capacity >= bytes) return {};
+    std::uint64_t wanted = round_up(bytes - capacity);
+    std::uint64_t segments = (wanted + ckpt::max_segment_bytes - 1) / ckpt::max_segment_bytes;
+    return services_.budget.check(options_.uid, {.bytes = wanted, .segments = segments});
 }
 
 Status Arena::grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t bytes) {
@@ -133,8 +144,8 @@ Status Arena::grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t by
         held.segments.clear();
         capacity = 0;
     }
+    DLROVER_TRY(check_room(held, bytes));
     std::uint64_t wanted = round_up(bytes - capacity);
-    DLROVER_TRY(services_.budget.check(options_.uid, wanted));
     while (wanted > 0) {
         std::uint64_t part = std::min(wanted, ckpt::max_segment_bytes);
         DLROVER_TRY(add_segment(rank, held, slot, part));
@@ -156,11 +167,10 @@ Status Arena::prepare(Rank rank, std::uint64_t bytes) {
 Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder, TrainStep step,
                                                  GenerationId generation, std::uint64_t bytes) {
     RankSlots &slots = of(rank);
+    bytes = std::max<std::uint64_t>(bytes, 1);  // no slot, and no record of one, without a segment
     Status memory;
     auto grant = slots.table.grant(holder, step, generation, [&](SlotIndex slot) {
-        std::uint64_t capacity = slots.held[slot.value()].capacity();
-        if (capacity >= bytes) return true;
-        Status status = services_.budget.check(options_.uid, round_up(bytes - capacity));
+        Status status = check_room(slots.held[slot.value()], bytes);
         if (!status.ok()) memory = std::move(status);
         return memory.ok();
     });
@@ -172,6 +182,7 @@ Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder,
         drop_free_slots(rank, slots);
         return grown;
     }
+    set_seal(slots.held[grant->slot.value()], {});
     save_slot(rank, grant->slot);
     Place place = place_of(slots.held[grant->slot.value()], grant->slot);
     place.overwrites = grant->overwrites;
@@ -191,8 +202,9 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
     if (slot.value() >= slots.held.size()) return Status(Code::invalid_argument, "there is no such slot");
     HeldSlot &held = slots.held[slot.value()];
     DLROVER_TRY(check_seal(seal, held.capacity()));
+    DLROVER_TRY(services_.budget.check(options_.uid, {.ledger_bytes = seal.ledger.size()}));
     DLROVER_TRY(slots.table.seal(slot, holder, TrainStep(seal.train_step), generation));
-    held.seal = std::move(seal);
+    set_seal(held, std::move(seal));
     held.world_size = world_size;
     held.sealed_us = wall_clock_us();
     held.seal_on_record = false;
@@ -219,6 +231,12 @@ void Arena::on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal,
     drop_free_slots(rank, slots);
 }
 
+void Arena::set_seal(HeldSlot &held, local::SealT seal) {
+    services_.budget.remove(options_.uid, {.ledger_bytes = held.seal.ledger.size()});
+    held.seal = std::move(seal);
+    services_.budget.add(options_.uid, {.ledger_bytes = held.seal.ledger.size()});
+}
+
 void Arena::save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done) {
     RankSlots &slots = of(rank);
     const ckpt::Slot &state = slots.table.slots()[slot.value()];
@@ -238,6 +256,7 @@ void Arena::drop_free_slots(Rank rank, RankSlots &slots) {
     for (std::uint32_t i = 0; i < slots.held.size(); ++i) {
         if (slots.table.slots()[i].state != ckpt::SlotState::free || !slots.held[i].on_record) continue;
         slots.held[i].on_record = false;
+        set_seal(slots.held[i], {});
         services_.keeper.drop(slot_name(rank, SlotIndex(i)));
     }
 }
@@ -346,8 +365,10 @@ Arena::Memory Arena::memory() const {
 
 void Arena::drop() {
     for (auto &[rank, slots] : ranks_)
-        for (auto &held : slots->held)
+        for (auto &held : slots->held) {
+            set_seal(held, {});
             for (auto &segment : held.segments) give_back(*segment);
+        }
     ranks_.clear();
     for (const char *kind : {"segment", "slot"})
         services_.keeper.drop(record_name(kind, options_.group_key) + "/*");

@@ -106,6 +106,9 @@ class Arena {
     Status add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes);
     void prefault(HeldSegment &segment);
     void save_segment(const HeldSegment &segment);
+    /// Whether the user's share and the node have room for what a slot lacks to hold `bytes`.
+    Status check_room(const HeldSlot &held, std::uint64_t bytes) const;
+    void set_seal(HeldSlot &held, local::SealT seal);
     void save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done = {});
     /// Done with the record of what was sealed in this slot then.
     void on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, bool stored);

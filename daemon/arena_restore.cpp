@@ -48,7 +48,8 @@ void Arena::restore_segment(const RecordName &name, const records::SegmentRecord
     held->place = record.place;
     held->ready = record.ready;
     next_segment_ = std::max(next_segment_, *id + 1);
-    services_.budget.add(options_.uid, record.bytes, !record.ready);
+    services_.budget.add(options_.uid, {.bytes = record.bytes, .segments = 1},
+                         record.ready ? 0 : record.bytes);
     of(held->rank).held[record.slot].segments.push_back(std::move(held));
 }
 
@@ -60,7 +61,7 @@ void Arena::restore_slot(const RecordName &name, const records::SlotRecordT &rec
     HeldSlot &held = slots.held[slot.value()];
     GenerationId generation = from_proto(record.generation);
     if (record.sealed) {
-        held.seal = *record.seal;
+        set_seal(held, *record.seal);
         held.seal_on_record = true;
         held.sealed_us = record.sealed_us;
         slots.table.restore_sealed(slot, TrainStep(record.train_step), generation);

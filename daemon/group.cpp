@@ -31,7 +31,7 @@ Group::Group(GroupServices services, records::GroupRecordT record)
       key_(key_of(record_)),
       arena_({services_.loop, services_.keeper, services_.prefaulter, services_.budget},
              arena_options(services_, record_, key_)),
-      pages_(services_.keeper, key_),
+      pages_(services_.keeper, services_.budget, key_, record_.registration->uid),
       events_(services_.settings.limits.events_kept),
       last_seen_(services_.loop.now()) {}
 

@@ -137,7 +137,8 @@ Status serve(const Arguments &arguments, const Settings &settings, UniqueFd link
     }
     std::uint64_t total = total_memory_bytes();
     std::uint64_t floor = settings.memory.available_floor.of(total);
-    MemoryBudget budget({settings.memory.user_quota.of(total), floor}, ckpt::memory_available_bytes);
+    MemoryBudget budget({settings.memory.user_quota.of(total), floor, settings.limits.segments_per_user},
+                        ckpt::memory_available_bytes);
     ckpt::Prefaulter prefaulter(floor);
     PortPicker ports(settings.network.master_ports, static_cast<std::uint32_t>(::getpid()) * 37);
     auto outside = arguments.standalone ? Result<Outside>(make_standalone_outside(arguments.node))

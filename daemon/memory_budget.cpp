@@ -6,44 +6,89 @@
 #include "base/units.h"
 
 namespace dlrover::daemon {
+namespace {
 
-std::uint64_t MemoryBudget::held_bytes(std::uint32_t uid) const {
-    auto it = held_.find(uid);
-    return it == held_.end() ? 0 : it->second;
+constexpr std::uint64_t ledger_bytes_per_segment = 4096;
+constexpr std::uint64_t segments_per_worker = 3;
+
+bool fits(std::uint64_t held, std::uint64_t more, std::uint64_t limit) {
+    return more == 0 || (more <= limit && held <= limit - more);
 }
 
-Status MemoryBudget::check(std::uint32_t uid, std::uint64_t bytes) const {
-    std::uint64_t held = held_bytes(uid);
-    if (bytes > limits_.user_quota_bytes || held > limits_.user_quota_bytes - bytes)
-        return Status(Code::resource_exhausted,
-                      "checkpoints need " + format_size_bytes(bytes) + " more on this node, you hold " +
-                          format_size_bytes(held) + " of your quota of " +
-                          format_size_bytes(limits_.user_quota_bytes) + " (memory.user_quota)");
+Status exhausted(std::string text) {
+    return Status(Code::resource_exhausted, std::move(text));
+}
+
+void take(std::uint64_t &held, std::uint64_t less) {
+    held -= std::min(held, less);
+}
+
+}  // namespace
+
+MemoryBudget::Holding MemoryBudget::held(std::uint32_t uid) const {
+    auto it = held_.find(uid);
+    return it == held_.end() ? Holding{} : it->second;
+}
+
+Status MemoryBudget::check(std::uint32_t uid, const Holding &more) const {
+    DLROVER_TRY(check_share(held(uid), more));
+    if (more.bytes == 0) return {};
     std::uint64_t available = available_bytes_();
     std::uint64_t taken = limits_.floor_bytes + without_pages_;
     std::uint64_t free = available > taken ? available - taken : 0;
-    if (bytes > free)
-        return Status(Code::resource_exhausted, "checkpoints need " + format_size_bytes(bytes) +
-                                                    " more on this node, which can give " +
-                                                    format_size_bytes(free) + " (memory.available_floor)");
+    if (more.bytes <= free) return {};
+    return exhausted("checkpoints need " + format_size_bytes(more.bytes) +
+                     " more on this node, which can give " + format_size_bytes(free) +
+                     " (memory.available_floor)");
+}
+
+Status MemoryBudget::check_share(const Holding &held, const Holding &more) const {
+    if (!fits(held.bytes, more.bytes, limits_.user_quota_bytes))
+        return exhausted("checkpoints need " + format_size_bytes(more.bytes) +
+                         " more on this node, you hold " + format_size_bytes(held.bytes) +
+                         " of your quota of " + format_size_bytes(limits_.user_quota_bytes) +
+                         " (memory.user_quota)");
+    const std::string limit = " (limits.segments_per_user); end other steps of yours on this node";
+    if (!fits(held.segments, more.segments, limits_.user_segments))
+        return exhausted("checkpoints need " + std::to_string(more.segments) +
+                         " more segments on this node, you hold " + std::to_string(held.segments) + " of " +
+                         std::to_string(limits_.user_segments) + limit);
+    std::uint64_t workers = limits_.user_segments / segments_per_worker;
+    if (!fits(held.workers, more.workers, workers))
+        return exhausted("you have " + std::to_string(held.workers) + " workers on this node, of " +
+                         std::to_string(workers) + limit);
+    std::uint64_t ledgers = limits_.user_segments * ledger_bytes_per_segment;
+    if (!fits(held.ledger_bytes, more.ledger_bytes, ledgers))
+        return exhausted("the ledger of this checkpoint has " + format_size_bytes(more.ledger_bytes) +
+                         ", your others hold " + format_size_bytes(held.ledger_bytes) + " of " +
+                         format_size_bytes(ledgers) + " on this node" + limit + ", or save shorter ones");
     return {};
 }
 
-void MemoryBudget::add(std::uint32_t uid, std::uint64_t bytes, bool without_pages) {
-    held_[uid] += bytes;
-    if (without_pages) without_pages_ += bytes;
+void MemoryBudget::add(std::uint32_t uid, const Holding &more, std::uint64_t without_pages_bytes) {
+    if (more == Holding{}) return;
+    Holding &held = held_[uid];
+    held.bytes += more.bytes;
+    held.segments += more.segments;
+    held.workers += more.workers;
+    held.ledger_bytes += more.ledger_bytes;
+    without_pages_ += without_pages_bytes;
 }
 
 void MemoryBudget::pages_ready(std::uint64_t bytes) {
-    without_pages_ -= std::min(without_pages_, bytes);
+    take(without_pages_, bytes);
 }
 
-void MemoryBudget::remove(std::uint32_t uid, std::uint64_t bytes, std::uint64_t without_pages_bytes) {
+void MemoryBudget::remove(std::uint32_t uid, const Holding &less, std::uint64_t without_pages_bytes) {
     pages_ready(without_pages_bytes);
     auto it = held_.find(uid);
     if (it == held_.end()) return;
-    it->second -= std::min(it->second, bytes);
-    if (it->second == 0) held_.erase(it);
+    Holding &held = it->second;
+    take(held.bytes, less.bytes);
+    take(held.segments, less.segments);
+    take(held.workers, less.workers);
+    take(held.ledger_bytes, less.ledger_bytes);
+    if (held == Holding{}) held_.erase(it);
 }
 
 }  // namespace dlrover::daemon

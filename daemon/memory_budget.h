@@ -9,30 +9,40 @@
 
 namespace dlrover::daemon {
 
-/// How much arena memory each user holds, and what the node can still give.
+/// How much of the node each user's checkpoints hold, of memory and of the keeper's room for records, and
+/// what the node can still give.
 class MemoryBudget {
   public:
     struct Limits {
         std::uint64_t user_quota_bytes = 0;
-        std::uint64_t floor_bytes = 0;  ///< of MemAvailable
+        std::uint64_t floor_bytes = 0;       ///< of MemAvailable
+        std::uint64_t user_segments = 3072;  ///< with 4 KiB of ledgers each, and a worker for each three
+    };
+    /// What a user holds, or more or less of it. The keeper has a record for each segment, for each slot (one
+    /// has a segment at least) and for each worker; ledgers are the only long ones.
+    struct Holding {
+        std::uint64_t bytes = 0, segments = 0, workers = 0, ledger_bytes = 0;
+        friend bool operator==(const Holding &, const Holding &) = default;
     };
     /// `available_bytes`: MemAvailable, read anew at each call.
     MemoryBudget(Limits limits, std::function<std::uint64_t()> available_bytes)
         : limits_(limits), available_bytes_(std::move(available_bytes)) {}
 
-    /// resource_exhausted: beyond the quota, or the node would fall below its floor; the text says what is
-    /// needed and what there is.
-    Status check(std::uint32_t uid, std::uint64_t bytes) const;
-    /// Without a check: also what a former daemon granted counts. `without_pages`: not in MemAvailable yet.
-    void add(std::uint32_t uid, std::uint64_t bytes, bool without_pages);
+    /// resource_exhausted: beyond the user's share, or the node would fall below its floor; the text says
+    /// what is needed and what there is. What is not asked for is not looked at.
+    Status check(std::uint32_t uid, const Holding &more) const;
+    /// Without a check: also what a former daemon granted counts. `without_pages_bytes`: not in MemAvailable
+    /// yet.
+    void add(std::uint32_t uid, const Holding &more, std::uint64_t without_pages_bytes = 0);
     void pages_ready(std::uint64_t bytes);
-    void remove(std::uint32_t uid, std::uint64_t bytes, std::uint64_t without_pages_bytes);
-    std::uint64_t held_bytes(std::uint32_t uid) const;
+    void remove(std::uint32_t uid, const Holding &less, std::uint64_t without_pages_bytes = 0);
+    Holding held(std::uint32_t uid) const;
 
   private:
+    Status check_share(const Holding &held, const Holding &more) const;
     Limits limits_;
     std::function<std::uint64_t()> available_bytes_;
-    std::map<std::uint32_t, std::uint64_t> held_;
+    std::map<std::uint32_t, Holding> held_;
     std::uint64_t without_pages_ = 0;
 };
 

@@ -46,23 +46,34 @@ void ProgressPages::restore(const RecordName &name, const records::PageRecordT &
     auto rank = parse_uint(name.rest, 0, ~std::uint32_t{0});
     auto mapping = fd ? Mapping::create(fd.get()) : nullptr;
     if (!rank || !mapping) return;
-    pages_[Rank(static_cast<std::uint32_t>(*rank))] = {
-        from_proto(record.generation), std::make_shared<const UniqueFd>(std::move(fd)), std::move(mapping)};
+    put(Rank(static_cast<std::uint32_t>(*rank)),
+        {from_proto(record.generation), std::make_shared<const UniqueFd>(std::move(fd)), std::move(mapping)});
+}
+
+void ProgressPages::put(Rank rank, Page page) {
+    if (pages_.insert_or_assign(rank, std::move(page)).second) budget_.add(uid_, {.workers = 1});
+}
+
+void ProgressPages::clear() {
+    budget_.remove(uid_, {.workers = pages_.size()});
+    pages_.clear();
 }
 
 Result<SharedFd> ProgressPages::page(Rank rank, GenerationId generation) {
-    Page &page = pages_[rank];
-    if (page.fd && page.generation == generation) return page.fd;
+    auto known = pages_.find(rank);
+    if (known != pages_.end() && known->second.generation == generation) return known->second.fd;
+    if (known == pages_.end()) DLROVER_TRY(budget_.check(uid_, {.workers = 1}));
     auto fd = ckpt::create_segment("dlrover-progress", proto::progress_page_bytes);
     if (!fd) return fd.take_status();
     auto mapping = Mapping::create(fd->get());
     if (!mapping) return Status::from_errno("mmap of a progress page");
-    page = {generation, std::make_shared<const UniqueFd>(std::move(*fd)), std::move(mapping)};
+    auto shared = std::make_shared<const UniqueFd>(std::move(*fd));
+    put(rank, {generation, shared, std::move(mapping)});
     records::PageRecordT record;
     record.generation = to_proto_ptr(generation);
     keeper_.put(record_name("progress", group_key_) + "/" + std::to_string(rank.value()),
-                encode_record(std::move(record)), page.fd->get());
-    return page.fd;
+                encode_record(std::move(record)), shared->get());
+    return shared;
 }
 
 std::vector<elastic::RankProgress> ProgressPages::read(GenerationId generation,
@@ -90,7 +101,7 @@ std::vector<elastic::RankProgress> ProgressPages::read(GenerationId generation,
 }
 
 void ProgressPages::drop() {
-    pages_.clear();
+    clear();
     keeper_.drop(record_name("progress", group_key_) + "/*");
 }
 

@@ -17,7 +17,7 @@ endif
 
 check_PROGRAMS += tests/unit/transport_test
 tests_unit_transport_test_SOURCES = tests/unit/main.cpp tests/unit/fake_credentials.h tests/unit/handshake_test.cpp \
-	tests/unit/links_lab.h tests/unit/links_refusal_test.cpp tests/unit/links_test.cpp tests/unit/poll_loop.h
+	tests/unit/links_test.cpp tests/unit/poll_loop.h
 tests_unit_transport_test_LDADD = libtransport.la $(PTHREAD_LIBS)
 TESTS += tests/unit/transport_test
 

@@ -60,7 +60,9 @@ BOOST_AUTO_TEST_CASE(a_killed_daemon_takes_up_where_it_was) {
     t.save_everywhere(5);
     GenerationId running{Term(t.w1.generation->term()), t.w1.generation->number()};
     for (Node *node : {&t.n1, &t.n2}) {
+        auto held = node->budget.held(alice);
         node->restart();
+        BOOST_TEST((node->budget.held(alice) == held));
         t.loop.advance(100ms);
         (node == &t.n1 ? t.a1 : t.a2) = node->start_agent(alice, running);
         t.loop.advance(10s);
@@ -167,7 +169,7 @@ BOOST_AUTO_TEST_CASE(a_step_that_slurm_forgot_is_ended_and_forgotten) {
     t.loop.advance(30min);
     BOOST_TEST(t.n1.daemon->group_count() == 0u);
     BOOST_TEST(t.n1.keeper.copy().empty());
-    BOOST_TEST(t.n1.budget.held_bytes(alice) == 0u);
+    BOOST_TEST((t.n1.budget.held(alice) == MemoryBudget::Holding{}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

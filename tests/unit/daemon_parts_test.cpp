@@ -37,19 +37,38 @@ BOOST_AUTO_TEST_SUITE(daemon_parts)
 BOOST_AUTO_TEST_CASE(the_budget_knows_quota_and_floor) {
     std::uint64_t available = 1000;
     MemoryBudget budget({.user_quota_bytes = 500, .floor_bytes = 300}, [&] { return available; });
-    BOOST_TEST(budget.check(1, 500).ok());
-    budget.add(1, 400, true);
-    BOOST_TEST((budget.check(1, 101).code() == Code::resource_exhausted));
-    BOOST_TEST((budget.check(1, ~std::uint64_t{0}).code() == Code::resource_exhausted));
+    BOOST_TEST(budget.check(1, {.bytes = 500}).ok());
+    budget.add(1, {.bytes = 400}, 400);
+    BOOST_TEST((budget.check(1, {.bytes = 101}).code() == Code::resource_exhausted));
+    BOOST_TEST((budget.check(1, {.bytes = ~std::uint64_t{0}}).code() == Code::resource_exhausted));
     // 1000 - 300 - 400 that are promised but not touched yet.
-    BOOST_TEST(budget.check(2, 300).ok());
-    BOOST_TEST((budget.check(2, 301).code() == Code::resource_exhausted));
+    BOOST_TEST(budget.check(2, {.bytes = 300}).ok());
+    BOOST_TEST((budget.check(2, {.bytes = 301}).code() == Code::resource_exhausted));
     available = 600;
     budget.pages_ready(400);
-    BOOST_TEST(budget.check(2, 300).ok());
-    budget.remove(1, 400, 0);
-    BOOST_TEST(budget.held_bytes(1) == 0u);
-    BOOST_TEST(budget.check(1, 300).ok());
+    BOOST_TEST(budget.check(2, {.bytes = 300}).ok());
+    budget.remove(1, {.bytes = 400});
+    BOOST_TEST(budget.held(1).bytes == 0u);
+    BOOST_TEST(budget.check(1, {.bytes = 300}).ok());
+}
+
+BOOST_AUTO_TEST_CASE(the_budget_knows_each_users_share_of_the_records) {
+    MemoryBudget budget({.user_quota_bytes = 500, .floor_bytes = 0, .user_segments = 30},
+                        [] { return 1000; });
+    budget.add(1, {.segments = 29, .workers = 9, .ledger_bytes = 30 * 4096 - 10});
+    for (auto more : {MemoryBudget::Holding{.segments = 1}, MemoryBudget::Holding{.workers = 1},
+                      MemoryBudget::Holding{.ledger_bytes = 10}}) {
+        BOOST_TEST(budget.check(1, more).ok());
+        budget.add(1, more);
+        Status refused = budget.check(1, more);
+        BOOST_TEST((refused.code() == Code::resource_exhausted));
+        BOOST_TEST(refused.message().find("limits.segments_per_user") != std::string::npos,
+                   refused.message());
+        BOOST_TEST(budget.check(2, more).ok(), "others have their own");
+    }
+    BOOST_TEST(budget.check(1, {.bytes = 1}).ok(), "what is not asked for is not looked at");
+    budget.remove(1, {.segments = 30, .workers = 10, .ledger_bytes = 30 * 4096});
+    BOOST_TEST((budget.held(1) == MemoryBudget::Holding{}));
 }
 
 BOOST_AUTO_TEST_CASE(the_event_log_keeps_the_newest_and_counts_the_rest) {

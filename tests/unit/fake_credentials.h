@@ -26,7 +26,6 @@ class FakeCredentials final : public transport::Credentials {
     Result<std::string> encode(std::span<const std::uint8_t> payload) override {
         std::lock_guard lock(realm_->mutex);
         if (!replay.empty()) return replay;
-        asked_in_vain_ += silent;
         if (silent) return Status(Code::unavailable, "munged is away");
         std::string text = "FAKE:" + std::to_string(realm_->next++);
         realm_->made[text] = {{payload.begin(), payload.end()}, uid_, uid_};
@@ -35,22 +34,11 @@ class FakeCredentials final : public transport::Credentials {
     }
     Result<transport::Voucher> decode(const std::string &credential) override {
         std::lock_guard lock(realm_->mutex);
-        ++decoded_;
         auto it = realm_->made.find(credential);
         if (it == realm_->made.end()) return Status(Code::permission_denied, "invalid credential");
         if (!accept_replays && !opened_.insert(credential).second)
             return Status(Code::permission_denied, "replayed credential");
         return it->second;
-    }
-
-    /// Credentials that were to be opened.
-    unsigned decoded() const {
-        std::lock_guard lock(realm_->mutex);
-        return decoded_;
-    }
-    unsigned asked_in_vain() const {
-        std::lock_guard lock(realm_->mutex);
-        return asked_in_vain_;
     }
 
     /// Guarded by the realm's mutex.
@@ -61,7 +49,6 @@ class FakeCredentials final : public transport::Credentials {
     std::shared_ptr<FakeRealm> realm_;
     std::uint32_t uid_;
     std::set<std::string> opened_;
-    unsigned decoded_ = 0, asked_in_vain_ = 0;
 };
 
 }  // namespace dlrover::test

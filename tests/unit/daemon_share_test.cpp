@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an arena takes of its user's share, and gives back.
+#include "daemon/arena.h"
+
+#include <boost/test/unit_test.hpp>
+
+#include "common/manual_loop.h"
+
+using namespace dlrover;
+using namespace dlrover::daemon;
+
+namespace {
+
+constexpr std::uint32_t alice = 1000, bob = 1001;
+constexpr GenerationId generation{Term(1), 1};
+constexpr std::uint64_t mib = 1u << 20;
+
+struct SharedNode {
+    explicit SharedNode(std::uint64_t user_segments) : limits{1ull << 30, 0, user_segments} {}
+    std::unique_ptr<Arena> arena(std::uint32_t uid) {
+        return std::make_unique<Arena>(ArenaServices{loop, keeper, prefaulter, budget},
+                                       ArenaOptions{std::to_string(uid) + ".0", uid});
+    }
+    MemoryBudget::Limits limits;
+    ManualLoop loop;
+    MemoryKeeper keeper{loop};
+    ckpt::Prefaulter prefaulter{0};
+    MemoryBudget budget{limits, [] { return std::uint64_t{1} << 40; }};
+};
+
+Result<std::optional<Arena::Place>> begin(Arena &arena, std::uint32_t rank, std::uint64_t step,
+                                          std::uint64_t bytes = 1) {
+    return arena.begin(Rank(rank), rank + 1, TrainStep(step), generation, bytes);
+}
+
+Status seal(Arena &arena, std::uint32_t rank, std::uint64_t step, SlotIndex slot, std::size_t ledger_bytes) {
+    local::SealT seal;
+    seal.train_step = step;
+    seal.slot = static_cast<std::uint16_t>(slot.value());
+    seal.ledger.resize(ledger_bytes);
+    return arena.seal(Rank(rank), rank + 1, generation, 1, std::move(seal), [](const Status &) {});
+}
+
+/// As another daemon would get it from the keeper.
+std::unique_ptr<Arena> taken_over(SharedNode &node, std::uint32_t uid) {
+    auto arena = node.arena(uid);
+    for (auto &kept : node.keeper.copy()) {
+        auto record = decode_record(kept.value);
+        BOOST_REQUIRE(record.ok());
+        arena->restore(*parse_record_name(kept.name), *record, std::move(kept.fd));
+    }
+    arena->finish_restore();
+    return arena;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(daemon_share)
+
+BOOST_AUTO_TEST_CASE(a_user_holds_no_more_segments_than_his_share) {
+    SharedNode node(10);
+    auto arena = node.arena(alice), other = node.arena(bob);
+    std::uint32_t rank = 0;
+    while (arena->prepare(Rank(rank), mib).ok()) BOOST_REQUIRE(++rank < 100);
+    BOOST_TEST(rank == 3u);
+    auto refused = begin(*arena, rank + 1, 5);
+    BOOST_TEST((refused.status().code() == Code::resource_exhausted));
+    BOOST_TEST(refused.status().message().find("segments_per_user") != std::string::npos);
+    BOOST_TEST(node.budget.held(alice).segments == 10u);
+    // What he has he goes on using; others have their own share.
+    BOOST_TEST(begin(*arena, 0, 5).ok());
+    BOOST_TEST(begin(*other, 0, 5).ok());
+    arena->drop();
+    BOOST_TEST((node.budget.held(alice) == MemoryBudget::Holding{}));
+    BOOST_TEST(node.keeper.copy().size() == 2u, "bob's segment and slot");
+}
+
+BOOST_AUTO_TEST_CASE(no_slot_is_on_record_without_a_segment) {
+    SharedNode node(64);
+    auto arena = node.arena(alice);
+    BOOST_TEST(begin(*arena, 0, 5, 0).ok());
+    BOOST_TEST(node.budget.held(alice).segments == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(ledgers_have_their_share_and_give_it_back) {
+    SharedNode node(64);  // 256 KiB of ledgers
+    auto arena = node.arena(alice);
+    constexpr std::size_t longest = 64u << 10;
+    for (std::uint32_t rank = 0; rank < 5; ++rank) {
+        auto place = begin(*arena, rank, 5);
+        BOOST_REQUIRE((place.ok() && place->has_value()));
+        Status sealed = seal(*arena, rank, 5, (*place)->slot, longest);
+        BOOST_TEST(sealed.ok() == (rank < 4), sealed.message());
+        if (!sealed.ok()) {
+            BOOST_TEST((sealed.code() == Code::resource_exhausted));
+            BOOST_TEST(seal(*arena, rank, 5, (*place)->slot, 0).ok());
+        }
+    }
+    BOOST_TEST(node.budget.held(alice).ledger_bytes == 4 * longest);
+    arena->rewind(std::nullopt, {Term(1), 2});
+    BOOST_TEST(node.budget.held(alice).ledger_bytes == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_slot_that_is_written_again_holds_one_ledger) {
+    SharedNode node(64);
+    auto arena = node.arena(alice);
+    for (std::uint64_t step = 1; step < 20; ++step) {
+        auto place = begin(*arena, 0, step);
+        BOOST_REQUIRE((place.ok() && place->has_value()));
+        BOOST_TEST(seal(*arena, 0, step, (*place)->slot, 1000).ok());
+        arena->complete(TrainStep(step), generation);
+        BOOST_TEST(node.budget.held(alice).ledger_bytes <= 3000u);
+    }
+    BOOST_TEST(node.budget.held(alice).segments == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(the_next_daemon_counts_what_the_former_one_granted) {
+    SharedNode node(64);
+    auto arena = node.arena(alice);
+    for (std::uint32_t rank : {0, 1, 2}) {
+        auto place = begin(*arena, rank, 5, 3 * mib);
+        BOOST_REQUIRE((place.ok() && place->has_value()));
+        BOOST_TEST(seal(*arena, rank, 5, (*place)->slot, 500).ok());
+        BOOST_TEST(begin(*arena, rank, 6, 3 * mib).ok());
+    }
+    auto held = node.budget.held(alice);
+    BOOST_TEST(held.segments == 6u);
+    BOOST_TEST(held.ledger_bytes == 1500u);
+    arena.reset();
+    BOOST_TEST((node.budget.held(alice) == MemoryBudget::Holding{}));
+    arena = taken_over(node, alice);
+    BOOST_TEST((node.budget.held(alice) == held));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
