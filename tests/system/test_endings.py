@@ -109,7 +109,7 @@ class Endings(unittest.TestCase):
     def test_ctrl_c(self) -> None:
         run = self.start_heat("interrupted")
         run.process.send_signal(signal.SIGINT)
-        time.sleep(0.3)  # srun ends the job at a second Ctrl-C within one second
+        wait_until(lambda: "to abort" in run.output(), 20, "srun's word that a second Ctrl-C within one second ends the job")
         run.process.send_signal(signal.SIGINT)
         self.assertNotEqual(run.finish(30), 0)
         self.expect_clean()

@@ -3,8 +3,8 @@
 
 import json
 import os
+import select
 import signal
-import time
 import unittest
 
 from cluster import Cluster, Process, wait_until
@@ -69,7 +69,7 @@ class Output(unittest.TestCase):
     def test_vanished_srun(self) -> None:
         process = self.cluster.start(*self.argv("vanished"), node="n3")
         self.wait_for_writer()
-        time.sleep(1)
+        wait_until(lambda: select.select([process.stdout], [], [], 0)[0], 20, "output at n3", 0.05)
         self.cluster.control("kill-node", "n3")
         self.expect_not_slowed("vanished")
         process.wait(30)
