@@ -57,6 +57,7 @@ void Group::restore(const RecordName &name, std::span<const std::uint8_t> value,
         world_ = from_record(*world);
         if (world->complete_step >= 0)
             complete_ = TrainStep(static_cast<std::uint64_t>(world->complete_step));
+        sums_ = std::move(world->sums);
     } else if (auto *page = body.AsPageRecord())
         pages_.restore(name, *page, std::move(fd));
     else if (auto *events = body.AsEventsRecord())
@@ -113,6 +114,8 @@ elastic::GroupConfig Group::config() const {
 
 void Group::create_member() {
     member_ = std::make_unique<elastic::Member>(config(), promise_, services_.loop.now());
+    if (sums_) member_->resume(from_record(*sums_), elastic::Time(sums_->at_us));
+    sums_.reset();
     schedule();
 }
 
@@ -206,6 +209,7 @@ void Group::act(elastic::RenewLease &) {
     auto now = services_.loop.now();
     if (now - lease_pushed_ < services_.settings.timing.agent_lease / 5) return;
     lease_pushed_ = now;
+    if (world_) save_world();
     for (const auto &[task, agent] : agents_) services_.port.push(agent.connection, local::LeaseRenewedT{});
 }
 
@@ -223,6 +227,10 @@ void Group::act(elastic::StepsVoid &action) {
 void Group::save_world() {
     auto record = to_record(*world_);
     record.complete_step = complete_ ? static_cast<std::int64_t>(complete_->value()) : -1;
+    if (member_) {
+        auto view = member_->view();
+        record.sums = to_record(view.goodput, view.goodput_at);
+    }
     services_.keeper.put(record_name("world", key_), encode_record(std::move(record)));
 }
 

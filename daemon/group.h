@@ -198,6 +198,7 @@ class Group {
     GenerationId stopped_told_;
     std::uint16_t last_port_ = 0;
     std::optional<elastic::Goodput> final_goodput_;
+    std::unique_ptr<records::SumsRecordT> sums_;  ///< a former daemon's, until the member has them
     EventLoop::Time lease_pushed_{0}, last_seen_{0};
     std::map<std::string, std::string> addresses_;  ///< of the group's nodes; the others are linked
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -132,6 +132,10 @@ std::unique_ptr<wire::GoodputT> pack(const Goodput &g) {
     w->checkpoints = g.checkpoints;
     w->checkpoints_skipped = g.checkpoints_skipped;
     w->restarts = g.restarts;
+    w->counted_generation = pack(g.counted.generation);
+    w->counted_steps = g.counted.steps;
+    w->counted_save_us = g.counted.save.count();
+    w->counted_skipped = g.counted.skipped;
     return w;
 }
 
@@ -296,6 +300,8 @@ class Unpacker {
         g.checkpoints = w->checkpoints;
         g.checkpoints_skipped = w->checkpoints_skipped;
         g.restarts = w->restarts;
+        g.counted = {unpack(w->counted_generation), w->counted_steps, Duration(w->counted_save_us),
+                     w->counted_skipped};
         return g;
     }
     bool expect(bool condition) {

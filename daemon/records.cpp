@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/records.h"
 
+#include "daemon/summary.h"
+
 namespace dlrover::daemon {
 namespace {
 
@@ -78,6 +80,24 @@ elastic::World from_record(const records::WorldRecordT &record) {
     world.master_port = record.master_port;
     world.reason = record.reason;
     return world;
+}
+
+std::unique_ptr<records::SumsRecordT> to_record(const elastic::Goodput &goodput, elastic::Time at) {
+    auto record = std::make_unique<records::SumsRecordT>();
+    record->goodput = std::make_unique<proto::local::GoodputT>(to_proto(goodput));
+    record->at_us = at.count();
+    record->counted_generation = to_proto_ptr(goodput.counted.generation);
+    record->counted_steps = goodput.counted.steps;
+    record->counted_save_us = goodput.counted.save.count();
+    record->counted_skipped = goodput.counted.skipped;
+    return record;
+}
+
+elastic::Goodput from_record(const records::SumsRecordT &record) {
+    elastic::Goodput g = record.goodput ? from_proto(*record.goodput) : elastic::Goodput{};
+    g.counted = {from_proto(record.counted_generation), record.counted_steps,
+                 elastic::Duration(record.counted_save_us), record.counted_skipped};
+    return g;
 }
 
 }  // namespace dlrover::daemon

@@ -40,4 +40,7 @@ std::unique_ptr<proto::Generation> to_proto_ptr(const GenerationId &id);
 records::WorldRecordT to_record(const elastic::World &world);
 elastic::World from_record(const records::WorldRecordT &record);
 
+std::unique_ptr<records::SumsRecordT> to_record(const elastic::Goodput &goodput, elastic::Time at);
+elastic::Goodput from_record(const records::SumsRecordT &record);
+
 }  // namespace dlrover::daemon

@@ -58,4 +58,21 @@ proto::local::GoodputT to_proto(const elastic::Goodput &g) {
     return out;
 }
 
+elastic::Goodput from_proto(const proto::local::GoodputT &in) {
+    elastic::Goodput g;
+    g.wall = elastic::Duration(in.wall_us);
+    g.productive = elastic::Duration(in.productive_us);
+    g.startup = elastic::Duration(in.startup_us);
+    g.lost_steps = elastic::Duration(in.lost_steps_us);
+    g.recovery = elastic::Duration(in.recovery_us);
+    g.save = elastic::Duration(in.save_us);
+    g.other = elastic::Duration(in.other_us);
+    g.steps = in.steps;
+    g.steps_repeated = in.steps_repeated;
+    g.restarts = in.restarts;
+    g.checkpoints = in.checkpoints;
+    g.checkpoints_skipped = in.checkpoints_skipped;
+    return g;
+}
+
 }  // namespace dlrover::daemon

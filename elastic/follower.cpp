@@ -49,6 +49,7 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
         return;
     }
     goodput = m.goodput;
+    goodput_at = now;
     merge_removed(m.removed, m.settled);
     if (m.world && m.world->id >= promise.generation) install(*m.world);
     // A late heartbeat may tell of a step that is lost by now.

@@ -192,7 +192,7 @@ void Member::State::commit() {
         if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send(NodeIndex(i), Commit{promise.term, w});
     meter->begin_generation(now, w.restore_step);
     if (w.restart_count > 0) meter->on_restart();
-    meter_baseline.reset();
+    add_up(false);
     if (incident) {
         incident->committed = now;
         const auto &exits = incident->exits;

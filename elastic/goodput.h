@@ -18,6 +18,15 @@ struct Goodput {
     Duration other{0};
     std::uint64_t steps = 0, steps_repeated = 0, checkpoints = 0, checkpoints_skipped = 0;
     std::uint32_t restarts = 0;
+    /// What of rank 0's progress is in the sums, in the newest generation that has taken a step: who adds up
+    /// next goes on from here.
+    struct Counted {
+        GenerationId generation;
+        std::uint64_t steps = 0;
+        Duration save{0};
+        std::uint64_t skipped = 0;
+        friend bool operator==(const Counted &, const Counted &) = default;
+    } counted;
     friend bool operator==(const Goodput &, const Goodput &) = default;
 };
 

@@ -42,9 +42,10 @@ void Member::State::begin_reign() {
     slurm = std::move(fresh);
     bool goes_on = world && world->id == generation_seen;
     if (goes_on) install(*world);
-    meter.emplace(goodput.wall > Duration(0) ? leader_contact : now, goodput);
+    meter.emplace(goodput.wall > Duration(0) ? goodput_at : now, goodput);
     if (goes_on) meter->begin_generation(now, world->restore_step);
-    meter_baseline.reset();
+    counted = goodput.counted;
+    baseline = goes_on && counted.generation == world->id ? counted : Goodput::Counted{};
     budget = RestartBudget(config.max_restarts);
     if (world) budget.resume(world->budget_used);
     Note n;
@@ -80,7 +81,7 @@ void Member::State::on_tick_leader() {
             return step_down("no majority of the nodes answers");
         }
         send_heartbeats();
-        if (meter) goodput = meter->snapshot(now, false);
+        add_up(false);
         fence_lost();
     }
     if (role == Role::leader && !finish) consider();
@@ -214,6 +215,7 @@ bool Member::State::count_complete() {
     // Found only now, but not of this world: an earlier reign has counted it.
     if (world && newest->generation == world->id) budget.on_complete(newest->step);
     if (meter) meter->on_checkpoint();
+    add_up(false);
     complete_here(newest->step, newest->generation);
     Note n;
     n.kind = Note::Kind::checkpoint_complete;
@@ -229,16 +231,23 @@ void Member::State::consider_progress(const NodeReport &report) {
     for (const RankProgress &p : report.progress) {
         if (p.rank != Rank(0) || p.steps_done == 0 || !meter) continue;
         RankProgress mine = p;
-        if (world->id.term != promise.term) {
-            // Steps under an earlier leader are in its sums already.
-            if (!meter_baseline) meter_baseline = p;
-            mine.steps_done -= std::min(meter_baseline->steps_done, p.steps_done);
-            mine.save_sum -= std::min(meter_baseline->save_sum, p.save_sum);
-            mine.saves_skipped -= std::min(meter_baseline->saves_skipped, p.saves_skipped);
+        if (baseline.generation == world->id) {
+            mine.steps_done -= std::min(baseline.steps, p.steps_done);
+            mine.save_sum -= std::min(baseline.save, p.save_sum);
+            mine.saves_skipped -= std::min(baseline.skipped, p.saves_skipped);
         }
         meter->on_progress(now, mine);
+        if (mine.steps_done > 0) counted = {world->id, p.steps_done, p.save_sum, p.saves_skipped};
         if (incident && incident->committed) close_incident(p.since_first_step);
     }
+}
+
+/// Where the time went, for the followers' sake too.
+void Member::State::add_up(bool ended) {
+    if (!meter) return;
+    goodput = meter->snapshot(now, ended);
+    goodput.counted = counted;
+    goodput_at = now;
 }
 
 void Member::State::consider() {
@@ -290,7 +299,7 @@ bool Member::State::all_finished() const {
 }
 
 void Member::State::finish_group(int code, std::string message) {
-    if (meter) goodput = meter->snapshot(now, true);
+    add_up(true);
     note(code == 0 ? Note::Kind::group_finished : Note::Kind::gave_up,
          code == 0 ? "all ranks finished" : message);
     if (config.batch_host && removed(*config.batch_host)) ask(AskSlurm::What::complete_job, {}, code);

@@ -47,6 +47,11 @@ Member::~Member() = default;
 Member::Member(Member &&) noexcept = default;
 Member &Member::operator=(Member &&) noexcept = default;
 
+void Member::resume(const Goodput &goodput, Time at) {
+    state_->goodput = goodput;
+    state_->goodput_at = std::min(at, state_->born);
+}
+
 std::vector<Action> Member::step(Time now, const Input &input) {
     State &s = *state_;
     s.now = std::max(s.now, now);
@@ -226,6 +231,7 @@ MemberView Member::view() const {
         for (const Peer &p : s.peers) v.ready_nodes += p.joined && p.report.ready;
     if (s.complete_told) v.complete_steps.push_back(*s.complete_told);
     v.goodput = s.goodput;
+    v.goodput_at = s.goodput_at;
     return v;
 }
 

@@ -168,7 +168,8 @@ struct MemberView {
     std::uint32_t restarts_left = 0, restarts = 0;
     std::uint32_t ready_nodes = 0;  ///< known to the leader; 0 elsewhere
     std::vector<TrainStep> complete_steps;
-    Goodput goodput;  ///< as the leader last told
+    Goodput goodput;     ///< as the leader last told
+    Time goodput_at{0};  ///< its wall time ends here
 };
 
 /// Single-threaded. Deterministic: equal inputs at equal times give equal actions.
@@ -179,6 +180,9 @@ class Member {
     ~Member();
     Member(Member &&) noexcept;
     Member &operator=(Member &&) noexcept;
+
+    /// Before the first step: what a former daemon of this node knew to be added up until `at`.
+    void resume(const Goodput &goodput, Time at);
 
     /// The actions to do, in order.
     std::vector<Action> step(Time now, const Input &input);

@@ -91,6 +91,7 @@ struct Member::State {
     std::optional<TrainStep> complete_told;
     std::optional<std::pair<GenerationId, TrainStep>> void_told;  ///< newest StepsVoid
     Goodput goodput;
+    Time goodput_at{0};            ///< its wall time ends here
     std::optional<Finish> finish;  ///< the group is over
     std::uint32_t finish_rounds = 0;
     bool evicted = false;  ///< ended because this node left the job: the others go on
@@ -123,7 +124,8 @@ struct Member::State {
     std::optional<SealTally::Complete> complete;
     RestartBudget budget{0};
     std::optional<GoodputMeter> meter;
-    std::optional<RankProgress> meter_baseline;  ///< rank 0's progress when this reign took over
+    Goodput::Counted baseline;  ///< of the world that this reign took over: added up before it
+    Goodput::Counted counted;   ///< by the meter
     SlurmTalk slurm;
 
     // Stores that are not on record yet, and what waits for them.
@@ -212,6 +214,7 @@ struct Member::State {
     bool count_complete();
     bool count_void();
     void consider_progress(const NodeReport &report);
+    void add_up(bool ended);
     bool all_finished() const;
     void finish_group(int code, std::string message);
     void send_finish();

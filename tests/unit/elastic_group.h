@@ -18,6 +18,7 @@ class TestGroup {
     explicit TestGroup(GroupConfig config) : config_(std::move(config)) {
         seen_.resize(config_.nodes.size());
         kept_.resize(config_.nodes.size());
+        sums_.resize(config_.nodes.size());
         members_.resize(config_.nodes.size());
         for (std::uint32_t i = 0; i < members_.size(); ++i) boot(i);
     }
@@ -34,8 +35,12 @@ class TestGroup {
         GroupConfig c = config_;
         c.self = NodeIndex(node);
         members_[node].emplace(std::move(c), kept_[node], now_);
+        if (sums_[node]) members_[node]->resume(sums_[node]->goodput, sums_[node]->goodput_at);
     }
-    void crash(std::uint32_t node) { members_[node].reset(); }
+    void crash(std::uint32_t node) {
+        sums_[node] = members_[node]->view();
+        members_[node].reset();
+    }
     void cut(std::uint32_t node) { cut_.insert(node); }
     void heal() { cut_.clear(); }
     void feed(std::uint32_t node, const Input &input) {
@@ -112,6 +117,7 @@ class TestGroup {
     Time now_{0};
     std::vector<std::optional<Member>> members_;
     std::vector<std::optional<Promise>> kept_;
+    std::vector<std::optional<MemberView>> sums_;  ///< of a daemon that fell
     std::vector<std::vector<Action>> seen_;
     std::deque<std::pair<std::uint32_t, Input>> queue_;
     std::set<std::uint32_t> cut_;
