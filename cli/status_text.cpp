@@ -223,11 +223,14 @@ std::string status_details(const GroupStatusT &g) {
                  " of " + std::to_string(g.max_restarts) + " left before the next complete checkpoint");
     for (const auto &c : g.checkpoints)
         if (c) add_line(out, "checkpoint", checkpoint_text(*c));
-    if (g.arena_bytes > 0)
+    if (g.arena_bytes > 0) {
+        // A daemon that took the memory over has not pre-faulted it itself.
+        auto took = static_cast<std::int64_t>(g.prefault_us);
         add_line(out, "memory here",
                  format_size_bytes(g.arena_bytes) + " on " + g.node + ", " +
-                     format_size_bytes(g.arena_ready_bytes) + " pre-faulted in " +
-                     time_text(static_cast<std::int64_t>(g.prefault_us)) + ", redundancy " + g.redundancy);
+                     format_size_bytes(g.arena_ready_bytes) + " pre-faulted" +
+                     (took > 0 ? " in " + time_text(took) : "") + ", redundancy " + g.redundancy);
+    }
     if (g.goodput && g.goodput->steps > 0) add_line(out, "goodput", goodput_text(*g.goodput));
     if (!g.note.empty()) add_line(out, "note", g.note);
     return out + rank_table(g);

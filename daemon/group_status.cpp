@@ -71,7 +71,10 @@ void Group::add_event(proto::EventKind kind, std::string text, GenerationId gene
     event.train_step = step;
     event.duration_us = duration_us;
     event.text = std::move(text);
-    bool routine = kind == proto::EventKind::CheckpointComplete || kind == proto::EventKind::WorkerStarted;
+    using Kind = proto::EventKind;
+    // What opens an incident is told by the worker's failure.
+    bool routine =
+        kind == Kind::CheckpointComplete || kind == Kind::WorkerStarted || kind == Kind::IncidentOpened;
     log::write(routine ? log::Level::debug : log::Level::info, log::Job{this->job(), this->step()},
                event.text);
     push_event(event);

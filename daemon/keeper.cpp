@@ -64,7 +64,9 @@ sigset_t handled_signals() {
 }  // namespace
 
 int Keeper::run() {
-    ::openlog("dlrover-keeper", LOG_PID | LOG_PERROR, LOG_DAEMON);
+    // Under systemd stderr goes to the journal too: a line would stand there twice.
+    int also_stderr = std::getenv("JOURNAL_STREAM") ? 0 : LOG_PERROR;
+    ::openlog("dlrover-keeper", LOG_PID | also_stderr, LOG_DAEMON);
     raise_descriptor_limit();
     fd_store_.load(take_listen_fds(), store_);
     sigset_t set = handled_signals();
