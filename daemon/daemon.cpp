@@ -174,7 +174,10 @@ void Daemon::on_agent(const Client &from, local::MessageT message) {
         group = admit(from, message.id, hello->job_id, hello->step_id);
     else if (!group)
         port_->fail(from.id, message.id, local::Refusal::BadMessage, "say AgentHello first");
-    if (group) group->on_agent_message(from, std::move(message));
+    if (!group) return;
+    port_->hold(from.id);
+    group->on_agent_message(from, std::move(message));
+    pace(from.id);
 }
 
 void Daemon::on_worker(const Client &from, local::MessageT message) {
@@ -183,7 +186,16 @@ void Daemon::on_worker(const Client &from, local::MessageT message) {
         group = admit(from, message.id, hello->job_id, hello->step_id);
     else if (!group)
         port_->fail(from.id, message.id, local::Refusal::BadMessage, "say WorkerHello first");
-    if (group) group->on_worker_message(from, std::move(message));
+    if (!group) return;
+    port_->hold(from.id);
+    group->on_worker_message(from, std::move(message));
+    pace(from.id);
+}
+
+void Daemon::pace(ConnectionId connection) {
+    keeper_.when_stored([this, alive = alive_, connection] {
+        if (*alive) port_->release(connection);
+    });
 }
 
 // ---- registration ----

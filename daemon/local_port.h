@@ -32,6 +32,10 @@ class LocalPort {
     virtual void send(ConnectionId to, local::MessageT message, std::vector<SharedFd> fds = {}) = 0;
     /// After what was sent is out.
     virtual void close(ConnectionId connection) = 0;
+    /// Nothing more is read from it, nor its end noticed, until release(), which must not come from inside a
+    /// message's handling.
+    virtual void hold(ConnectionId connection) = 0;
+    virtual void release(ConnectionId connection) = 0;
 
     template <typename BodyT>
     void push(ConnectionId to, BodyT body) {

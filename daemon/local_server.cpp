@@ -67,6 +67,7 @@ struct LocalServer::Connection {
     std::deque<Outgoing> queue;
     std::size_t queued_bytes = 0;
     bool greeted = false, closing = false;
+    bool held = false, over = false;  ///< over: to be ended when it is released
     EventLoop::Handle readable, writable, frame_timer;
 };
 
@@ -131,10 +132,9 @@ void LocalServer::on_accept() {
     Client client{id, who.uid, who.gid, who.pid, local::Role::None};
     auto connection = std::make_unique<Connection>(client, std::move(socket),
                                                    trusted ? proto::max_frame_bytes : limits_.frame_bytes);
-    connection->readable = loop_.when_readable(connection->socket.get(), [this, id] { on_readable(id); });
-    watch_frame_time(*connection);
     ++per_user_[who.uid];
     connections_.emplace(id, std::move(connection));
+    serve(id);
 }
 
 void LocalServer::on_readable(ConnectionId id) {
@@ -151,13 +151,41 @@ void LocalServer::on_readable(ConnectionId id) {
     if (!received->fds.empty()) return end(id, "it passed a descriptor");
     if (received->bytes == 0) return end(id, "");
     Status status = connection.reader.feed({buffer, received->bytes});
-    while (auto payload = connection.reader.next()) {
-        on_frame(connection, *payload);
-        if (!connections_.contains(id)) return;
-        if (connection.closing) break;
+    serve(id);
+    if (!status.ok()) end(id, status.message());
+}
+
+void LocalServer::serve(ConnectionId id) {
+    for (;;) {
+        auto it = connections_.find(id);
+        if (it == connections_.end() || it->second->closing || it->second->held) return;
+        Connection &connection = *it->second;
+        auto payload = connection.reader.next();
+        if (payload) {
+            on_frame(connection, *payload);
+            continue;
+        }
+        if (!connection.readable)
+            connection.readable =
+                loop_.when_readable(connection.socket.get(), [this, id] { on_readable(id); });
+        return watch_frame_time(connection);
     }
-    if (!status.ok()) return end(id, status.message());
-    watch_frame_time(connection);
+}
+
+void LocalServer::hold(ConnectionId id) {
+    auto it = connections_.find(id);
+    if (it == connections_.end()) return;
+    it->second->held = true;
+    it->second->readable.reset();
+    if (!it->second->closing) it->second->frame_timer.reset();
+}
+
+void LocalServer::release(ConnectionId id) {
+    auto it = connections_.find(id);
+    if (it == connections_.end()) return;
+    it->second->held = false;
+    if (it->second->over) return end(id, "");
+    serve(id);
 }
 
 void LocalServer::on_frame(Connection &connection, const proto::Bytes &payload) {
@@ -263,6 +291,11 @@ void LocalServer::end(ConnectionId id, const std::string &why) {
     if (it == connections_.end()) return;
     Client client = it->second->client;
     if (!why.empty()) log::debug("a connection of pid " + std::to_string(client.pid) + " was closed: " + why);
+    if (it->second->held) {
+        it->second->over = it->second->closing = true;
+        it->second->writable.reset();
+        return;
+    }
     auto count = per_user_.find(client.uid);
     if (--count->second == 0) per_user_.erase(count);
     // Later: the connection may be in use further up the stack, and the handler must not be entered twice.

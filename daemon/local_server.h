@@ -35,6 +35,8 @@ class LocalServer final : public LocalPort {
     ~LocalServer() override;
     void send(ConnectionId to, local::MessageT message, std::vector<SharedFd> fds) override;
     void close(ConnectionId connection) override;
+    void hold(ConnectionId connection) override;
+    void release(ConnectionId connection) override;
 
   private:
     struct Connection;
@@ -45,11 +47,13 @@ class LocalServer final : public LocalPort {
     void on_accept_failed(int error);
     bool has_room(std::uint32_t uid) const;
     void on_readable(ConnectionId id);
+    /// Handles what is whole, until somebody holds the connection; then reads on.
+    void serve(ConnectionId id);
     void on_frame(Connection &connection, const proto::Bytes &payload);
     void greet(Connection &connection, const local::MessageT &message);
     void watch_frame_time(Connection &connection);
     void flush(Connection &connection);
-    /// Ends it now; the handler is told later.
+    /// Ends it now, or when it is no longer held; the handler is told later.
     void end(ConnectionId id, const std::string &why);
 
     EventLoop &loop_;

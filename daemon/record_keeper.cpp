@@ -64,6 +64,14 @@ struct KeeperClient::State {
         keeper::MessageT message;
         UniqueFd fd;
     };
+    struct Answer {
+        Done done;
+        std::vector<EventLoop::Task> then;
+        void come(Status status) {
+            if (done) done(std::move(status));
+            for (auto &task : then) task();
+        }
+    };
     State(EventLoop &l, UniqueFd fd, std::function<void(Status)> lost)
         : loop(l), link(std::move(fd)), on_lost(std::move(lost)) {}
 
@@ -76,7 +84,7 @@ struct KeeperClient::State {
                 });
             return;
         }
-        if (message.body.type != keeper::Body::Ready) answers.push_back(std::move(done));
+        if (message.body.type != keeper::Body::Ready) answers.push_back({std::move(done), {}});
         waiting.push_back({std::move(message), std::move(fd)});
         flush();
     }
@@ -104,12 +112,10 @@ struct KeeperClient::State {
         for (std::size_t i = 1; i < waiting.size(); ++i)
             later += waiting[i].message.body.type != keeper::Body::Ready;
         auto at = answers.end() - static_cast<std::ptrdiff_t>(later) - 1;
-        Done done = std::move(*at);
+        auto answer = std::make_shared<Answer>(std::move(*at));
         answers.erase(at);
-        if (done)
-            loop.post([done = std::move(done), text = status.message()] {
-                done(Status(Code::resource_exhausted, text));
-            });
+        loop.post(
+            [answer, text = status.message()] { answer->come(Status(Code::resource_exhausted, text)); });
     }
     void receive() {
         auto packet = receive_keeper(link.get());
@@ -119,10 +125,9 @@ struct KeeperClient::State {
         }
         auto *stored = packet->message.body.AsStored();
         if (!stored || answers.empty()) return;
-        Done done = std::move(answers.front());
+        Answer answer = std::move(answers.front());
         answers.pop_front();
-        if (done)
-            done(stored->refused.empty() ? Status() : Status(Code::resource_exhausted, stored->refused));
+        answer.come(stored->refused.empty() ? Status() : Status(Code::resource_exhausted, stored->refused));
     }
     void lose(Status status) {
         readable.reset();
@@ -137,7 +142,7 @@ struct KeeperClient::State {
     UniqueFd link;
     std::function<void(Status)> on_lost;
     std::deque<Packet> waiting;
-    std::deque<Done> answers;
+    std::deque<Answer> answers;
     EventLoop::Handle readable, writable;
 };
 
@@ -162,6 +167,11 @@ void KeeperClient::drop(const std::string &name) {
     keeper::DropT drop;
     drop.name = name;
     state_->submit(make_keeper(2, std::move(drop)), UniqueFd(), {});
+}
+
+void KeeperClient::when_stored(EventLoop::Task done) {
+    if (state_->answers.empty()) return state_->loop.post(std::move(done));
+    state_->answers.back().then.push_back(std::move(done));
 }
 
 void KeeperClient::ready() {

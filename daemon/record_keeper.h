@@ -32,6 +32,8 @@ class RecordKeeper {
                      Done done = {}) = 0;
     /// A name that ends in '*' drops every record with that prefix.
     virtual void drop(const std::string &name) = 0;
+    /// `done` comes later, on the loop, once the keeper has answered to everything that it was given so far.
+    virtual void when_stored(EventLoop::Task done) = 0;
     /// The daemon serves.
     virtual void ready() = 0;
 };
@@ -42,6 +44,7 @@ class MemoryKeeper final : public RecordKeeper {
     explicit MemoryKeeper(EventLoop &loop) : loop_(loop) {}
     void put(const std::string &name, std::vector<std::uint8_t> value, int fd, Done done) override;
     void drop(const std::string &name) override;
+    void when_stored(EventLoop::Task done) override { loop_.post(std::move(done)); }
     void ready() override {}
     /// As another daemon would get them.
     std::vector<KeptRecord> copy() const;
@@ -66,6 +69,7 @@ class KeeperClient final : public RecordKeeper {
     ~KeeperClient() override;
     void put(const std::string &name, std::vector<std::uint8_t> value, int fd, Done done) override;
     void drop(const std::string &name) override;
+    void when_stored(EventLoop::Task done) override;
     void ready() override;
 
   private:

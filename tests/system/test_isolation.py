@@ -113,6 +113,47 @@ def test_alice_can_signal_nobody(cluster, bobs_job):
         assert done.returncode != 0, process
 
 
+SAVE_LOOP = """
+import ctypes, sys
+lib = ctypes.CDLL(sys.argv[1])
+context, save = ctypes.c_void_p(), ctypes.c_void_p()
+begin, abort = lib.dlrover_save_begin, lib.dlrover_save_abort
+begin.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p]
+abort.argtypes = [ctypes.c_void_p]
+if lib.dlrover_open(ctypes.byref(context)) != 0:
+    sys.exit("no context")
+step = 0
+while True:
+    step += 1
+    if begin(context, step, 1, ctypes.byref(save)) != 0:
+        sys.exit("no save")
+    abort(save)
+    if step == 1000:
+        print("looping", flush=True)
+"""
+
+
+def newest_complete(cluster, job_id, user):
+    groups = json.loads(cluster.run("dlrover", "status", str(job_id), "--json", user=user, check=True).stdout)["groups"]
+    return max((c["train_step"] for g in groups for c in g["checkpoints"] if c["complete"]), default=-1)
+
+
+def test_a_loop_of_saves_given_up_does_not_stop_bobs_checkpoints(cluster, bobs_job):
+    job_id, generation = bobs_job
+    loop = cluster.start("srun", "--dlrover-elastic", "-w", "n1", "-N1", "-n1", "--mem=200M", "-J", "saveloop", "python3", "-c", SAVE_LOOP,
+                         str(prefix() / "lib" / "libdlrover.so.0"), user="alice")
+    try:
+        assert loop.stdout.readline() == "looping\n", loop.communicate(timeout=60)[1]
+        before = newest_complete(cluster, job_id, "bob")
+        wait_until(lambda: newest_complete(cluster, job_id, "bob") >= before + 500, 60, "ten more checkpoints of bob's job", 0.2)
+        assert loop.poll() is None, loop.stderr.read()
+        group = json.loads(cluster.run("dlrover", "status", str(job_id), "--json", user="bob", check=True).stdout)["groups"][0]
+        assert group["generation"] == generation and group["state"] == "running"
+    finally:
+        cluster.run("scancel", "--name=saveloop", user="alice")
+        loop.communicate(timeout=60)
+
+
 def test_the_peer_port_lets_no_user_in(cluster, bobs_job):
     """A user connects to the daemons' port: no greeting is answered from an unprivileged source port, and the connection ends."""
     ports = cluster.run("sh", "-c", "ss -Hltnp | grep dlroverd || true", user="root", node="n1").stdout.split()

@@ -51,6 +51,25 @@ std::optional<std::string> refusal_of_agent(Node &node, std::uint16_t task, std:
 
 BOOST_AUTO_TEST_SUITE(daemon_limits)
 
+BOOST_AUTO_TEST_CASE(a_worker_is_read_again_when_its_records_are_stored) {
+    TwoNodes t;
+    auto worker = t.n1.start_worker(t.w1, 0);
+    t.loop.advance();
+    BOOST_TEST(t.n1.port->held.empty());
+    for (std::uint64_t step : {1, 2}) {
+        auto slot = t.n1.begin_save(worker, step);
+        BOOST_TEST(t.n1.port->held.contains(worker.id), "the begin is on its way to the keeper");
+        t.loop.advance();
+        BOOST_TEST(t.n1.port->held.empty());
+        local::AbortSaveT abort;
+        abort.slot = slot;
+        t.n1.say(worker, std::move(abort));
+        BOOST_TEST(t.n1.port->held.contains(worker.id));
+        t.loop.advance();
+        BOOST_TEST(t.n1.port->held.empty());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(an_ended_group_makes_way_for_a_new_one) {
     Small s;
     BOOST_TEST(s.registered(7));

@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 #include <deque>
 #include <map>
+#include <set>
 
 #include "common/manual_loop.h"
 #include "daemon/daemon.h"
@@ -24,6 +25,8 @@ class TestPort final : public LocalPort {
         sent[to].push_back(std::move(message));
     }
     void close(ConnectionId) override {}
+    void hold(ConnectionId connection) override { held.insert(connection); }
+    void release(ConnectionId connection) override { held.erase(connection); }
     /// The oldest message of this type to `to`; what came before it is dropped.
     template <typename T>
     std::optional<T> take(ConnectionId to) {
@@ -37,6 +40,7 @@ class TestPort final : public LocalPort {
         return std::nullopt;
     }
     std::map<ConnectionId, std::deque<local::MessageT>> sent;
+    std::set<ConnectionId> held;
 };
 
 /// What all nodes share.

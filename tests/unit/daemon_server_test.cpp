@@ -43,6 +43,11 @@ struct Server final : LocalServer::Handler {
         std::filesystem::remove_all(dir);
     }
     void on_message(const Client &from, local::MessageT message) override {
+        if (message.body.type == local::Body::Prepare) {
+            server->hold(from.id);
+            prepared = from.id;
+            ++prepares;
+        }
         if (message.body.type == local::Body::Subscribe)
             for (int i = 0; i < pushes; ++i) server->push(from.id, local::GroupEndedT{});
         server->done(from.id, message.id);
@@ -77,7 +82,17 @@ struct Server final : LocalServer::Handler {
     std::unique_ptr<LocalServer> server;
     std::thread thread;
     EventLoop::Handle timer;
-    std::atomic<int> closed{0}, tenths{0};
+    /// Whoever was held last. Returns when that is done.
+    void release() {
+        std::atomic<bool> done{false};
+        loop.post([&] {
+            server->release(prepared);
+            done = true;
+        });
+        while (!done) std::this_thread::yield();
+    }
+    std::atomic<int> closed{0}, tenths{0}, prepares{0};
+    ConnectionId prepared = 0;  ///< on the loop
     int pushes = 0;
 };
 
@@ -210,6 +225,38 @@ BOOST_AUTO_TEST_CASE(without_descriptors_it_waits_and_goes_on) {
         BOOST_TEST(log::count(log::Level::error) == errors + 1, left << " left");
         BOOST_TEST(is_greeted(fd.get()), left << " left");
     }
+}
+
+BOOST_AUTO_TEST_CASE(who_is_held_is_read_when_he_is_released) {
+    Server server({.frame_time = 100ms});
+    auto client = proto::LocalClient::connect(server.path, local::Role::Worker, 5s);
+    auto other = proto::LocalClient::connect(server.path, local::Role::Worker, 5s);
+    BOOST_REQUIRE((client.ok() && other.ok()));
+    for (int i = 0; i < 3; ++i) BOOST_TEST(client->send(local::PrepareT{}, 5s).ok());
+    for (int i = 1; i <= 3; ++i) {
+        BOOST_TEST(wait_until([&] { return server.prepares == i; }));
+        BOOST_TEST(other->call(local::RestoreT{}, 5s).ok(), "others are served meanwhile");
+        BOOST_TEST(server.prepares == i);
+        server.release();
+    }
+    BOOST_TEST(client->call(local::RestoreT{}, 5s).ok());
+}
+
+BOOST_AUTO_TEST_CASE(who_is_held_and_goes_is_there_until_he_is_released) {
+    Server server({});
+    auto other = proto::LocalClient::connect(server.path, local::Role::Worker, 5s);
+    {
+        auto client = proto::LocalClient::connect(server.path, local::Role::Worker, 5s);
+        BOOST_TEST(client->send(local::PrepareT{}, 5s).ok());
+        BOOST_TEST(wait_until([&] { return server.prepares == 1; }));
+    }
+    // Also when something to be sent finds him gone.
+    server.loop.post([&] { server.server->push(server.prepared, local::GroupEndedT{}); });
+    BOOST_TEST(other->call(local::RestoreT{}, 5s).ok());
+    BOOST_TEST(server.closed == 0);
+    server.release();
+    BOOST_TEST(wait_until([&] { return server.closed == 1; }));
+    server.release();
 }
 
 BOOST_AUTO_TEST_CASE(a_socket_left_behind_is_replaced_a_living_one_not) {

@@ -16,6 +16,7 @@ class FullKeeper final : public RecordKeeper {
             loop_.post([done = std::move(done)] { done(Status(Code::resource_exhausted, "it is full")); });
     }
     void drop(const std::string &name) override { records_.drop(name); }
+    void when_stored(EventLoop::Task done) override { records_.when_stored(std::move(done)); }
     void ready() override {}
     std::vector<KeptRecord> copy() const { return records_.copy(); }
     /// Records whose names begin so.
