@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "elastic/goodput.h"
 #include "elastic/types.h"
 #include "proto/codec.h"
 #include "records_generated.h"
