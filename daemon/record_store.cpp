@@ -6,7 +6,7 @@
 namespace dlrover::daemon {
 namespace {
 
-/// Also fit for systemd's FDNAME: printable, no colon, at most 255 characters.
+/// Printable; * stands for prefixes.
 bool name_is_valid(const std::string &name) {
     return !name.empty() && name.size() <= 200 && std::all_of(name.begin(), name.end(), [](char c) {
         return c > ' ' && c < 127 && c != ':' && c != '*';
