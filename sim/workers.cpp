@@ -17,7 +17,8 @@ constexpr std::ptrdiff_t slots = 3;  ///< without a free one a save is skipped
 void Simulator::publish(std::uint32_t node, const World &world) {
     Node &n = nodes_[node];
     n.published = world.id;
-    // As an arena does, but for one planted bug: what lies after the step that this world goes on from is void.
+    // As an arena does, but for one planted bug: what lies after the step that this world goes on from is
+    // void.
     if (options_.bug != PlantedBug::restore_mixes_generations)
         std::erase_if(n.objects, [&](const Seal &seal) {
             return seal.generation < world.id && (!world.restore_step || seal.step > *world.restore_step);
