@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "daemon_process.h"
 #include "proto/progress.h"
@@ -232,6 +234,34 @@ BOOST_AUTO_TEST_CASE(a_user_gets_no_more_than_his_quota) {
     begin.bytes = std::uint64_t{1} << 50;
     BOOST_TEST((worker.client.call(std::move(begin), patience).status().code() == Code::resource_exhausted));
     BOOST_TEST(status_of(daemon)->arena_bytes <= (64u << 20));
+}
+
+BOOST_AUTO_TEST_CASE(a_flood_of_saves_that_are_given_up_is_answered_and_hinders_nobody) {
+    constexpr int pairs = 1000;
+    TwoTasks run;
+    auto world = run.await_world();
+    Worker w0(run.daemon, world, 0), w1(run.daemon, world, 1);
+    std::atomic<int> sent{0};
+    std::thread flood([&] {
+        for (int i = 0; i < pairs; ++i) {
+            local::BeginSaveT begin;
+            begin.train_step = 1;
+            begin.bytes = 4096;
+            local::AbortSaveT abort;
+            if (w0.client.send(std::move(begin), patience).ok()) ++sent;
+            if (w0.client.send(std::move(abort), patience).ok()) ++sent;
+        }
+    });
+    for (std::uint64_t step : {1, 2, 3}) w1.save(step, 'b');
+    flood.join();
+    BOOST_TEST(sent == 2 * pairs);
+    // Answers come in order: this one after those of the flood.
+    BOOST_TEST(w0.client.call(local::SubscribeT{}, patience).ok());
+    w0.save(3, 'a');
+    run.daemon.kill_daemon();
+    run.reconnect(world);
+    run.fail(world);
+    BOOST_TEST(run.await_world().restore_step == 3);
 }
 
 BOOST_AUTO_TEST_CASE(an_agent_that_goes_and_one_that_stays) {
