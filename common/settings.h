@@ -80,6 +80,7 @@ struct Settings {
 
     struct Limits {
         std::uint64_t groups = 256;
+        std::uint64_t groups_per_user = 128;
         std::uint64_t connections = 4096;
         std::uint64_t connections_per_user = 1024;
         std::uint64_t segments_per_user = 3072;

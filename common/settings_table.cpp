@@ -66,6 +66,8 @@ const Entry table[] = {
     {"timing", "stop_grace", PLACE(timing.stop_grace), "0s", "10min", "every restart may wait for it"},
 
     {"limits", "groups", PLACE(limits.groups), "1", "65536", "each needs memory and descriptors"},
+    {"limits", "groups_per_user", PLACE(limits.groups_per_user), "1", "65536",
+     "others on the node want some too"},
     {"limits", "connections", PLACE(limits.connections), "64", "65536", "each is a descriptor"},
     {"limits", "connections_per_user", PLACE(limits.connections_per_user), "16", "65536",
      "each rank needs one, each agent another"},

@@ -225,6 +225,13 @@ void Daemon::on_register(const Client &from, std::uint32_t id, local::RegisterSt
                      });
 }
 
+/// Those that have not ended.
+std::size_t Daemon::groups_of(std::uint32_t uid) const {
+    return static_cast<std::size_t>(std::count_if(groups_.begin(), groups_.end(), [&](const auto &entry) {
+        return entry.second->uid() == uid && !entry.second->ended();
+    }));
+}
+
 void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user) {
     Key key(JobId(step.job_id), StepId(step.step_id));
     auto known = groups_.find(key);
@@ -240,6 +247,11 @@ void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrat
         return port_->fail(to, id, local::Refusal::NoMemory,
                            "this node has " + std::to_string(groups_.size()) +
                                " groups, more are not allowed (limits.groups)");
+    if (std::size_t mine = groups_of(step.uid); mine >= settings_.limits.groups_per_user)
+        return port_->fail(to, id, local::Refusal::NoMemory,
+                           "you have " + std::to_string(mine) +
+                               " elastic steps on this node, more are not allowed (limits.groups_per_user): "
+                               "start fewer at a time");
     records::GroupRecordT record;
     record.lineage = lineage_of(step);
     shorten(step);

@@ -69,6 +69,7 @@ class Daemon final : public LocalServer::Handler {
     void sweep();
     void schedule_sweep();
     void forget_oldest_ended();
+    std::size_t groups_of(std::uint32_t uid) const;
     void check_step(Key key);
     void forget(Key key);
 

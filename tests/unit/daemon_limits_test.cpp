@@ -99,6 +99,25 @@ BOOST_AUTO_TEST_CASE(a_group_that_runs_does_not) {
     BOOST_TEST(s.registered(7), "a step that is known may be registered again");
 }
 
+BOOST_AUTO_TEST_CASE(a_user_does_not_take_all_groups) {
+    Small s;
+    s.settings.limits.groups = 8;
+    s.settings.limits.groups_per_user = 1;
+    Node n2(s, "n2");
+    auto registers = [&](std::uint32_t job) {
+        auto module = n2.register_step(1, {.job = job});
+        s.loop.advance(1s);
+        auto failure = n2.port->take<local::FailureT>(module.id);
+        return failure ? failure->text : "";
+    };
+    BOOST_TEST(registers(7) == "");
+    BOOST_TEST(
+        registers(8) ==
+        "you have 1 elastic steps on this node, more are not allowed (limits.groups_per_user): start fewer "
+        "at a time");
+    BOOST_TEST(registers(7) == "", "a step that is known may be registered again");
+}
+
 BOOST_AUTO_TEST_CASE(the_oldest_of_the_ended_groups_goes_first) {
     Small s;
     BOOST_TEST(s.registered(8));
