@@ -136,6 +136,7 @@ std::unique_ptr<wire::GoodputT> pack(const Goodput &g) {
     w->counted_steps = g.counted.steps;
     w->counted_save_us = g.counted.save.count();
     w->counted_skipped = g.counted.skipped;
+    w->counted_step = optional_number(g.counted.step);
     return w;
 }
 
@@ -301,7 +302,7 @@ class Unpacker {
         g.checkpoints_skipped = w->checkpoints_skipped;
         g.restarts = w->restarts;
         g.counted = {unpack(w->counted_generation), w->counted_steps, Duration(w->counted_save_us),
-                     w->counted_skipped};
+                     w->counted_skipped, optional_step(w->counted_step)};
         return g;
     }
     bool expect(bool condition) {

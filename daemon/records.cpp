@@ -90,13 +90,15 @@ std::unique_ptr<records::SumsRecordT> to_record(const elastic::Goodput &goodput,
     record->counted_steps = goodput.counted.steps;
     record->counted_save_us = goodput.counted.save.count();
     record->counted_skipped = goodput.counted.skipped;
+    if (goodput.counted.step) record->counted_step = static_cast<std::int64_t>(goodput.counted.step->value());
     return record;
 }
 
 elastic::Goodput from_record(const records::SumsRecordT &record) {
     elastic::Goodput g = record.goodput ? from_proto(*record.goodput) : elastic::Goodput{};
     g.counted = {from_proto(record.counted_generation), record.counted_steps,
-                 elastic::Duration(record.counted_save_us), record.counted_skipped};
+                 elastic::Duration(record.counted_save_us), record.counted_skipped, std::nullopt};
+    if (record.counted_step >= 0) g.counted.step = TrainStep(static_cast<std::uint64_t>(record.counted_step));
     return g;
 }
 

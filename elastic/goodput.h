@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "elastic/types.h"
 
@@ -25,6 +26,7 @@ struct Goodput {
         std::uint64_t steps = 0;
         Duration save{0};
         std::uint64_t skipped = 0;
+        std::optional<TrainStep> step;  ///< the newest
         friend bool operator==(const Counted &, const Counted &) = default;
     } counted;
     friend bool operator==(const Goodput &, const Goodput &) = default;

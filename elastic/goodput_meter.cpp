@@ -6,7 +6,9 @@
 namespace dlrover::elastic {
 
 GoodputMeter::GoodputMeter(Time now, const Goodput &base)
-    : sum_(base), start_(now), base_wall_(base.wall), waiting_since_(now), stepped_ever_(base.steps > 0) {}
+    : sum_(base), start_(now), base_wall_(base.wall), waiting_since_(now), stepped_ever_(base.steps > 0) {
+    if (base.counted.step) counted_until_ = base.counted.step->value();
+}
 
 void GoodputMeter::settle(Goodput &sum, const Stretch &stretch, std::optional<std::uint64_t> kept_until) {
     if (stretch.steps == 0) return;
@@ -37,8 +39,11 @@ void GoodputMeter::begin_generation(Time now, std::optional<TrainStep> restore_s
         if (kept && *kept >= failed_->first_step)
             failed_->steps = std::max(failed_->steps, *kept - failed_->first_step + 1);
         settle(sum_, *failed_, kept);
+    } else if (kept && counted_until_ && *kept > *counted_until_) {
+        sum_.steps += *kept - *counted_until_;  // nobody looked at that generation before it failed
     }
     failed_.reset();
+    counted_until_ = kept;
 }
 
 void GoodputMeter::on_progress(Time now, const RankProgress &progress) {

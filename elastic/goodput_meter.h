@@ -47,7 +47,8 @@ class GoodputMeter {
     Duration base_wall_;
     std::optional<Time> waiting_since_;  ///< no step since then
     bool stepped_ever_ = false;
-    std::optional<Stretch> open_;    ///< of the present generation
+    std::optional<std::uint64_t> counted_until_;  ///< newest step in sum_
+    std::optional<Stretch> open_;                 ///< of the present generation
     std::optional<Stretch> failed_;  ///< not settled: what the next one restores is not known yet
 };
 

@@ -43,9 +43,9 @@ void Member::State::begin_reign() {
     bool goes_on = world && world->id == generation_seen;
     if (goes_on) install(*world);
     meter.emplace(goodput.wall > Duration(0) ? goodput_at : now, goodput);
-    if (goes_on) meter->begin_generation(now, world->restore_step);
     counted = goodput.counted;
     baseline = goes_on && counted.generation == world->id ? counted : Goodput::Counted{};
+    if (goes_on && counted.generation != world->id) meter->begin_generation(now, world->restore_step);
     budget = RestartBudget(config.max_restarts);
     if (world) budget.resume(world->budget_used);
     Note n;
@@ -237,7 +237,7 @@ void Member::State::consider_progress(const NodeReport &report) {
             mine.saves_skipped -= std::min(baseline.skipped, p.saves_skipped);
         }
         meter->on_progress(now, mine);
-        if (mine.steps_done > 0) counted = {world->id, p.steps_done, p.save_sum, p.saves_skipped};
+        if (mine.steps_done > 0) counted = {world->id, p.steps_done, p.save_sum, p.saves_skipped, p.step};
         if (incident && incident->committed) close_incident(p.since_first_step);
     }
 }

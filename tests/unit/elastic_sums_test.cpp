@@ -101,6 +101,36 @@ BOOST_AUTO_TEST_CASE(a_new_leader_goes_on_adding_up) {
     BOOST_TEST((sums.recovery == 0ms));
 }
 
+/// The next daemon never sees the progress of the generation that it found.
+BOOST_AUTO_TEST_CASE(steps_that_only_a_checkpoint_proves_count) {
+    TestGroup g(config(1));
+    g.job_nodes = {NodeIndex(0)};
+    g.start();
+    GenerationId running = g.world(0).id;
+    Training training{g};
+    training.step(50);
+    g.run(200ms);
+    g.crash(0);
+    training.skip(50);
+    g.boot(0);
+    g.feed(0, LocalObjects{{Seal{TrainStep(79), Rank(0), 1, running}}});
+    g.feed(0, LocalReady{true, running});
+    g.run(6s);
+    g.fail(0, 0, 9, 1);
+    g.run(1s);
+    BOOST_TEST((g.world(0).restore_step == TrainStep(79)));
+    g.run(200ms);
+    BOOST_TEST(g.view(0).goodput.steps == 80u);
+    RankProgress p;  // of the new worker
+    p.rank = Rank(0);
+    p.step = TrainStep(99);
+    p.steps_done = 20;
+    p.since_first_step = 1h;
+    g.feed(0, LocalProgress{{p}});
+    g.run(200ms);
+    BOOST_TEST(g.view(0).goodput.steps == 100u);
+}
+
 BOOST_AUTO_TEST_CASE(restarts_before_a_fall_are_not_forgotten) {
     TestGroup g(config(1));
     g.job_nodes = {NodeIndex(0)};

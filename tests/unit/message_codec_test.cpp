@@ -47,7 +47,7 @@ Goodput full_goodput() {
     g.wall = microseconds(10);
     g.lost_steps = microseconds(3);
     g.restarts = 2;
-    g.counted = {generation, 7, microseconds(2), 1};
+    g.counted = {generation, 7, microseconds(2), 1, TrainStep(6)};
     return g;
 }
 
