@@ -20,3 +20,34 @@ check_PROGRAMS += tests/unit/arena_test
 tests_unit_arena_test_SOURCES = tests/unit/main.cpp tests/unit/ckpt_slots_test.cpp tests/unit/segment_test.cpp
 tests_unit_arena_test_LDADD = libarena.la $(PTHREAD_LIBS)
 TESTS += tests/unit/arena_test
+
+# Checkpoints on storage: reading needs no HDF5, writing does. Neither is part of the daemon, the module or libdlrover.
+noinst_LTLIBRARIES += libstorage.la
+libstorage_la_SOURCES = ckpt/box_reader.cpp ckpt/box_reader.h ckpt/storage_file.cpp ckpt/storage_file.h ckpt/storage_header.cpp \
+	ckpt/storage_header.h ckpt/storage_io.cpp ckpt/storage_io.h ckpt/storage_name.cpp ckpt/storage_name.h
+libstorage_la_LIBADD = libckpt.la libbase.la
+
+storage_write_sources = ckpt/hdf5_file.cpp ckpt/hdf5_file.h ckpt/hdf5_memory.cpp ckpt/hdf5_memory.h ckpt/storage_image.cpp ckpt/storage_image.h ckpt/storage_writer.cpp \
+	ckpt/storage_writer.h
+storage_test_sources = tests/unit/main.cpp tests/unit/storage_file_test.cpp tests/unit/storage_fixture.h \
+	tests/unit/storage_name_test.cpp
+if HAVE_HDF5
+noinst_LTLIBRARIES += libstoragewrite.la
+libstoragewrite_la_SOURCES = $(storage_write_sources)
+libstoragewrite_la_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS)
+libstoragewrite_la_LIBADD = libstorage.la $(HDF5_LIBS) $(PTHREAD_LIBS)
+
+check_PROGRAMS += tests/unit/storage_test
+tests_unit_storage_test_SOURCES = $(storage_test_sources)
+tests_unit_storage_test_LDADD = libstoragewrite.la
+TESTS += tests/unit/storage_test
+
+check_PROGRAMS += tests/storage/storage_sample
+tests_storage_storage_sample_SOURCES = tests/storage/sample.cpp
+tests_storage_storage_sample_LDADD = libstoragewrite.la
+TESTS += tests/storage/run
+else
+EXTRA_DIST += $(storage_write_sources) $(storage_test_sources) tests/storage/sample.cpp
+endif
+dist_check_SCRIPTS += tests/storage/run
+EXTRA_DIST += tests/storage/test_h5py.py

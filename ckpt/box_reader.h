@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a rectangular part of a row-major array that lies in a file.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "ckpt/storage_header.h"
+
+namespace dlrover::ckpt {
+
+/// Long rows go straight to their place, short ones come out of a window of 1 MiB. Not thread-safe.
+class BoxReader {
+  public:
+    /// `array`: where it lies. `fd` and `path` outlive this.
+    BoxReader(int fd, const std::string &path, Extent array) : fd_(fd), path_(path), array_(array) {}
+
+    /// Elements [offset, offset + shape) of an array of `whole`, whose elements have `unit` bytes, into
+    /// `out`. invalid_argument: outside of it, or sizes that do not fit.
+    Status read(std::span<const std::uint64_t> whole, std::uint64_t unit,
+                std::span<const std::uint64_t> offset, std::span<const std::uint64_t> shape,
+                std::span<std::byte> out);
+
+  private:
+    Status read_run(std::uint64_t at, std::span<std::byte> out);
+
+    int fd_;
+    const std::string &path_;
+    Extent array_;
+    std::vector<std::byte> window_;
+    std::uint64_t window_at_ = 0;
+};
+
+}  // namespace dlrover::ckpt

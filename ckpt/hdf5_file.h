@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every call to HDF5 is behind this header.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "ckpt/dtype.h"
+
+namespace dlrover::ckpt {
+
+using Shape = std::span<const std::uint64_t>;
+
+/// Text must be UTF-8 without NUL bytes.
+struct Hdf5Attribute {
+    const char *name;
+    std::variant<std::uint64_t, std::string_view, Shape> value;
+};
+using Hdf5Attributes = std::span<const Hdf5Attribute>;
+
+/// A dataset of another file that fills a part of a virtual one.
+struct Hdf5Piece {
+    std::string file;  ///< relative to the folder of the virtual dataset's file
+    std::string path;
+    Shape offset, shape;  ///< in the virtual dataset; elements
+};
+
+/// The element type's name in the attribute `dtype`: numpy's or ml_dtypes'.
+const char *dtype_name(DType type) noexcept;
+
+/// An HDF5 file that is made in memory: only its metadata takes room there, the datasets are holes. Calls
+/// into HDF5, which has one global state: one thread of the process at a time.
+class Hdf5File {
+  public:
+    /// `user_block_bytes`: left free at the start; 0, or a power of two from 512.
+    static Result<Hdf5File> create(std::uint64_t user_block_bytes);
+    Hdf5File(Hdf5File &&other) noexcept;
+    Hdf5File &operator=(Hdf5File &&) = delete;
+    ~Hdf5File();
+
+    Status add_group(const std::string &path);
+    /// On the root group.
+    Status add_attributes(Hdf5Attributes attributes);
+    /// Contiguous, at its final place. Returns the offset of its first byte in the file, a multiple of 4096
+    /// from 64 KiB on; 0 where it has no bytes.
+    Result<std::uint64_t> add_dataset(const std::string &path, DType type, Shape shape,
+                                      Hdf5Attributes attributes);
+    /// A scalar text of `bytes` bytes > 0, UTF-8. Returns its offset.
+    Result<std::uint64_t> add_text(const std::string &path, std::uint64_t bytes);
+    /// At least one dimension. What no piece fills reads as zero, and so does a piece whose file is missing.
+    Status add_virtual(const std::string &path, DType type, Shape shape, std::span<const Hdf5Piece> pieces,
+                       Hdf5Attributes attributes);
+    /// A name for an object of another file. Reading it fails where the file is missing.
+    Status add_link(const std::string &path, const std::string &file, const std::string &target);
+
+    /// Closes the file and hands over its memory, a memfd as long as the file.
+    Result<UniqueFd> finish();
+
+  private:
+    Hdf5File(UniqueFd memory, std::int64_t file) : memory_(std::move(memory)), file_(file) {}
+    UniqueFd memory_;
+    std::int64_t file_;
+};
+
+}  // namespace dlrover::ckpt

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// How HDF5 reaches a file that lies in a memfd, and what differs between its versions.
+#pragma once
+
+#include <cstdint>
+
+namespace dlrover::ckpt {
+
+/// A file access property list of HDF5 (a hid_t, to be closed by H5Pclose) for a file in `fd`, which outlives
+/// it: holes stay holes, large datasets start at multiples of 4096, versions from 1.10 on can read it.
+/// Negative: it failed.
+std::int64_t hdf5_memory_access(int fd);
+
+}  // namespace dlrover::ckpt

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything of a rank's file on storage but the chunks' bytes: made in memory, by HDF5.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "ckpt/object_table.h"
+
+namespace dlrover::ckpt {
+
+/// A sealed object as it lies in memory. Views: what they point to outlives the call and does not change.
+struct SealedObject {
+    std::span<const std::byte> data;  ///< the chunks, at the offsets of the table
+    std::span<const std::uint8_t> table, ledger;
+};
+
+struct StorageImage {
+    UniqueFd memory;  ///< memfd as long as the file; holes where the chunks go
+    std::uint64_t file_bytes = 0;
+    std::vector<std::uint64_t> places;  ///< of each chunk in the file, or not_stored
+    std::uint64_t header_xxh3 = 0;
+};
+
+/// Calls HDF5: one thread of the process at a time. `table`: of object.table, checked.
+Result<StorageImage> make_storage_image(const SealedObject &object, const ObjectTableView &table);
+
+}  // namespace dlrover::ckpt

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/storage_io.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "ckpt/checksum.h"
+
+namespace dlrover::ckpt {
+namespace {
+
+constexpr std::uint64_t block_bytes = 4096;         // of a direct write: offset and length
+constexpr std::uint64_t direct_from_bytes = 65536;  // less is not worth a call of its own
+constexpr std::uint64_t call_bytes = 16u << 20, bounce_bytes = 4u << 20;
+
+/// Direct writes of `path` at multiples of 4096: what memory must be aligned to. 0: they do not work.
+std::uint64_t direct_memory_alignment(int fd) {
+#ifdef STATX_DIOALIGN
+    struct statx info;
+    if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 && (info.stx_mask & STATX_DIOALIGN) != 0) {
+        if (info.stx_dio_offset_align == 0 || block_bytes % info.stx_dio_offset_align != 0) return 0;
+        return std::max<std::uint64_t>(info.stx_dio_mem_align, 1);
+    }
+#else
+    (void)fd;
+#endif
+    return block_bytes;
+}
+
+}  // namespace
+
+Status file_error(const std::string &what, const std::string &path, int err) {
+    Status status = Status::from_errno(what + " " + path, err);
+    if (err == EDQUOT || err == EFBIG) return Status(Code::resource_exhausted, status.message());
+    if (err == EROFS) return Status(Code::permission_denied, status.message());
+    if (err == ESTALE || err == ENOTDIR) return Status(Code::not_found, status.message());
+    return status;
+}
+
+Status write_at(int fd, const void *data, std::uint64_t bytes, std::uint64_t offset,
+                const std::string &path) {
+    auto *at = static_cast<const char *>(data);
+    while (bytes != 0) {
+        ssize_t n = ::pwrite(fd, at, std::min(bytes, call_bytes), static_cast<off_t>(offset));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return file_error("write of", path);
+        at += n;
+        offset += static_cast<std::uint64_t>(n);
+        bytes -= static_cast<std::uint64_t>(n);
+    }
+    return {};
+}
+
+Status read_at(int fd, void *data, std::uint64_t bytes, std::uint64_t offset, const std::string &path) {
+    auto *at = static_cast<char *>(data);
+    while (bytes != 0) {
+        ssize_t n = ::pread(fd, at, std::min(bytes, call_bytes), static_cast<off_t>(offset));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return file_error("read of", path);
+        if (n == 0) return Status(Code::corrupt, path + " is cut short");
+        at += n;
+        offset += static_cast<std::uint64_t>(n);
+        bytes -= static_cast<std::uint64_t>(n);
+    }
+    return {};
+}
+
+Result<UniqueFd> open_to_read(const std::string &path) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!fd) return file_error("open of", path);
+    struct stat st;
+    if (::fstat(fd.get(), &st) != 0) return file_error("fstat of", path);
+    if (!S_ISREG(st.st_mode)) return Status(Code::corrupt, path + " is not a plain file");
+    return fd;
+}
+
+Result<std::uint64_t> file_size(int fd, const std::string &path) {
+    struct stat st;
+    if (::fstat(fd, &st) != 0) return file_error("fstat of", path);
+    return static_cast<std::uint64_t>(st.st_size);
+}
+
+Status sync_folder(const std::string &path) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd || ::fsync(fd.get()) != 0) return file_error("fsync of", path);
+    return {};
+}
+
+Status make_folders(const std::string &path) {
+    if (::mkdir(path.c_str(), 0777) == 0) {
+        auto parent = std::filesystem::path(path).parent_path().string();
+        return sync_folder(parent.empty() ? "." : parent);
+    }
+    if (errno == EEXIST) {
+        struct stat st;
+        if (::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) return {};
+        return file_error("making", path, ENOTDIR);
+    }
+    auto parent = std::filesystem::path(path).parent_path().string();
+    if (errno != ENOENT || parent.empty() || parent == path) return file_error("making", path);
+    DLROVER_TRY(make_folders(parent));
+    return make_folders(path);
+}
+
+Status remove_leftovers(const std::string &folder, const std::string &prefix) {
+    std::error_code error;
+    std::filesystem::directory_iterator it(folder, error), end;
+    if (error.value() == ENOENT) return {};
+    for (; !error && it != end; it.increment(error)) {
+        std::string name = it->path().filename().string();
+        if (!name.starts_with(prefix)) continue;
+        if (::unlink(it->path().c_str()) != 0 && errno != ENOENT)
+            return file_error("removal of", it->path().string());
+    }
+    return error ? file_error("listing of", folder, error.value()) : Status();
+}
+
+Status write_whole_file(const std::string &folder, const std::string &name,
+                        std::span<const std::uint8_t> bytes) {
+    std::string temporary = folder + "/.new-" + name, path = folder + "/" + name;
+    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+    if (!fd) return file_error("open of", temporary);
+    Status status = write_at(fd.get(), bytes.data(), bytes.size(), 0, temporary);
+    if (status.ok() && ::fsync(fd.get()) != 0) status = file_error("fsync of", temporary);
+    if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = file_error("rename to", path);
+    if (status.ok()) return sync_folder(folder);
+    ::unlink(temporary.c_str());
+    return status;
+}
+
+Result<std::vector<std::uint8_t>> read_whole_file(const std::string &path, std::uint64_t limit) {
+    auto fd = open_to_read(path);
+    if (!fd) return fd.take_status();
+    auto bytes = file_size(fd->get(), path);
+    if (!bytes) return bytes.take_status();
+    if (*bytes > limit) return Status(Code::resource_exhausted, path + " is longer than it may be");
+    std::vector<std::uint8_t> content(*bytes);
+    DLROVER_TRY(read_at(fd->get(), content.data(), content.size(), 0, path));
+    return content;
+}
+
+Status hash_range(int fd, std::uint64_t offset, std::uint64_t bytes, const std::string &path,
+                  std::vector<std::uint64_t> &hashes) {
+    std::vector<std::byte> block(std::min<std::uint64_t>(bytes, checksum_block_bytes));
+    for (std::uint64_t i = 0, count = checksum_blocks(bytes); i < count; ++i) {
+        std::uint64_t at = i * checksum_block_bytes;
+        std::size_t n = std::min<std::uint64_t>(checksum_block_bytes, bytes - at);
+        DLROVER_TRY(read_at(fd, block.data(), n, offset + at, path));
+        hashes.push_back(block_kernel().hash(block.data(), n));
+    }
+    return {};
+}
+
+DirectWriter::DirectWriter(int fd, std::string path, bool direct) : fd_(fd), path_(std::move(path)) {
+    if (!direct || (memory_alignment_ = direct_memory_alignment(fd)) == 0) return;
+    direct_.reset(::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW));
+}
+
+DirectWriter::~DirectWriter() {
+    std::free(bounce_);
+}
+
+Status DirectWriter::write(const void *data, std::uint64_t bytes, std::uint64_t offset) {
+    auto *from = static_cast<const char *>(data);
+    std::uint64_t head = 0;
+    if (direct_ && offset % block_bytes == 0 && bytes >= direct_from_bytes) {
+        head = bytes / block_bytes * block_bytes;
+        bool aligned = reinterpret_cast<std::uintptr_t>(from) % memory_alignment_ == 0;
+        DLROVER_TRY(aligned ? write_direct(from, head, offset) : write_bounced(from, head, offset));
+    }
+    return write_at(fd_, from + head, bytes - head, offset + head, path_);
+}
+
+Status DirectWriter::write_direct(const char *data, std::uint64_t bytes, std::uint64_t offset) {
+    while (bytes != 0) {
+        ssize_t n = ::pwrite(direct_.get(), data, std::min(bytes, call_bytes), static_cast<off_t>(offset));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EINVAL) {  // the filesystem promised more than it holds
+            direct_.reset();
+            return write_at(fd_, data, bytes, offset, path_);
+        }
+        if (n < 0) return file_error("write of", path_);
+        auto done = static_cast<std::uint64_t>(n);
+        data += done;
+        offset += done;
+        bytes -= done;
+        if (done % block_bytes != 0) return write_at(fd_, data, bytes, offset, path_);
+    }
+    return {};
+}
+
+Status DirectWriter::write_bounced(const char *data, std::uint64_t bytes, std::uint64_t offset) {
+    if (bounce_ == nullptr) bounce_ = std::aligned_alloc(block_bytes, bounce_bytes);
+    if (bounce_ == nullptr) return write_at(fd_, data, bytes, offset, path_);
+    for (std::uint64_t at = 0; at < bytes; at += bounce_bytes) {
+        std::uint64_t n = std::min(bounce_bytes, bytes - at);
+        std::memcpy(bounce_, data + at, n);
+        if (!direct_) return write_at(fd_, data + at, bytes - at, offset + at, path_);
+        DLROVER_TRY(write_direct(static_cast<const char *>(bounce_), n, offset + at));
+    }
+    return {};
+}
+
+}  // namespace dlrover::ckpt

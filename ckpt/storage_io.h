@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads and writes of whole ranges of files, with sentences that name the file; writes past the page cache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace dlrover::ckpt {
+
+/// What the system says about `path`. Full disks and quotas are resource_exhausted; so is a limit on the size
+/// of files (a process that may meet one ignores SIGXFSZ).
+Status file_error(const std::string &what, const std::string &path, int err = errno);
+
+Status write_at(int fd, const void *data, std::uint64_t bytes, std::uint64_t offset, const std::string &path);
+/// corrupt: the file ends before.
+Status read_at(int fd, void *data, std::uint64_t bytes, std::uint64_t offset, const std::string &path);
+Result<UniqueFd> open_to_read(const std::string &path);
+Result<std::uint64_t> file_size(int fd, const std::string &path);
+Status sync_folder(const std::string &path);
+/// Makes the folder and those above it, and makes sure that they stay after a loss of power.
+Status make_folders(const std::string &path);
+/// Removes the entries whose names start with `prefix`, as `.new-…` of a writer that is no more. A folder
+/// that is not there has none.
+Status remove_leftovers(const std::string &folder, const std::string &prefix);
+
+/// A small text or binary file: temporary name, fsync, rename, fsync of the folder.
+Status write_whole_file(const std::string &folder, const std::string &name,
+                        std::span<const std::uint8_t> bytes);
+/// resource_exhausted: longer than `limit`.
+Result<std::vector<std::uint8_t>> read_whole_file(const std::string &path, std::uint64_t limit);
+
+/// Appends the hashes of the blocks of 1 MiB of [offset, offset + bytes).
+Status hash_range(int fd, std::uint64_t offset, std::uint64_t bytes, const std::string &path,
+                  std::vector<std::uint64_t> &hashes);
+
+/// Writes large ranges straight from memory to the device where the filesystem can, else through the page
+/// cache. Not thread-safe.
+class DirectWriter {
+  public:
+    /// `fd`: the same file, for what can not go directly; outlives this. `direct`: false, never try.
+    DirectWriter(int fd, std::string path, bool direct);
+    ~DirectWriter();
+    Status write(const void *data, std::uint64_t bytes, std::uint64_t offset);
+    bool direct() const noexcept { return static_cast<bool>(direct_); }
+
+  private:
+    Status write_direct(const char *data, std::uint64_t bytes, std::uint64_t offset);
+    Status write_bounced(const char *data, std::uint64_t bytes, std::uint64_t offset);
+
+    int fd_;
+    std::string path_;
+    UniqueFd direct_;
+    std::uint64_t memory_alignment_ = 0;
+    void *bounce_ = nullptr;
+};
+
+}  // namespace dlrover::ckpt

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/storage_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "ckpt/checksum.h"
+#include "ckpt/storage_header.h"
+#include "ckpt/storage_io.h"
+#include "ckpt/storage_name.h"
+
+namespace dlrover::ckpt {
+namespace {
+
+std::span<const std::byte> bytes_of(const SealedObject &object, const ChunkInfo &chunk) {
+    return object.data.subspan(chunk.offset, chunk.bytes);
+}
+
+/// Compares memory with the table's checksums on a thread of its own.
+class SourceCheck {
+  public:
+    SourceCheck(const SealedObject &object, const ObjectTableView &table, bool wanted) {
+        if (wanted) thread_ = std::thread([&] { run(object, table); });
+    }
+    ~SourceCheck() {
+        if (thread_.joinable()) thread_.join();
+    }
+    SourceCheck(const SourceCheck &) = delete;
+    SourceCheck &operator=(const SourceCheck &) = delete;
+
+    Status wait() {
+        if (thread_.joinable()) thread_.join();
+        return std::move(status_);
+    }
+
+  private:
+    void run(const SealedObject &object, const ObjectTableView &table) {
+        for (std::uint64_t i = 0; i < table.count() && status_.ok(); ++i) {
+            ChunkInfo chunk = table.chunk(i);
+            if (chunk.replica != 0 || chunk_checksum(bytes_of(object, chunk)) == chunk.checksum) continue;
+            status_ = Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +
+                                                "\" in memory does not have its checksum");
+        }
+    }
+    Status status_;
+    std::thread thread_;
+};
+
+/// A full disk shows before anything is written, where the filesystem can reserve.
+Status reserve(int fd, std::uint64_t bytes, const std::string &path) {
+    int result;
+    do result = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
+    while (result != 0 && errno == EINTR);
+    if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
+    return file_error("reserving room for", path);
+}
+
+/// What lies between the chunks, from the frame in memory; and the header.
+Status copy_frame(int fd, const StorageImage &image, std::vector<Extent> chunks, const std::string &path) {
+    auto gaps = gaps_between(chunks, image.file_bytes);
+    if (!gaps) return gaps.take_status();
+    gaps->push_back({0, storage_block_bytes});
+    std::vector<std::byte> buffer(checksum_block_bytes);
+    for (const Extent &gap : *gaps)
+        for (std::uint64_t at = 0; at < gap.bytes; at += buffer.size()) {
+            std::uint64_t n = std::min<std::uint64_t>(buffer.size(), gap.bytes - at);
+            DLROVER_TRY(read_at(image.memory.get(), buffer.data(), n, gap.offset + at, "the frame"));
+            DLROVER_TRY(write_at(fd, buffer.data(), n, gap.offset + at, path));
+        }
+    return {};
+}
+
+Status write_content(int fd, const SealedObject &object, const ObjectTableView &table,
+                     const StorageImage &image, const std::string &path, bool direct) {
+    DLROVER_TRY(reserve(fd, image.file_bytes, path));
+    DirectWriter writer(fd, path, direct);
+    std::vector<Extent> chunks;
+    for (std::uint64_t i = 0; i < table.count(); ++i) {
+        if (image.places[i] == not_stored) continue;
+        ChunkInfo chunk = table.chunk(i);
+        chunks.push_back({image.places[i], chunk.bytes});
+        DLROVER_TRY(writer.write(bytes_of(object, chunk).data(), chunk.bytes, image.places[i]));
+    }
+    DLROVER_TRY(copy_frame(fd, image, std::move(chunks), path));
+    return ::fsync(fd) == 0 ? Status() : file_error("fsync of", path);
+}
+
+Status write_file(const std::string &folder, const SealedObject &object, const ObjectTableView &table,
+                  const StorageImage &image, StorageWriteOptions options) {
+    std::string name = rank_file_name(table.identity().rank), temporary = folder + "/.new-" + name;
+    SourceCheck check(object, table, options.check_source);
+    UniqueFd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+    if (!fd) return file_error("open of", temporary);
+    Status status = write_content(fd.get(), object, table, image, temporary, options.direct);
+    if (Status memory = check.wait(); !memory.ok()) status = std::move(memory);
+    std::string path = folder + "/" + name;
+    if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = file_error("rename to", path);
+    if (status.ok()) return sync_folder(folder);
+    ::unlink(temporary.c_str());
+    return status;
+}
+
+}  // namespace
+
+Result<RankFile> write_storage_file(const std::string &folder, const SealedObject &object,
+                                    StorageWriteOptions options) {
+    auto table = ObjectTableView::parse(object.table, object.data.size());
+    if (!table) return table.take_status();
+    if (object.ledger.size() > max_ledger_bytes)
+        return Status(Code::invalid_argument, "the ledger is larger than 64 KiB");
+    ObjectIdentity who = table->identity();
+    if (who.rank.value() >= who.world_size)
+        return Status(Code::invalid_argument, "the object's rank is outside its world");
+    DLROVER_TRY(make_folders(folder));
+    DLROVER_TRY(remove_leftovers(folder, ".new-" + rank_file_name(who.rank)));
+    auto image = make_storage_image(object, *table);
+    if (!image) return image.take_status();
+    DLROVER_TRY(write_file(folder, object, *table, *image, options));
+    std::uint64_t table_xxh3 = block_kernel().hash(object.table.data(), object.table.size());
+    return RankFile{who.rank, image->file_bytes, table_xxh3, image->header_xxh3};
+}
+
+}  // namespace dlrover::ckpt

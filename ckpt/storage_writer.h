@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts one rank's sealed object on storage: docs/format-storage.md.
+#pragma once
+
+#include <string>
+
+#include "ckpt/storage_file.h"
+#include "ckpt/storage_image.h"
+
+namespace dlrover::ckpt {
+
+struct StorageWriteOptions {
+    bool direct = true;        ///< past the page cache where the filesystem can
+    bool check_source = true;  ///< corrupt, and no file, where memory does not have the table's checksums
+};
+
+/// Writes FOLDER/rank-R.h5; makes the folder, removes what a crashed writer of this rank left there. On
+/// return the file is on the device and has its final name, or there is no file of that name but one from
+/// before. Runs as the user whose folder it is. Blocks; starts one thread for the checksums. Calls HDF5: one
+/// thread of the process at a time.
+Result<RankFile> write_storage_file(const std::string &folder, const SealedObject &object,
+                                    StorageWriteOptions options = {});
+
+}  // namespace dlrover::ckpt

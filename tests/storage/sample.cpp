@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes a checkpoint of two ranks for test_h5py.py: storage_sample FOLDER. Each byte of each chunk follows
+// from its number, so that the test knows what has to be there.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "ckpt/checksum.h"
+#include "ckpt/storage_writer.h"
+
+using namespace dlrover;
+using namespace dlrover::ckpt;
+
+namespace {
+
+using Numbers = std::vector<std::uint64_t>;
+
+struct Sample {
+    std::vector<std::byte> data;
+    ObjectTableWriter writer;
+    Status status;
+
+    explicit Sample(std::uint32_t rank)
+        : writer({TrainStep(12),
+                  Rank(rank),
+                  2,
+                  {Term(1), 3},
+                  "lab/1000/j\xc3\xb6"
+                  "b"}) {}
+
+    void add(const std::string &name, DType type, const Numbers &global, const Numbers &offset,
+             const Numbers &local, std::uint32_t replica = 0) {
+        std::uint64_t bytes = element_bytes(type);
+        for (std::uint64_t n : local) bytes *= n;
+        std::uint64_t at = *align_object_offset(data.size());
+        data.resize(at + bytes);
+        for (std::uint64_t i = 0; i < bytes; ++i)
+            data[at + i] = type == DType::Bool ? std::byte(i % 3 == 0) : std::byte((i * 5 + 17) % 256);
+        std::uint64_t sum = chunk_checksum(std::span(data).subspan(at, bytes));
+        if (Status s = writer.add({name, type, global, offset, local, replica, at, bytes, sum}); !s.ok())
+            status = std::move(s);
+    }
+};
+
+void add_all(Sample &sample, std::uint64_t rank) {
+    for (unsigned type = 0; type <= static_cast<unsigned>(DType::MAX); ++type) {
+        std::string name = "type." + std::to_string(type);
+        sample.add(name, DType(type), {4, 128}, {rank * 2, 0}, {2, 128});
+        sample.add(name + ".scalar", DType(type), {}, {}, {}, rank == 0 ? 0 : 1);
+    }
+    sample.add("columns/of \xe6\x9d\xb1", DType::Int32, {3, 8}, {0, rank * 5}, {3, rank == 0 ? 5u : 3u});
+    sample.add("empty", DType::Float32, {3, 0}, {0, 0}, {3, 0});
+    sample.add("own", DType::UInt8, {4 + rank}, {0}, {4 + rank});
+    sample.add("gap", DType::UInt8, {9}, {rank * 5}, {4});
+    sample.add("large", DType::Float32, {2, 300, 500}, {rank, 0, 0}, {1, 300, 500});
+    if (rank == 1) sample.add("single", DType::Float32, {6}, {0}, {6});
+    Numbers deep(16, 1);
+    deep[3] = 2;
+    deep[15] = 3;
+    if (rank == 0) sample.add("deep", DType::UInt16, deep, Numbers(16), deep);
+}
+
+Result<RankFile> write(const std::string &folder, std::uint32_t rank) {
+    Sample sample(rank);
+    add_all(sample, rank);
+    DLROVER_TRY(std::move(sample.status));
+    DLROVER_TRY(sample.writer.set_skeleton("{\"version\":1,\"state\":\"\xc3\xa4\"}"));
+    auto table = sample.writer.finish();
+    if (!table) return table.take_status();
+    const std::vector<std::uint8_t> ledger{'p', 'o', 's', static_cast<std::uint8_t>('0' + rank)};
+    return write_storage_file(folder, {sample.data, *table, ledger});
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 2;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        auto written = write(argv[1], rank);
+        if (written) continue;
+        std::fprintf(stderr, "%s\n", written.status().to_string().c_str());
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain h5py reads what the writer wrote (docs/format-storage.md)."""
+import json
+import os
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+# number: (name, what h5py says of the type, bytes of an element in the file)
+TYPES = {
+    0: ("bytes", "u1", 1), 1: ("bool", "?", 1), 2: ("uint8", "u1", 1), 3: ("int8", "i1", 1), 4: ("uint16", "u2", 2),
+    5: ("int16", "i2", 2), 6: ("uint32", "u4", 4), 7: ("int32", "i4", 4), 8: ("uint64", "u8", 8), 9: ("int64", "i8", 8),
+    10: ("float16", "f2", 2), 11: ("bfloat16", "f4", 2), 12: ("float32", "f4", 4), 13: ("float64", "f8", 8),
+    14: ("float8_e4m3fn", "u1", 1), 15: ("float8_e5m2", "f2", 1), 16: ("complex64", "c8", 8), 17: ("complex128", "c16", 16),
+}
+
+
+def content(name, count):
+    """The bytes that sample.cpp put into a chunk."""
+    at = np.arange(count, dtype=np.int64)
+    return (at % 3 == 0 if name == "bool" else (at * 5 + 17) % 256).astype(np.uint8)
+
+
+def values(name, count):
+    """What a reader has to see in a chunk of `count` elements of the type."""
+    kind, unit = {n: (k, u) for n, k, u in TYPES.values()}[name]
+    raw = content(name, count * unit)
+    if name == "bfloat16":
+        return (raw.view("<u2").astype("<u4") << 16).view("<f4")
+    if name == "float8_e5m2":
+        return (raw.astype("<u2") << 8).view("<f2")
+    return raw.view(np.dtype(kind).newbyteorder("<"))
+
+
+def same(a, b):
+    """Equal, and NaN where NaN."""
+    return np.array_equal(a, b, equal_nan=np.issubdtype(np.asarray(b).dtype, np.inexact))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("checkpoint")
+    subprocess.run([os.environ["STORAGE_SAMPLE"], str(path)], check=True)
+    return path
+
+
+@pytest.fixture(params=[0, 1])
+def rank(request, folder):
+    with h5py.File(folder / f"rank-{request.param}.h5", "r") as file:
+        yield file
+
+
+def chunks(file, name):
+    return [d for d in file["chunks"].values() if d.attrs["name"] == name]
+
+
+def test_whose_it_is(rank):
+    assert rank.attrs["format"] == "dlrover-checkpoint" and rank.attrs["version"] == 1
+    assert rank.attrs["lineage"] == "lab/1000/jöb" and rank.attrs["world_size"] == 2
+    assert (rank.attrs["train_step"], rank.attrs["term"], rank.attrs["generation"]) == (12, 1, 3)
+    assert json.loads(rank["skeleton"][()])["state"] == "ä"
+    assert rank["ledger"][()].tobytes() == b"pos%d" % rank.attrs["rank"]
+    assert rank["object_table"][4:8].tobytes() == b"DLO1"
+    assert rank["places"].shape == (len(TYPES) * 2 + 5 + 1,)
+
+
+@pytest.mark.parametrize("number", TYPES)
+def test_every_type(rank, number):
+    name, kind, unit = TYPES[number]
+    (data,) = chunks(rank, f"type.{number}")
+    assert data.attrs["dtype"] == name and data.dtype == np.dtype(kind) and data.shape == (2, 128)
+    assert data.id.get_type().get_size() == unit
+    assert list(data.attrs["global_shape"]) == [4, 128]
+    assert list(data.attrs["global_offset"]) == [2 * rank.attrs["rank"], 0]
+    assert same(data[()].reshape(-1), values(name, 256))
+    scalars = chunks(rank, f"type.{number}.scalar")
+    assert len(scalars) == (rank.attrs["rank"] == 0)  # rank 1 has a replica
+    for scalar in scalars:
+        assert scalar.shape == () and scalar.attrs["global_shape"].shape == (0,)
+        assert same(scalar[()], values(name, 1)[0])
+
+
+def test_raw_bytes_without_conversion(rank):
+    (data,) = chunks(rank, "type.11")
+    raw = np.empty(data.shape, "<u2")
+    data.id.read(h5py.h5s.ALL, h5py.h5s.ALL, raw, data.id.get_type())
+    assert raw.tobytes() == content("bfloat16", 512).tobytes()
+
+
+def test_odd_shapes(rank):
+    (empty,) = chunks(rank, "empty")
+    assert empty.shape == (3, 0) and empty[()].size == 0
+    (large,) = chunks(rank, "large")
+    assert large.id.get_offset() % 4096 == 0
+    assert same(large[()].reshape(-1), values("float32", 150000))
+    assert len(chunks(rank, "columns/of 東")) == 1
+    if rank.attrs["rank"] == 0:
+        (deep,) = chunks(rank, "deep")
+        assert deep.ndim == 16 and same(deep[()].reshape(-1), values("uint16", 6))

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/storage_file.h"
+
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "ckpt/storage_writer.h"
+#include "storage_fixture.h"
+
+using namespace dlrover;
+using namespace dlrover::ckpt;
+using namespace dlrover::ckpt::test;
+
+namespace {
+
+/// Small, packed and large chunks, of every kind of shape.
+Maker mixed() {
+    Maker maker;
+    maker.add("layer.0/weight", DType::Float32, {300, 400});
+    maker.add("bias", DType::BFloat16, {8}, {2}, {3});
+    maker.add("bias", DType::BFloat16, {8}, {5}, {3});
+    maker.add("größe", DType::Int64, {});
+    maker.add("empty", DType::Float64, {3, 0, 4});
+    maker.add("deep", DType::UInt8, {2, 1, 2, 1, 3, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 5});
+    maker.add("copy", DType::Float32, {5}, {0}, {5}, 1);
+    maker.add("large", DType::UInt8, {(3u << 20) + 5});
+    maker.skeleton("{\"version\":1}");
+    return maker;
+}
+
+void require_same(const StorageFile &file, const Maker &maker) {
+    for (std::uint64_t i = 0; i < file.table().count(); ++i) {
+        ChunkInfo chunk = file.table().chunk(i);
+        BOOST_TEST(file.stored(i) == (chunk.replica == 0));
+        if (!file.stored(i)) continue;
+        std::vector<std::byte> bytes(chunk.bytes);
+        Status status = file.read_chunk(i, bytes);
+        BOOST_TEST(status.ok(), status.to_string());
+        BOOST_TEST(std::memcmp(bytes.data(), maker.data.data() + chunk.offset, bytes.size()) == 0);
+    }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(storage_file)
+
+BOOST_AUTO_TEST_CASE(what_is_written_is_read) {
+    for (bool direct : {false, true}) {
+        Folder folder;
+        Maker maker = mixed();
+        auto written = write_storage_file(folder / "a/b", maker.object(), {.direct = direct});
+        BOOST_REQUIRE_MESSAGE(written.ok(), written.status().to_string());
+        BOOST_TEST((names_in(folder / "a/b") == std::vector<std::string>{"rank-0.h5"}));
+        auto file = StorageFile::open(folder / "a/b/rank-0.h5");
+        BOOST_REQUIRE_MESSAGE(file.ok(), file.status().to_string());
+        BOOST_TEST((file->summary() == *written));
+        BOOST_TEST(std::string(file->ledger().begin(), file->ledger().end()) == "pos");
+        BOOST_TEST(file->table().skeleton() == "{\"version\":1}");
+        require_same(*file, maker);
+        Status status = file->verify();
+        BOOST_TEST(status.ok(), status.to_string());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_object_without_chunks_has_a_file) {
+    Folder folder;
+    Maker maker;
+    maker.ledger.clear();
+    BOOST_REQUIRE(write_storage_file(folder / "s", maker.object()).ok());
+    auto file = StorageFile::open(folder / "s/rank-0.h5");
+    BOOST_REQUIRE_MESSAGE(file.ok(), file.status().to_string());
+    BOOST_TEST(file->ledger().empty());
+    BOOST_TEST(file->verify().ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_bit_flipped_anywhere_is_found) {
+    Folder folder;
+    Maker maker;
+    maker.add("a", DType::Float32, {33}).add("b", DType::UInt8, {70000}).skeleton("{}");
+    BOOST_REQUIRE(write_storage_file(folder / "", maker.object()).ok());
+    std::string path = folder / "rank-0.h5";
+    std::uint64_t bytes = std::filesystem::file_size(path), step = 1;
+    for (std::uint64_t at = 0; at < bytes; at += step) {
+        step = at < 192 || (at > 4096 && at < 4500) ? 1 : 97;
+        flip_bit(path, at);
+        auto file = StorageFile::open(path);
+        Status status = file.ok() ? file->verify() : file.take_status();
+        BOOST_TEST((status.code() == Code::corrupt), "byte " << at << ": " << status.to_string());
+        BOOST_TEST(status.message().find(path) == 0u, status.message());
+        flip_bit(path, at);
+    }
+    BOOST_TEST(StorageFile::open(path)->verify().ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_file_of_another_length_is_refused) {
+    Folder folder;
+    Maker maker = mixed();
+    BOOST_REQUIRE(write_storage_file(folder / "", maker.object()).ok());
+    std::string path = folder / "rank-0.h5";
+    std::uint64_t whole = std::filesystem::file_size(path);
+    for (std::uint64_t bytes :
+         {std::uint64_t{0}, std::uint64_t{100}, std::uint64_t{4096}, whole / 2, whole - 1, whole + 1}) {
+        std::filesystem::resize_file(path, bytes);
+        auto file = StorageFile::open(path);
+        BOOST_REQUIRE(!file.ok());
+        BOOST_TEST((file.status().code() == Code::corrupt));
+        if (bytes == 0) BOOST_REQUIRE(write_storage_file(folder / "", maker.object()).ok());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(parts_are_cut_out) {
+    Folder folder;
+    Maker maker;
+    maker.add("w", DType::UInt16, {7, 600, 500}).add("x", DType::Int32, {});
+    BOOST_REQUIRE(write_storage_file(folder / "", maker.object()).ok());
+    auto file = StorageFile::open(folder / "rank-0.h5");
+    BOOST_REQUIRE(file.ok());
+    struct Box {
+        Numbers offset, shape;
+    };
+    for (const Box &box :
+         {Box{{0, 0, 0}, {7, 600, 500}}, Box{{2, 0, 0}, {3, 600, 500}}, Box{{1, 10, 0}, {2, 5, 500}},
+          Box{{1, 590, 499}, {6, 10, 1}}, Box{{6, 599, 499}, {1, 1, 1}}, Box{{3, 0, 7}, {1, 600, 13}},
+          Box{{0, 0, 0}, {7, 0, 500}}}) {
+        std::vector<std::uint16_t> part(box.shape[0] * box.shape[1] * box.shape[2]);
+        Status status = file->read_part(0, box.offset, box.shape, std::as_writable_bytes(std::span(part)));
+        BOOST_REQUIRE_MESSAGE(status.ok(), status.to_string());
+        auto *whole = reinterpret_cast<const std::uint16_t *>(maker.data.data());
+        std::size_t at = 0, wrong = 0;
+        for (std::uint64_t i = 0; i < box.shape[0]; ++i)
+            for (std::uint64_t j = 0; j < box.shape[1]; ++j)
+                for (std::uint64_t k = 0; k < box.shape[2]; ++k)
+                    wrong += part[at++] !=
+                             whole[((box.offset[0] + i) * 600 + box.offset[1] + j) * 500 + box.offset[2] + k];
+        BOOST_TEST(wrong == 0u);
+    }
+    std::vector<std::byte> out(4);
+    BOOST_TEST(file->read_part(1, Numbers{}, Numbers{}, out).ok());
+    BOOST_TEST(
+        (file->read_part(0, Numbers{7, 0, 0}, Numbers{1, 1, 2}, out).code() == Code::invalid_argument));
+    BOOST_TEST(
+        (file->read_part(0, Numbers{0, 0, 499}, Numbers{1, 1, 2}, out).code() == Code::invalid_argument));
+    BOOST_TEST((file->read_part(0, Numbers{0, 0, UINT64_MAX}, Numbers{1, 1, 2}, out).code() ==
+                Code::invalid_argument));
+    BOOST_TEST((file->read_part(0, Numbers{0, 0}, Numbers{1, 2}, out).code() == Code::invalid_argument));
+    BOOST_TEST(
+        (file->read_part(0, Numbers{0, 0, 0}, Numbers{1, 1, 3}, out).code() == Code::invalid_argument));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_changed_after_the_seal_makes_no_file) {
+    Folder folder;
+    Maker maker = mixed();
+    SealedObject object = maker.object();
+    maker.data[maker.data.size() - 3] ^= std::byte{1};
+    auto written = write_storage_file(folder / "", object);
+    BOOST_REQUIRE(!written.ok());
+    BOOST_TEST((written.status().code() == Code::corrupt));
+    BOOST_TEST(written.status().message().find("large") != std::string::npos);
+    BOOST_TEST(names_in(folder.path).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_crashed_writers_file_gives_way) {
+    Folder folder;
+    std::ofstream(folder / ".new-rank-0.h5") << "half";
+    std::ofstream(folder / ".new-rank-1.h5") << "of another rank";
+    Maker maker = mixed();
+    BOOST_REQUIRE(write_storage_file(folder / "", maker.object()).ok());
+    BOOST_TEST((names_in(folder.path) == std::vector<std::string>{".new-rank-1.h5", "rank-0.h5"}));
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk_leaves_nothing) {
+    if (::geteuid() != 0) {
+        BOOST_TEST_MESSAGE("skipped: mounting a small tmpfs needs root");
+        return;
+    }
+    Folder folder;
+    if (::mount("none", folder.path.c_str(), "tmpfs", 0, "size=1m") != 0) {
+        BOOST_TEST_MESSAGE("skipped: no tmpfs can be mounted here");
+        return;
+    }
+    Maker maker = mixed();
+    auto written = write_storage_file(folder / "step", maker.object());
+    BOOST_REQUIRE(!written.ok());
+    BOOST_TEST((written.status().code() == Code::resource_exhausted), written.status().to_string());
+    BOOST_TEST(written.status().message().find(folder / "step/.new-rank-0.h5") != std::string::npos);
+    BOOST_TEST(names_in(folder / "step").empty());
+    // Room again: the same call goes through.
+    BOOST_REQUIRE(::mount("none", folder.path.c_str(), "tmpfs", MS_REMOUNT, "size=32m") == 0);
+    BOOST_TEST(write_storage_file(folder / "step", maker.object()).ok());
+    ::umount2(folder.path.c_str(), MNT_DETACH);
+}
+
+BOOST_AUTO_TEST_CASE(a_limit_on_file_sizes_leaves_nothing) {
+    Folder folder;
+    Maker maker;
+    maker.add("large", DType::UInt8, {3u << 20});
+    struct rlimit before, small;
+    BOOST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    small = before;
+    auto *handler = std::signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t limit : {1u << 20, 5000u, 100u, 0u}) {
+        small.rlim_cur = limit;
+        ::setrlimit(RLIMIT_FSIZE, &small);
+        auto written = write_storage_file(folder / "step", maker.object());
+        ::setrlimit(RLIMIT_FSIZE, &before);
+        BOOST_REQUIRE(!written.ok());
+        BOOST_TEST(names_in(folder / "step").empty());
+    }
+    std::signal(SIGXFSZ, handler);
+    BOOST_TEST(write_storage_file(folder / "step", maker.object()).ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_can_not_be_is_named) {
+    Folder folder;
+    std::ofstream(folder / "file") << "x";
+    Maker maker = mixed();
+    auto written = write_storage_file(folder / "file/step", maker.object());
+    BOOST_REQUIRE(!written.ok());
+    BOOST_TEST((written.status().code() == Code::not_found), written.status().to_string());
+    BOOST_TEST(written.status().message().find(folder / "file") != std::string::npos);
+    auto file = StorageFile::open(folder / "none/rank-0.h5");
+    BOOST_TEST((file.status().code() == Code::not_found));
+    BOOST_TEST((StorageFile::open(folder / "").status().code() == Code::corrupt));  // a folder, not a file
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects in memory and a folder for them.
+#pragma once
+
+#include <stdlib.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ckpt/checksum.h"
+#include "ckpt/storage_image.h"
+
+namespace dlrover::ckpt::test {
+
+using Numbers = std::vector<std::uint64_t>;
+
+/// A folder that is gone at the end.
+struct Folder {
+    std::filesystem::path path;
+    Folder() {
+        const char *top = ::getenv("TMPDIR");
+        std::string name = std::string(top != nullptr ? top : "/tmp") + "/storage-test-XXXXXX";
+        BOOST_REQUIRE(::mkdtemp(name.data()) != nullptr);
+        path = name;
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+    Folder(const Folder &) = delete;
+    Folder &operator=(const Folder &) = delete;
+    std::string operator/(const std::string &name) const { return (path / name).string(); }
+};
+
+/// Fills an object as a rank would. Every chunk's bytes differ.
+class Maker {
+  public:
+    explicit Maker(std::uint32_t rank = 0, std::uint32_t world_size = 1, std::uint64_t step = 7)
+        : writer_({TrainStep(step), Rank(rank), world_size, {Term(3), 2}, "lab/1000/job a"}) {}
+
+    Maker &add(std::string_view name, DType type, const Numbers &global, const Numbers &offset,
+               const Numbers &local, std::uint32_t replica = 0) {
+        std::uint64_t bytes = element_bytes(type);
+        for (std::uint64_t n : local) bytes *= n;
+        std::uint64_t at = *align_object_offset(data.size());
+        data.resize(at + bytes);
+        for (std::uint64_t i = 0; i < bytes; ++i)
+            data[at + i] = type == DType::Bool ? std::byte(i % 2) : std::byte(i * 7 + at / 64 + (i >> 8));
+        std::span content(data.data() + at, bytes);
+        BOOST_REQUIRE(
+            writer_.add({name, type, global, offset, local, replica, at, bytes, chunk_checksum(content)})
+                .ok());
+        return *this;
+    }
+    Maker &add(std::string_view name, DType type, const Numbers &shape) {
+        return add(name, type, shape, Numbers(shape.size()), shape);
+    }
+    Maker &skeleton(std::string_view json) {
+        BOOST_REQUIRE(writer_.set_skeleton(json).ok());
+        return *this;
+    }
+    SealedObject object() {
+        auto made = writer_.finish();
+        BOOST_REQUIRE(made.ok());
+        table = std::move(*made);
+        return {data, table, ledger};
+    }
+
+    std::vector<std::byte> data;
+    std::vector<std::uint8_t> table, ledger{'p', 'o', 's'};
+
+  private:
+    ObjectTableWriter writer_;
+};
+
+inline std::vector<std::string> names_in(const std::filesystem::path &folder) {
+    std::vector<std::string> names;
+    for (auto &entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+inline void flip_bit(const std::string &path, std::uint64_t at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    char c = static_cast<char>(file.get() ^ 4);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(c);
+    BOOST_REQUIRE(file.good());
+}
+
+}  // namespace dlrover::ckpt::test
