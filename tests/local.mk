@@ -22,4 +22,3 @@ dist_noinst_SCRIPTS += tests/nightly/benchmarks tests/nightly/fresh-machine test
 	tests/nightly/simulator tests/system/kills.py tests/system/service-faults
 EXTRA_DIST += tests/system/cluster.py tests/system/heat.py tests/system/test_daemon_crash.py tests/system/test_digits.py \
 	tests/system/test_endings.py tests/system/test_heat.py tests/system/test_isolation.py tests/system/test_kills.py tests/system/test_output.py
-EXTRA_DIST += tests/not-in-ci

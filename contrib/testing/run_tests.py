@@ -32,22 +32,10 @@ class Results:
         return line + (f", {len(self.skipped)} skipped" if self.skipped else "")
 
 
-def not_in_ci():
-    """Name of a test file or "stage:NAME" -> why it is left out."""
-    left_out = {}
-    with open(os.path.join(TOP, "tests", "not-in-ci"), encoding="utf-8") as f:
-        for line in f:
-            if line.strip() and not line.startswith("#"):
-                name, reason = line.split(None, 1)
-                left_out[name] = reason.strip()
-    return left_out
-
-
 class Runner:
     def __init__(self, options):
         self.options = options
         self.results = Results()
-        self.left_out = {} if options.all or options.nightly else not_in_ci()
         self.work = os.path.abspath(options.work)
         self.logs = os.path.join(self.work, "logs")
         os.makedirs(self.logs, exist_ok=True)
@@ -189,16 +177,8 @@ class Runner:
         names = [os.path.join(base, n) for n in os.listdir(base) if re.search(pattern, n)]
         return [n for n in names if os.path.isfile(n) and (pattern or os.access(n, os.X_OK))]
 
-    def leave_out(self, name):
-        """Counts what is left out as skipped."""
-        if name in self.left_out:
-            self.results.add(name, "skip", self.left_out[name])
-        return name in self.left_out
-
     def bats(self, path):
         name = os.path.relpath(path, TOP)
-        if self.leave_out(name):
-            return
         code, log = self.run(name, ["bats", "--tap", path], timeout=1800)
         count = 0
         with open(log, errors="replace") as f:
@@ -214,8 +194,6 @@ class Runner:
     def pytest(self, label, paths):
         for path in sorted(paths):
             name = os.path.relpath(path, TOP)
-            if self.leave_out(name):
-                continue
             report = os.path.join(self.logs, os.path.basename(path) + ".xml")
             if os.path.exists(report):
                 os.unlink(report)
@@ -241,14 +219,14 @@ class Runner:
             self.results.add(name, "fail", f"exit status {code}, {count} results")
 
 
-STAGES = ["build", "unit", "checks", "system", "quickstart", "sanitizers", "dist"]
+STAGES = ["build", "unit", "checks", "system", "quickstart", "sanitizers"]
+NIGHTLY = ["dist", "nightly"]  # a sample of the first: tests/checks/dist-complete
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="run-tests", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nightly", action="store_true", help="also the long campaigns (hours)")
-    parser.add_argument("--all", action="store_true", help="also what tests/not-in-ci leaves out")
-    parser.add_argument("--stage", action="append", choices=STAGES + ["nightly"], help="only these stages, in the given order (default: all)")
+    parser.add_argument("--nightly", action="store_true", help="also distcheck and the long campaigns (hours)")
+    parser.add_argument("--stage", action="append", choices=STAGES + NIGHTLY, help="only these stages, in the given order (default: all)")
     parser.add_argument("--work", default=os.path.join(TOP, "build", "tests"), help="folder for builds and logs (default: build/tests)")
     parser.add_argument("--clean", action="store_true", help="remove that folder first")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
@@ -261,9 +239,7 @@ def main():
         shutil.rmtree(options.work, ignore_errors=True)
     runner = Runner(options)
     begin = time.monotonic()
-    for stage in options.stage or STAGES + (["nightly"] if options.nightly else []):
-        if not options.stage and runner.leave_out("stage:" + stage):
-            continue
+    for stage in options.stage or STAGES + (NIGHTLY if options.nightly else []):
         start = time.monotonic()
         print(f"== {stage}", flush=True)
         result = getattr(runner, "stage_" + stage)()
