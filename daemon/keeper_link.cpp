@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "proto/frame.h"
+
 namespace dlrover::daemon {
 namespace {
 
@@ -32,24 +34,7 @@ Status send_keeper(int socket, const keeper::MessageT &message, int fd) {
     if (bytes.size() > max_keeper_packet_bytes)
         return Status(Code::resource_exhausted, "a record of " + std::to_string(bytes.size()) + " bytes");
     std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    iovec iov{bytes.data(), bytes.size()};
-    msghdr header{};
-    header.msg_iov = &iov;
-    header.msg_iovlen = 1;
-    if (fd >= 0) {
-        header.msg_control = control;
-        header.msg_controllen = sizeof control;
-        cmsghdr *c = CMSG_FIRSTHDR(&header);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    ssize_t n;
-    do n = ::sendmsg(socket, &header, MSG_NOSIGNAL);
-    while (n < 0 && errno == EINTR);
-    return n < 0 ? socket_error("send to the keeper's link") : Status();
+    return proto::send_with_fds(socket, bytes, fds).take_status().with_context("the keeper's link");
 }
 
 Result<KeeperMessage> receive_keeper(int socket) {
