@@ -12,7 +12,8 @@ fuzz_ldflags = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
 fuzz_targets = tests/fuzz/fuzz_units tests/fuzz/fuzz_hostlist tests/fuzz/fuzz_settings \
 	tests/fuzz/fuzz_frame_reader tests/fuzz/fuzz_local_message tests/fuzz/fuzz_keeper_message \
 	tests/fuzz/fuzz_peer_link tests/fuzz/fuzz_group_message tests/fuzz/fuzz_object_table \
-	tests/fuzz/fuzz_spank_options tests/fuzz/fuzz_file_footer
+	tests/fuzz/fuzz_spank_options tests/fuzz/fuzz_file_footer \
+	tests/fuzz/fuzz_manifest tests/fuzz/fuzz_storage_header
 check_PROGRAMS += $(fuzz_targets)
 if !FUZZING
 TESTS += $(fuzz_targets)
@@ -63,3 +64,11 @@ tests_fuzz_fuzz_spank_options_LDFLAGS = $(fuzz_ldflags)
 tests_fuzz_fuzz_file_footer_SOURCES = tests/fuzz/file_footer.cpp $(fuzz_main)
 tests_fuzz_fuzz_file_footer_LDADD = libclient.la $(PTHREAD_LIBS)
 tests_fuzz_fuzz_file_footer_LDFLAGS = $(fuzz_ldflags)
+
+tests_fuzz_fuzz_manifest_SOURCES = tests/fuzz/manifest.cpp $(fuzz_main)
+tests_fuzz_fuzz_manifest_LDADD = libstorage.la
+tests_fuzz_fuzz_manifest_LDFLAGS = $(fuzz_ldflags)
+
+tests_fuzz_fuzz_storage_header_SOURCES = tests/fuzz/storage_header.cpp $(fuzz_main)
+tests_fuzz_fuzz_storage_header_LDADD = libstorage.la
+tests_fuzz_fuzz_storage_header_LDFLAGS = $(fuzz_ldflags)

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/checkpoint_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "ckpt/checksum.h"
+#include "ckpt/storage_io.h"
+
+namespace dlrover::ckpt {
+namespace {
+
+constexpr char latest_name[] = "latest";
+
+Status check_file(const StorageFile &file, const Manifest &manifest, const std::string &path) {
+    ObjectIdentity who = file.identity();
+    if (who.lineage != manifest.lineage)
+        return Status(Code::corrupt, path + " belongs to the lineage \"" + who.lineage.substr(0, 200) + "\"");
+    if (who.train_step != manifest.id.step || who.generation != manifest.id.generation ||
+        who.world_size != manifest.ranks.size())
+        return Status(Code::corrupt, path + " belongs to another checkpoint");
+    return {};
+}
+
+Status remove_file(const std::string &path) {
+    if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
+    return file_error("removal of", path);
+}
+
+Status remove_folder(const std::string &path) {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    return error ? file_error("removal of", path, error.value()) : Status();
+}
+
+Status fill_listing(const std::string &folder, CheckpointListing &listing) {
+    std::error_code error;
+    std::filesystem::directory_iterator it(folder, error), end;
+    if (error.value() == ENOENT) return {};
+    for (; !error && it != end; it.increment(error)) {
+        std::string name = it->path().filename().string();
+        if (auto id = parse_manifest_name(name)) listing.complete.push_back(*id);
+        if (auto id = parse_checkpoint_folder_name(name)) listing.incomplete.push_back(*id);
+    }
+    return error ? file_error("listing of", folder, error.value()) : Status();
+}
+
+}  // namespace
+
+Result<CheckpointListing> list_checkpoints(const std::string &folder) {
+    CheckpointListing listing;
+    DLROVER_TRY(fill_listing(folder, listing));
+    std::sort(listing.complete.rbegin(), listing.complete.rend());
+    std::sort(listing.incomplete.rbegin(), listing.incomplete.rend());
+    std::vector<CheckpointId> without;
+    std::set_difference(listing.incomplete.begin(), listing.incomplete.end(), listing.complete.begin(),
+                        listing.complete.end(), std::back_inserter(without), std::greater<>());
+    listing.incomplete = std::move(without);
+    return listing;
+}
+
+std::string CheckpointFolder::data_folder(const CheckpointId &id) const {
+    return folder_ + "/" + checkpoint_folder_name(id);
+}
+
+std::string CheckpointFolder::rank_path(const CheckpointId &id, Rank rank) const {
+    return data_folder(id) + "/" + rank_file_name(rank);
+}
+
+Result<Manifest> CheckpointFolder::read_manifest(const CheckpointId &id) const {
+    std::string path = folder_ + "/" + manifest_name(id);
+    auto text = read_whole_file(path, max_manifest_bytes);
+    if (!text) return text.take_status();
+    auto manifest = decode_manifest({reinterpret_cast<const char *>(text->data()), text->size()});
+    if (!manifest) return std::move(manifest.take_status()).with_context(path);
+    if (manifest->id != id) return Status(Code::corrupt, path + " is the manifest of another checkpoint");
+    return manifest;
+}
+
+template <typename Look>
+Status CheckpointFolder::look_at_ranks(const Manifest &manifest, Look look) const {
+    for (const RankFile &expected : manifest.ranks) {
+        std::string path = rank_path(manifest.id, expected.rank);
+        auto file = StorageFile::open(path);
+        if (!file) return file.take_status();
+        if (file->summary() != expected)
+            return Status(Code::corrupt, path + " is not the file that the manifest names");
+        DLROVER_TRY(check_file(*file, manifest, path));
+        DLROVER_TRY(look(*file));
+    }
+    return {};
+}
+
+Status CheckpointFolder::check_index(const Manifest &manifest) const {
+    if (!manifest.index) return {};
+    std::string path = data_folder(manifest.id) + "/" + index_file_name;
+    auto fd = open_to_read(path);
+    if (!fd) return fd.take_status();
+    auto bytes = file_size(fd->get(), path);
+    if (!bytes) return bytes.take_status();
+    std::vector<std::uint64_t> hashes;
+    if (*bytes == manifest.index->bytes) DLROVER_TRY(hash_range(fd->get(), 0, *bytes, path, hashes));
+    if (!hashes.empty() && combine_block_hashes(hashes) == manifest.index->xxh3) return {};
+    return Status(Code::corrupt, path + " is not the index that the manifest names");
+}
+
+Status CheckpointFolder::check(const Manifest &manifest) const {
+    DLROVER_TRY(check_index(manifest));
+    return look_at_ranks(manifest, [](const StorageFile &) { return Status(); });
+}
+
+Status CheckpointFolder::verify(const Manifest &manifest) const {
+    DLROVER_TRY(check_index(manifest));
+    return look_at_ranks(manifest, [](const StorageFile &file) { return file.verify(); });
+}
+
+Result<CheckpointFolder::Chosen> CheckpointFolder::newest() const {
+    auto listing = list_checkpoints(folder_);
+    if (!listing) return listing.take_status();
+    std::vector<Status> passed_over;
+    for (const CheckpointId &id : listing->complete) {
+        auto manifest = read_manifest(id);
+        Status status = manifest.ok() ? check(*manifest) : manifest.take_status();
+        if (status.ok()) return Chosen{std::move(*manifest), std::move(passed_over)};
+        passed_over.push_back(std::move(status));
+    }
+    std::string why = passed_over.empty() ? "" : "; the newest: " + passed_over.front().message();
+    return Status(Code::not_found, "no whole checkpoint in " + folder_ + why);
+}
+
+Status CheckpointFolder::publish(const Manifest &manifest) const {
+    auto text = encode_manifest(manifest);
+    if (!text) return text.take_status();
+    std::string name = manifest_name(manifest.id);
+    DLROVER_TRY(check(manifest));
+    DLROVER_TRY(remove_leftovers(folder_, ".new-step-"));
+    auto there = read_manifest(manifest.id);
+    if (there.ok() && *there != manifest)
+        return Status(Code::already_exists, folder_ + "/" + name + " is there with other content");
+    if (!there.ok())
+        DLROVER_TRY(write_whole_file(folder_, name,
+                                     {reinterpret_cast<const std::uint8_t *>(text->data()), text->size()}));
+    hint_at(manifest.id);
+    return {};
+}
+
+/// For people. Nobody depends on it, and not every filesystem has symbolic links.
+void CheckpointFolder::hint_at(const CheckpointId &id) const {
+    auto listing = list_checkpoints(folder_);
+    if (!listing.ok() || listing->complete.empty() || listing->complete.front() != id) return;
+    std::string temporary = folder_ + "/.new-latest", path = folder_ + "/" + latest_name;
+    ::unlink(temporary.c_str());
+    if (::symlink(checkpoint_folder_name(id).c_str(), temporary.c_str()) != 0) return;
+    if (::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
+}
+
+Status CheckpointFolder::remove(const CheckpointId &id) const {
+    std::string manifest = folder_ + "/" + manifest_name(id);
+    bool there = ::access(manifest.c_str(), F_OK) == 0;
+    DLROVER_TRY(remove_file(manifest));
+    if (there) DLROVER_TRY(sync_folder(folder_));
+    return remove_folder(data_folder(id));
+}
+
+}  // namespace dlrover::ckpt
