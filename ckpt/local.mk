@@ -23,15 +23,15 @@ TESTS += tests/unit/arena_test
 
 # Checkpoints on storage: reading needs no HDF5, writing does. Neither is part of the daemon, the module or libdlrover.
 noinst_LTLIBRARIES += libstorage.la
-libstorage_la_SOURCES = ckpt/box_reader.cpp ckpt/box_reader.h ckpt/checkpoint_folder.cpp ckpt/checkpoint_folder.h ckpt/manifest.cpp \
-	ckpt/manifest.h ckpt/retention.cpp ckpt/retention.h ckpt/storage_file.cpp ckpt/storage_file.h ckpt/storage_header.cpp \
+libstorage_la_SOURCES = ckpt/box_reader.cpp ckpt/box_reader.h ckpt/checkpoint_folder.cpp ckpt/checkpoint_folder.h ckpt/index_plan.cpp \
+	ckpt/index_plan.h ckpt/manifest.cpp ckpt/manifest.h ckpt/retention.cpp ckpt/retention.h ckpt/storage_file.cpp ckpt/storage_file.h ckpt/storage_header.cpp \
 	ckpt/storage_header.h ckpt/storage_io.cpp ckpt/storage_io.h ckpt/storage_name.cpp ckpt/storage_name.h
 libstorage_la_LIBADD = libckpt.la libbase.la
 
-storage_write_sources = ckpt/hdf5_file.cpp ckpt/hdf5_file.h ckpt/hdf5_memory.cpp ckpt/hdf5_memory.h ckpt/storage_image.cpp ckpt/storage_image.h ckpt/storage_writer.cpp \
-	ckpt/storage_writer.h
+storage_write_sources = ckpt/hdf5_file.cpp ckpt/hdf5_file.h ckpt/hdf5_memory.cpp ckpt/hdf5_memory.h ckpt/storage_image.cpp ckpt/storage_image.h ckpt/storage_index.cpp \
+	ckpt/storage_index.h ckpt/storage_writer.cpp ckpt/storage_writer.h
 storage_test_sources = tests/unit/main.cpp tests/unit/storage_file_test.cpp tests/unit/storage_fixture.h \
-	tests/unit/storage_folder_test.cpp tests/unit/storage_manifest_test.cpp tests/unit/storage_name_test.cpp
+	tests/unit/storage_folder_test.cpp tests/unit/storage_index_test.cpp tests/unit/storage_manifest_test.cpp tests/unit/storage_name_test.cpp
 if HAVE_HDF5
 noinst_LTLIBRARIES += libstoragewrite.la
 libstoragewrite_la_SOURCES = $(storage_write_sources)

@@ -5,13 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/checkpoint_folder.h"
 #include "ckpt/checksum.h"
+#include "ckpt/storage_index.h"
 #include "ckpt/storage_writer.h"
 
 using namespace dlrover;
 using namespace dlrover::ckpt;
 
 namespace {
+
+const char lineage[] =
+    "lab/1000/j\xc3\xb6"
+    "b";
 
 using Numbers = std::vector<std::uint64_t>;
 
@@ -20,13 +26,7 @@ struct Sample {
     ObjectTableWriter writer;
     Status status;
 
-    explicit Sample(std::uint32_t rank)
-        : writer({TrainStep(12),
-                  Rank(rank),
-                  2,
-                  {Term(1), 3},
-                  "lab/1000/j\xc3\xb6"
-                  "b"}) {}
+    explicit Sample(std::uint32_t rank) : writer({TrainStep(12), Rank(rank), 2, {Term(1), 3}, lineage}) {}
 
     void add(const std::string &name, DType type, const Numbers &global, const Numbers &offset,
              const Numbers &local, std::uint32_t replica = 0) {
@@ -71,15 +71,26 @@ Result<RankFile> write(const std::string &folder, std::uint32_t rank) {
     return write_storage_file(folder, {sample.data, *table, ledger});
 }
 
+Status write_checkpoint(const std::string &folder) {
+    CheckpointFolder checkpoints(folder);
+    Manifest manifest{{{Term(1), 3}, TrainStep(12)}, lineage, {}, {}};
+    std::string data = checkpoints.data_folder(manifest.id);
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        auto written = write(data, rank);
+        if (!written) return written.take_status();
+        manifest.ranks.push_back(*written);
+    }
+    auto index = write_storage_index(data, manifest.ranks);
+    if (!index) return index.take_status();
+    manifest.index = *index;
+    return checkpoints.publish(manifest);
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
-    for (std::uint32_t rank = 0; rank < 2; ++rank) {
-        auto written = write(argv[1], rank);
-        if (written) continue;
-        std::fprintf(stderr, "%s\n", written.status().to_string().c_str());
-        return 1;
-    }
-    return 0;
+    Status status = write_checkpoint(argv[1]);
+    if (!status.ok()) std::fprintf(stderr, "%s\n", status.to_string().c_str());
+    return status.ok() ? 0 : 1;
 }

@@ -43,7 +43,15 @@ def same(a, b):
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("checkpoint")
     subprocess.run([os.environ["STORAGE_SAMPLE"], str(path)], check=True)
-    return path
+    assert os.readlink(path / "latest") == "step-12.gen-0.1.3"
+    return path / "latest"
+
+
+@pytest.fixture
+def index(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # names are relative to the index, not to where the reader stands
+    with h5py.File(folder / "index.h5", "r") as file:
+        yield file
 
 
 @pytest.fixture(params=[0, 1])
@@ -99,3 +107,40 @@ def test_odd_shapes(rank):
     if rank.attrs["rank"] == 0:
         (deep,) = chunks(rank, "deep")
         assert deep.ndim == 16 and same(deep[()].reshape(-1), values("uint16", 6))
+
+
+def test_manifest_is_json(folder):
+    manifest = json.loads((folder.parent / "step-12.gen-0.1.3.manifest").read_text())
+    assert manifest["lineage"] == "lab/1000/jöb" and manifest["train_step"] == 12
+    assert [rank["file"] for rank in manifest["ranks"]] == ["rank-0.h5", "rank-1.h5"]
+    for rank in manifest["ranks"] + [manifest["index"]]:
+        assert (folder / rank["file"]).stat().st_size == rank["bytes"]
+
+
+@pytest.mark.parametrize("number", TYPES)
+def test_global_tensors_of_every_type(index, number):
+    name = TYPES[number][0]
+    tensor = index["tensors"][f"type.{number}"]
+    half = values(name, 256).reshape(2, 128)
+    assert tensor.is_virtual and tensor.shape == (4, 128) and tensor.attrs["dtype"] == name
+    assert same(tensor[()], np.concatenate([half, half]))
+    assert same(tensor[1:3, 5:7], np.stack([half[1, 5:7], half[0, 5:7]]))
+    assert same(index["tensors"][f"type.{number}.scalar"][()], values(name, 1)[0])
+
+
+def test_index_of_odd_shapes(index):
+    tensors = index["tensors"]
+    columns = tensors["columns%2Fof%20東"]
+    assert columns.attrs["name"] == "columns/of 東"
+    assert same(columns[:, :5].reshape(-1), values("int32", 15)) and same(columns[:, 5:].reshape(-1), values("int32", 9))
+    assert tensors["empty"].shape == (3, 0)
+    assert same(tensors["single"][()], values("float32", 6))
+    assert tensors["deep"].ndim == 16 and tensors["large"].shape == (2, 300, 500)
+    assert same(tensors["large"][1].reshape(-1), values("float32", 150000))
+
+
+def test_what_is_no_one_tensor_is_with_its_rank(index):
+    assert "own" not in index["tensors"] and "gap" not in index["tensors"]
+    for rank in (0, 1):
+        (own,) = chunks(index["ranks"][str(rank)], "own")
+        assert own.shape == (4 + rank,)

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/index_plan.h"
+
+#include <algorithm>
+#include <map>
+
+namespace dlrover::ckpt {
+namespace {
+
+struct Piece {
+    ChunkInfo chunk;
+    ChunkRef ref;
+};
+
+bool equal(std::span<const std::uint64_t> a, std::span<const std::uint64_t> b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+/// Of an array that fits into memory or is a part of one: no overflow for pieces; saturates for the whole.
+std::uint64_t elements(std::span<const std::uint64_t> shape) {
+    std::uint64_t result = 1;
+    if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
+    for (std::uint64_t n : shape)
+        if (__builtin_mul_overflow(result, n, &result)) return UINT64_MAX;
+    return result;
+}
+
+bool overlap(const ChunkInfo &a, const ChunkInfo &b) {
+    for (std::size_t i = 0; i < a.local_shape.size(); ++i)
+        if (a.global_offset[i] >= b.global_offset[i] + b.local_shape[i] ||
+            b.global_offset[i] >= a.global_offset[i] + a.local_shape[i])
+            return false;
+    return true;
+}
+
+bool place_before(const Piece &a, const Piece &b) {
+    return std::lexicographical_compare(a.chunk.global_offset.begin(), a.chunk.global_offset.end(),
+                                        b.chunk.global_offset.begin(), b.chunk.global_offset.end());
+}
+
+/// Sorted by place, without a second copy of the same piece; false: they disagree.
+bool unify(std::vector<Piece> &pieces) {
+    std::stable_sort(pieces.begin(), pieces.end(), place_before);
+    std::vector<Piece> kept;
+    for (const Piece &piece : pieces) {
+        const ChunkInfo &c = piece.chunk, &first = pieces.front().chunk;
+        if (c.dtype != first.dtype || !equal(c.global_shape, first.global_shape)) return false;
+        bool again = !kept.empty() && equal(kept.back().chunk.global_offset, c.global_offset) &&
+                     equal(kept.back().chunk.local_shape, c.local_shape);
+        if (again && kept.back().chunk.checksum != c.checksum) return false;
+        if (!again) kept.push_back(piece);
+    }
+    pieces = std::move(kept);
+    return true;
+}
+
+/// Sorted by place, pieces can only overlap those before them that reach into their first coordinate.
+bool disjoint(const std::vector<Piece> &pieces) {
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+        for (std::size_t j = i + 1; j < pieces.size(); ++j) {
+            const ChunkInfo &a = pieces[i].chunk, &b = pieces[j].chunk;
+            if (a.global_offset.empty() || overlap(a, b)) return false;
+            if (b.global_offset[0] >= a.global_offset[0] + a.local_shape[0]) break;
+        }
+    return true;
+}
+
+bool covers_all(std::vector<Piece> &pieces) {
+    std::uint64_t whole = elements(pieces.front().chunk.global_shape), sum = 0;
+    if (whole == 0) {
+        pieces.resize(1);
+        return true;
+    }
+    std::erase_if(pieces, [](const Piece &p) { return p.chunk.bytes == 0; });
+    for (const Piece &piece : pieces)
+        if (__builtin_add_overflow(sum, elements(piece.chunk.local_shape), &sum)) return false;
+    return sum == whole && disjoint(pieces);
+}
+
+}  // namespace
+
+IndexPlan plan_index(const std::vector<const ObjectTableView *> &tables) {
+    std::map<std::string_view, std::vector<Piece>> by_name;
+    for (std::uint32_t rank = 0; rank < tables.size(); ++rank)
+        for (std::uint64_t i = 0; i < tables[rank]->count(); ++i)
+            if (ChunkInfo chunk = tables[rank]->chunk(i); chunk.replica == 0)
+                by_name[chunk.name].push_back({chunk, {Rank(rank), i}});
+    IndexPlan plan;
+    for (auto &[name, pieces] : by_name) {
+        ChunkInfo first = pieces.front().chunk;
+        if (!unify(pieces) || !covers_all(pieces)) {
+            plan.left_out.emplace_back(name);
+            continue;
+        }
+        GlobalTensor tensor{
+            std::string(name), first.dtype, {first.global_shape.begin(), first.global_shape.end()}, {}};
+        for (const Piece &piece : pieces) tensor.pieces.push_back(piece.ref);
+        plan.tensors.push_back(std::move(tensor));
+    }
+    return plan;
+}
+
+}  // namespace dlrover::ckpt
