@@ -47,14 +47,20 @@ class GatedCalls final : public SlurmCalls {
     Status complete_job(JobId, int) override { return Status(Code::permission_denied, "no"); }
     Status hasten_job(JobId, const std::vector<std::string> &excluded) override {
         std::lock_guard lock(mutex_);
-        if (++hastened < 3) return Status(Code::unavailable, "not yet");
-        last_excluded = excluded;
+        if (++hastened_ < 3) return Status(Code::unavailable, "not yet");
+        last_excluded_ = excluded;
         return {};
     }
     std::string cluster_name() override { return "lab"; }
 
-    unsigned hastened = 0;
-    std::vector<std::string> last_excluded;
+    unsigned hastened() {
+        std::lock_guard lock(mutex_);
+        return hastened_;
+    }
+    std::vector<std::string> last_excluded() {
+        std::lock_guard lock(mutex_);
+        return last_excluded_;
+    }
 
   private:
     void pass() {
@@ -65,7 +71,8 @@ class GatedCalls final : public SlurmCalls {
     std::mutex mutex_;
     std::condition_variable changed_;
     bool open_ = false;
-    unsigned calls_ = 0;
+    unsigned calls_ = 0, hastened_ = 0;
+    std::vector<std::string> last_excluded_;
 };
 
 struct Fixture {
@@ -143,9 +150,9 @@ BOOST_AUTO_TEST_CASE(a_requeued_job_is_hastened_when_it_waits) {
     bool done = false;
     f.client.requeue_job(JobId(7), {"n3"}, [&](Status status) { done = status.ok(); });
     BOOST_TEST(f.loop.run_until([&] { return done; }));
-    BOOST_TEST(f.loop.run_until([&] { return !f.calls->last_excluded.empty(); }));
-    BOOST_TEST(f.calls->hastened == 3u);
-    BOOST_TEST(f.calls->last_excluded.front() == "n3");
+    BOOST_TEST(f.loop.run_until([&] { return !f.calls->last_excluded().empty(); }));
+    BOOST_TEST(f.calls->hastened() == 3u);
+    BOOST_TEST(f.calls->last_excluded().front() == "n3");
 }
 
 BOOST_AUTO_TEST_CASE(the_twin_shrinks_as_slurm_does) {
