@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include "ckpt/checksum.h"
@@ -15,23 +13,7 @@
 namespace dlrover::ckpt {
 namespace {
 
-constexpr std::uint64_t block_bytes = 4096;         // of a direct write: offset and length
-constexpr std::uint64_t direct_from_bytes = 65536;  // less is not worth a call of its own
-constexpr std::uint64_t call_bytes = 16u << 20, bounce_bytes = 4u << 20;
-
-/// Direct writes of `path` at multiples of 4096: what memory must be aligned to. 0: they do not work.
-std::uint64_t direct_memory_alignment(int fd) {
-#ifdef STATX_DIOALIGN
-    struct statx info;
-    if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 && (info.stx_mask & STATX_DIOALIGN) != 0) {
-        if (info.stx_dio_offset_align == 0 || block_bytes % info.stx_dio_offset_align != 0) return 0;
-        return std::max<std::uint64_t>(info.stx_dio_mem_align, 1);
-    }
-#else
-    (void)fd;
-#endif
-    return block_bytes;
-}
+constexpr std::uint64_t call_bytes = 16u << 20;
 
 }  // namespace
 
@@ -153,56 +135,6 @@ Status hash_range(int fd, std::uint64_t offset, std::uint64_t bytes, const std::
         std::size_t n = std::min<std::uint64_t>(checksum_block_bytes, bytes - at);
         DLROVER_TRY(read_at(fd, block.data(), n, offset + at, path));
         hashes.push_back(block_kernel().hash(block.data(), n));
-    }
-    return {};
-}
-
-DirectWriter::DirectWriter(int fd, std::string path, bool direct) : fd_(fd), path_(std::move(path)) {
-    if (!direct || (memory_alignment_ = direct_memory_alignment(fd)) == 0) return;
-    direct_.reset(::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW));
-}
-
-DirectWriter::~DirectWriter() {
-    std::free(bounce_);
-}
-
-Status DirectWriter::write(const void *data, std::uint64_t bytes, std::uint64_t offset) {
-    auto *from = static_cast<const char *>(data);
-    std::uint64_t head = 0;
-    if (direct_ && offset % block_bytes == 0 && bytes >= direct_from_bytes) {
-        head = bytes / block_bytes * block_bytes;
-        bool aligned = reinterpret_cast<std::uintptr_t>(from) % memory_alignment_ == 0;
-        DLROVER_TRY(aligned ? write_direct(from, head, offset) : write_bounced(from, head, offset));
-    }
-    return write_at(fd_, from + head, bytes - head, offset + head, path_);
-}
-
-Status DirectWriter::write_direct(const char *data, std::uint64_t bytes, std::uint64_t offset) {
-    while (bytes != 0) {
-        ssize_t n = ::pwrite(direct_.get(), data, std::min(bytes, call_bytes), static_cast<off_t>(offset));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EINVAL) {  // the filesystem promised more than it holds
-            direct_.reset();
-            return write_at(fd_, data, bytes, offset, path_);
-        }
-        if (n < 0) return file_error("write of", path_);
-        auto done = static_cast<std::uint64_t>(n);
-        data += done;
-        offset += done;
-        bytes -= done;
-        if (done % block_bytes != 0) return write_at(fd_, data, bytes, offset, path_);
-    }
-    return {};
-}
-
-Status DirectWriter::write_bounced(const char *data, std::uint64_t bytes, std::uint64_t offset) {
-    if (bounce_ == nullptr) bounce_ = std::aligned_alloc(block_bytes, bounce_bytes);
-    if (bounce_ == nullptr) return write_at(fd_, data, bytes, offset, path_);
-    for (std::uint64_t at = 0; at < bytes; at += bounce_bytes) {
-        std::uint64_t n = std::min(bounce_bytes, bytes - at);
-        std::memcpy(bounce_, data + at, n);
-        if (!direct_) return write_at(fd_, data + at, bytes - at, offset + at, path_);
-        DLROVER_TRY(write_direct(static_cast<const char *>(bounce_), n, offset + at));
     }
     return {};
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes of whole ranges of files, with sentences that name the file; writes past the page cache.
+// Reads and writes of whole ranges of files, with sentences that name the file.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,26 +37,5 @@ Result<std::vector<std::uint8_t>> read_whole_file(const std::string &path, std::
 /// Appends the hashes of the blocks of 1 MiB of [offset, offset + bytes).
 Status hash_range(int fd, std::uint64_t offset, std::uint64_t bytes, const std::string &path,
                   std::vector<std::uint64_t> &hashes);
-
-/// Writes large ranges straight from memory to the device where the filesystem can, else through the page
-/// cache. Not thread-safe.
-class DirectWriter {
-  public:
-    /// `fd`: the same file, for what can not go directly; outlives this. `direct`: false, never try.
-    DirectWriter(int fd, std::string path, bool direct);
-    ~DirectWriter();
-    Status write(const void *data, std::uint64_t bytes, std::uint64_t offset);
-    bool direct() const noexcept { return static_cast<bool>(direct_); }
-
-  private:
-    Status write_direct(const char *data, std::uint64_t bytes, std::uint64_t offset);
-    Status write_bounced(const char *data, std::uint64_t bytes, std::uint64_t offset);
-
-    int fd_;
-    std::string path_;
-    UniqueFd direct_;
-    std::uint64_t memory_alignment_ = 0;
-    void *bounce_ = nullptr;
-};
 
 }  // namespace dlrover::ckpt

@@ -4,10 +4,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <thread>
 
 #include "ckpt/checksum.h"
+#include "ckpt/direct_write.h"
 #include "ckpt/storage_header.h"
 #include "ckpt/storage_io.h"
 #include "ckpt/storage_name.h"
@@ -49,42 +50,40 @@ class SourceCheck {
     std::thread thread_;
 };
 
-/// A full disk shows before anything is written, where the filesystem can reserve.
+/// The file gets its length. A full disk shows here, where the filesystem can reserve.
 Status reserve(int fd, std::uint64_t bytes, const std::string &path) {
     int result;
     do result = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
     while (result != 0 && errno == EINTR);
-    if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return {};
-    return file_error("reserving room for", path);
+    if (result == 0) return {};
+    if (errno != EOPNOTSUPP && errno != ENOSYS) return file_error("reserving room for", path);
+    return ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? Status() : file_error("resize of", path);
 }
 
-/// What lies between the chunks, from the frame in memory; and the header.
-Status copy_frame(int fd, const StorageImage &image, std::vector<Extent> chunks, const std::string &path) {
+/// The chunks from the object, what lies between them from the frame.
+Result<std::vector<FilePart>> parts_of(const SealedObject &object, const ObjectTableView &table,
+                                       const StorageImage &image) {
+    std::vector<Extent> chunks;
+    std::vector<FilePart> parts{{0, storage_block_bytes, nullptr}};
+    for (std::uint64_t i = 0; i < table.count(); ++i) {
+        ChunkInfo chunk = table.chunk(i);
+        if (image.places[i] == not_stored || chunk.bytes == 0) continue;
+        chunks.push_back({image.places[i], chunk.bytes});
+        parts.push_back({image.places[i], chunk.bytes, bytes_of(object, chunk).data()});
+    }
     auto gaps = gaps_between(chunks, image.file_bytes);
     if (!gaps) return gaps.take_status();
-    gaps->push_back({0, storage_block_bytes});
-    std::vector<std::byte> buffer(checksum_block_bytes);
-    for (const Extent &gap : *gaps)
-        for (std::uint64_t at = 0; at < gap.bytes; at += buffer.size()) {
-            std::uint64_t n = std::min<std::uint64_t>(buffer.size(), gap.bytes - at);
-            DLROVER_TRY(read_at(image.memory.get(), buffer.data(), n, gap.offset + at, "the frame"));
-            DLROVER_TRY(write_at(fd, buffer.data(), n, gap.offset + at, path));
-        }
-    return {};
+    for (const Extent &gap : *gaps) parts.push_back({gap.offset, gap.bytes, nullptr});
+    std::sort(parts.begin(), parts.end(), [](auto &a, auto &b) { return a.offset < b.offset; });
+    return parts;
 }
 
 Status write_content(int fd, const SealedObject &object, const ObjectTableView &table,
                      const StorageImage &image, const std::string &path, bool direct) {
+    auto parts = parts_of(object, table, image);
+    if (!parts) return parts.take_status();
     DLROVER_TRY(reserve(fd, image.file_bytes, path));
-    DirectWriter writer(fd, path, direct);
-    std::vector<Extent> chunks;
-    for (std::uint64_t i = 0; i < table.count(); ++i) {
-        if (image.places[i] == not_stored) continue;
-        ChunkInfo chunk = table.chunk(i);
-        chunks.push_back({image.places[i], chunk.bytes});
-        DLROVER_TRY(writer.write(bytes_of(object, chunk).data(), chunk.bytes, image.places[i]));
-    }
-    DLROVER_TRY(copy_frame(fd, image, std::move(chunks), path));
+    DLROVER_TRY(write_parts(fd, path, image.memory.get(), *parts, direct));
     return ::fsync(fd) == 0 ? Status() : file_error("fsync of", path);
 }
 

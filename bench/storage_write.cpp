@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes one rank's object to storage, and the same bytes raw (O_DIRECT, one fsync), in turn; prints the
+// ratio.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "base/units.h"
+#include "ckpt/checksum.h"
+#include "ckpt/storage_io.h"
+#include "ckpt/storage_writer.h"
+
+using namespace dlrover;
+using namespace dlrover::ckpt;
+
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+struct Settings {
+    std::string folder;
+    std::uint64_t bytes = std::uint64_t{1} << 30, tensors = 64;
+    int rounds = 5;
+};
+
+struct Object {
+    std::span<std::byte> data;
+    std::vector<std::uint8_t> table;
+};
+
+/// Random bytes in tensors of one size; each 64 bytes away from a page, as tensors in an arena are.
+Result<Object> make_object(const Settings &settings) {
+    constexpr std::uint64_t gap = 4096 + 64;
+    std::uint64_t each = settings.bytes / settings.tensors / 64 * 64, total = (each + gap) * settings.tensors;
+    void *memory =
+        ::mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) return Status::from_errno("memory for the object");
+    Object object{{static_cast<std::byte *>(memory), total}, {}};
+    std::mt19937_64 random(1);
+    for (std::uint64_t at = 0; at + 8 <= total; at += 8) {
+        std::uint64_t word = random();
+        std::memcpy(object.data.data() + at, &word, 8);
+    }
+    ObjectTableWriter writer({TrainStep(1), Rank(0), 1, {Term(1), 1}, "bench"});
+    for (std::uint64_t i = 0, at = 64; i < settings.tensors; ++i, at += each + gap / 64 * 64) {
+        std::string name = "tensor." + std::to_string(i);
+        std::uint64_t sum = chunk_checksum(object.data.subspan(at, each)), zero = 0;
+        DLROVER_TRY(writer.add({name, DType::UInt8, {&each, 1}, {&zero, 1}, {&each, 1}, 0, at, each, sum}));
+    }
+    auto table = writer.finish();
+    if (!table) return table.take_status();
+    object.table = std::move(*table);
+    return object;
+}
+
+Status write_raw(const Settings &settings, const Object &object) {
+    std::string path = settings.folder + "/raw";
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600));
+    if (!fd) return file_error("open of", path);
+    std::uint64_t bytes = settings.bytes / 4096 * 4096;
+    if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0 && errno != EOPNOTSUPP)
+        return file_error("reserving room for", path);
+    DLROVER_TRY(write_at(fd.get(), object.data.data(), bytes, 0, path));
+    return ::fsync(fd.get()) == 0 ? Status() : file_error("fsync of", path);
+}
+
+Result<double> timed(const std::function<Status()> &work) {
+    auto start = std::chrono::steady_clock::now();
+    DLROVER_TRY(work());
+    return Seconds(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+Status run(const Settings &settings) {
+    auto object = make_object(settings);
+    if (!object) return object.take_status();
+    SealedObject sealed{object->data, object->table, {}};
+    struct Way {
+        const char *name;
+        std::function<Status()> work;
+        std::vector<double> seconds;
+    };
+    auto ours = [&](StorageWriteOptions options) {
+        return [&, options] { return write_storage_file(settings.folder, sealed, options).take_status(); };
+    };
+    Way ways[] = {{"raw O_DIRECT + fsync", [&] { return write_raw(settings, *object); }, {}},
+                  {"our writer", ours({}), {}},
+                  {"  without checking memory", ours({.check_source = false}), {}},
+                  {"  through the page cache", ours({.direct = false}), {}}};
+    for (int round = 0; round < settings.rounds; ++round)
+        for (Way &way : ways) {
+            auto seconds = timed(way.work);
+            if (!seconds) return seconds.take_status();
+            way.seconds.push_back(*seconds);
+            std::error_code ignored;
+            for (const char *name : {"/raw", "/rank-0.h5"})
+                std::filesystem::remove(settings.folder + name, ignored);
+        }
+    double raw = median(ways[0].seconds);
+    std::printf("%s in %llu tensors, %d rounds in turn, medians\n", format_size_bytes(settings.bytes).c_str(),
+                static_cast<unsigned long long>(settings.tensors), settings.rounds);
+    for (const Way &way : ways)
+        std::printf("%-28s %6.2f GiB/s   %.2f of raw\n", way.name,
+                    static_cast<double>(settings.bytes) / median(way.seconds) / (1u << 30),
+                    raw / median(way.seconds));
+    return {};
+}
+
+Result<Settings> parse(int argc, char **argv) {
+    Settings settings;
+    if (argc < 2 || argc > 5)
+        return Status(Code::invalid_argument, "usage: storage_write FOLDER [SIZE [TENSORS [ROUNDS]]]");
+    settings.folder = argv[1];
+    if (argc > 2) {
+        auto bytes = parse_size_bytes(argv[2]);
+        if (!bytes) return bytes.take_status();
+        settings.bytes = *bytes;
+    }
+    for (int i = 3; i < argc; ++i) {
+        auto number = parse_uint(argv[i], 1, i == 3 ? 100000 : 1000);
+        if (!number) return number.take_status();
+        if (i == 3) settings.tensors = *number;
+        if (i == 4) settings.rounds = static_cast<int>(*number);
+    }
+    if (settings.bytes / settings.tensors < 4096)
+        return Status(Code::invalid_argument, "tensors of less than 4 KiB");
+    return settings;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    auto settings = parse(argc, argv);
+    Status status = settings.ok() ? run(*settings) : settings.take_status();
+    if (!status.ok()) std::fprintf(stderr, "storage_write: %s\n", status.message().c_str());
+    return status.ok() ? 0 : 1;
+}
