@@ -48,9 +48,12 @@ Status hdf5_error(const std::string &what) {
     return Status(Code::system, what + ": HDF5: " + reason);
 }
 
-/// HDF5 prints what goes wrong unless told otherwise.
-void silence() {
-    static const bool done = [] { return H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0; }();
+/// Before the first call. HDF5 prints what goes wrong unless told otherwise.
+void set_up_library() {
+    static const bool done = [] {
+        H5dont_atexit();  // its cleaning up at exit falls over a file whose close has failed
+        return H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0;
+    }();
     (void)done;
 }
 
@@ -251,7 +254,7 @@ const char *dtype_name(DType type) noexcept {
 }
 
 Result<Hdf5File> Hdf5File::create(std::uint64_t user_block_bytes) {
-    silence();
+    set_up_library();
     UniqueFd memory(::memfd_create("dlrover-hdf5", MFD_CLOEXEC));
     if (!memory) return Status::from_errno("memory for an HDF5 file");
     Handle plan(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
