@@ -14,6 +14,11 @@ using namespace dlrover;
 using namespace dlrover::ckpt;
 using namespace dlrover::ckpt::test;
 
+/// HDF5 itself loses what belongs to a file whose close has failed.
+extern "C" __attribute__((visibility("default"))) const char *__lsan_default_suppressions() {
+    return "leak:libhdf5";
+}
+
 namespace {
 
 /// Small, packed and large chunks, of every kind of shape.
@@ -39,7 +44,8 @@ void require_same(const StorageFile &file, const Maker &maker) {
         std::vector<std::byte> bytes(chunk.bytes);
         Status status = file.read_chunk(i, bytes);
         BOOST_TEST(status.ok(), status.to_string());
-        BOOST_TEST(std::memcmp(bytes.data(), maker.data.data() + chunk.offset, bytes.size()) == 0);
+        auto *saved = maker.data.data() + chunk.offset;
+        BOOST_TEST(std::equal(bytes.begin(), bytes.end(), saved));
     }
 }
 
