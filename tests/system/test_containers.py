@@ -18,7 +18,6 @@ for step in range(first, 20):
     time.sleep(0.1)
     if step == 9 and world.restart_count == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-dlrover.close()
 """
 
 
