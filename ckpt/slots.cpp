@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/slots.h"
 
+#include <algorithm>
 #include <string>
 
 namespace dlrover::ckpt {
@@ -8,7 +9,14 @@ namespace dlrover::ckpt {
 bool SlotTable::reusable(const Slot &slot) const {
     if (slot.readers != 0) return false;
     if (slot.state == SlotState::free) return true;
-    return slot.state == SlotState::sealed && complete_ && slot.step < *complete_;
+    return slot.state == SlotState::sealed && ((complete_ && slot.step < *complete_) || given_up(slot));
+}
+
+bool SlotTable::given_up(const Slot &slot) const {
+    if (slot.state != SlotState::sealed || !given_up_ || slot.generation != given_up_->generation)
+        return false;
+    bool kept = slot.step <= std::max(complete_, given_up_->complete);
+    return slot.step < given_up_->below && !kept;
 }
 
 Grant SlotTable::take(SlotIndex index, Holder holder, TrainStep step, GenerationId generation) {
@@ -61,11 +69,10 @@ void SlotTable::complete(TrainStep step, GenerationId) {
 }
 
 void SlotTable::give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete) {
-    for (Slot &slot : slots_) {
-        bool meant = slot.state == SlotState::sealed && slot.generation == generation && slot.step < below;
-        bool kept = (complete && slot.step <= *complete) || (complete_ && slot.step <= *complete_);
-        if (meant && !kept && slot.readers == 0) slot = Slot{};
-    }
+    bool same = given_up_ && given_up_->generation == generation;
+    given_up_ = GivenUp{generation, same ? std::max(below, given_up_->below) : below, complete};
+    for (Slot &slot : slots_)
+        if (given_up(slot) && slot.readers == 0) slot = Slot{};
 }
 
 void SlotTable::rewind(std::optional<TrainStep> from, GenerationId generation) {

@@ -57,7 +57,7 @@ class SlotTable {
     /// Every rank has sealed `step`: older sealed slots may be reused.
     void complete(TrainStep step, GenerationId generation);
     /// Objects of `generation` before `below`, but not the complete one, can never be complete: they are
-    /// given up.
+    /// given up, those that are sealed later too.
     void give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete);
     /// A generation begins that goes on from `from`: what lies after it, of older generations, is void.
     void rewind(std::optional<TrainStep> from, GenerationId generation);
@@ -74,7 +74,13 @@ class SlotTable {
     std::optional<TrainStep> complete_step() const noexcept { return complete_; }
 
   private:
+    struct GivenUp {
+        GenerationId generation;
+        TrainStep below;
+        std::optional<TrainStep> complete;
+    };
     bool reusable(const Slot &slot) const;
+    bool given_up(const Slot &slot) const;
     Grant take(SlotIndex index, Holder holder, TrainStep step, GenerationId generation);
     bool granted_to(SlotIndex slot, Holder holder) const;
 
@@ -92,6 +98,7 @@ class SlotTable {
 
     std::vector<Slot> slots_;
     std::optional<TrainStep> complete_;
+    std::optional<GivenUp> given_up_;
 };
 
 }  // namespace dlrover::ckpt

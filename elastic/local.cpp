@@ -69,7 +69,9 @@ void Member::State::on_sealed(const Seal &seal) {
     auto here = std::count_if(local.seals.begin(), local.seals.end(), [&](const Seal &s) {
         return s.step == seal.step && s.generation == seal.generation;
     });
-    if (here >= config.nodes[config.self.value()].ranks) tell_leader();
+    // A follower's next heartbeat tells the leader of single seals; a leader has no other way to hear its
+    // own.
+    if (role == Role::leader || here >= config.nodes[config.self.value()].ranks) tell_leader();
 }
 
 void Member::State::on_objects(const LocalObjects &m) {

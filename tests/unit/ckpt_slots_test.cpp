@@ -57,6 +57,23 @@ BOOST_AUTO_TEST_CASE(objects_that_can_never_be_complete_are_given_up) {
     BOOST_TEST(!t.find(TrainStep(2)).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(an_object_sealed_after_its_step_was_given_up_keeps_no_slot) {
+    SlotTable t(2);
+    for (std::uint64_t step : {1, 2}) {
+        auto late = t.grant(7, TrainStep(step), g1, any);
+        BOOST_REQUIRE(late.has_value());
+        t.give_up(TrainStep(step + 1), g1, std::nullopt);
+        BOOST_TEST(t.seal(late->slot, 7, TrainStep(step), g1).ok());
+    }
+    BOOST_TEST(save(t, 3).has_value());
+    BOOST_TEST(save(t, 4).has_value());
+    BOOST_TEST(!save(t, 5).has_value());  // nothing is known of 3 and 4
+    t.complete(TrainStep(3), g1);
+    t.give_up(TrainStep(5), g1, TrainStep(3));
+    BOOST_TEST(t.find(TrainStep(3)).has_value());
+    BOOST_TEST(save(t, 5).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(a_slot_being_read_is_not_reused) {
     SlotTable t(2);
     save(t, 1);

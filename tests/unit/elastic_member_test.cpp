@@ -244,4 +244,26 @@ BOOST_AUTO_TEST_CASE(a_daemon_that_is_back_is_counted_on_with_its_link) {
     BOOST_TEST((g.actions<StepComplete>(leader).size() == 1u));
 }
 
+BOOST_AUTO_TEST_CASE(a_leader_counts_the_single_seals_of_its_own_node) {
+    auto config = TestGroup::config(2, 2, 2);
+    for (auto &node : config.nodes) node.ranks = 2;
+    TestGroup g(std::move(config));
+    g.start();
+    GenerationId id = g.world(0).id;
+    std::uint32_t leader = g.leader(), other = 1 - leader;
+    auto seal = [&](std::uint32_t node, std::uint64_t step, std::uint32_t local_rank) {
+        std::uint32_t first = g.world(0).nodes.front() == NodeIndex(node) ? 0 : 2;
+        g.feed(node, LocalSealed{Seal{TrainStep(step), Rank(first + local_rank), 4, id}});
+    };
+    // One rank of the leader's node went from step 1 to 2, the other skipped 2: neither will ever be
+    // complete.
+    for (std::uint64_t step : {1, 2}) seal(other, step, 0), seal(other, step, 1);
+    seal(leader, 2, 0);
+    seal(leader, 1, 1);
+    g.run(200ms);
+    auto told = g.actions<StepsVoid>(leader);
+    BOOST_REQUIRE(!told.empty());
+    BOOST_TEST((told.back().below == TrainStep(2)));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
