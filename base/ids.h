@@ -33,7 +33,8 @@ using NodeIndex = Id<std::uint32_t, struct NodeIndexTag>;
 /// A training process of one generation, 0 to world size - 1.
 using Rank = Id<std::uint32_t, struct RankTag>;
 using LocalRank = Id<std::uint32_t, struct LocalRankTag>;
-/// A leader's reign; Slurm's restart count in the high 32 bits.
+/// A leader's reign; in the high 32 bits Slurm's restart count, or more where the lineage's checkpoints on
+/// storage are of higher terms.
 using Term = Id<std::uint64_t, struct TermTag>;
 /// The training step at which a checkpoint was taken.
 using TrainStep = Id<std::uint64_t, struct TrainStepTag>;
@@ -45,6 +46,13 @@ struct GenerationId {
     Term term;
     std::uint64_t number = 0;
     friend constexpr auto operator<=>(const GenerationId &, const GenerationId &) noexcept = default;
+};
+
+/// A complete checkpoint: (generation, step); newest is highest.
+struct CheckpointId {
+    GenerationId generation;
+    TrainStep step;
+    friend constexpr auto operator<=>(const CheckpointId &, const CheckpointId &) noexcept = default;
 };
 
 inline std::string to_string(const GenerationId &g) {

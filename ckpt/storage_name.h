@@ -2,7 +2,6 @@
 // Names of files, folders and HDF5 objects of checkpoints on storage. Pure.
 #pragma once
 
-#include <compare>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,12 +10,7 @@
 
 namespace dlrover::ckpt {
 
-/// Newest is highest.
-struct CheckpointId {
-    GenerationId generation;
-    TrainStep step;
-    friend constexpr auto operator<=>(const CheckpointId &, const CheckpointId &) noexcept = default;
-};
+using dlrover::CheckpointId;
 
 bool valid_utf8(std::string_view text) noexcept;
 

@@ -103,6 +103,7 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
     w->reason = world.reason.substr(0, max_text);
     w->restore_generation = pack(world.restore_generation);
     w->budget_used = world.budget_used;
+    w->stored_world_size = world.stored_world_size;
     return w;
 }
 
@@ -265,6 +266,7 @@ class Unpacker {
         world.reason = text(w->reason);
         world.restore_generation = unpack(w->restore_generation);
         world.budget_used = w->budget_used;
+        world.stored_world_size = w->stored_world_size;
         expect(!world.nodes.empty());
         return world;
     }

@@ -63,6 +63,8 @@ records::WorldRecordT to_record(const elastic::World &world) {
     record.nodes = plain_list(world.nodes);
     record.spares = plain_list(world.spares);
     record.restore_step = world.restore_step ? static_cast<std::int64_t>(world.restore_step->value()) : -1;
+    record.restore_generation = to_proto_ptr(world.restore_generation);
+    record.stored_world_size = world.stored_world_size;
     record.restart_count = world.restart_count;
     record.master_port = world.master_port;
     record.reason = world.reason;
@@ -76,6 +78,8 @@ elastic::World from_record(const records::WorldRecordT &record) {
     world.spares = node_list(record.spares);
     if (record.restore_step >= 0)
         world.restore_step = TrainStep(static_cast<std::uint64_t>(record.restore_step));
+    world.restore_generation = from_proto(record.restore_generation);
+    world.stored_world_size = record.stored_world_size;
     world.restart_count = record.restart_count;
     world.master_port = record.master_port;
     world.reason = record.reason;

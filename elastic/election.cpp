@@ -26,6 +26,11 @@ void Member::State::reset_election() {
 
 void Member::State::on_tick_follower() {
     if (now < election_deadline) return;
+    if (floor_unknown()) {
+        ask_storage();
+        election_deadline = now + config.timings.heartbeat;
+        return;
+    }
     if (!may_lead()) {
         reset_election();
         return fence_alone();
@@ -41,6 +46,8 @@ void Member::State::stand() {
     role = Role::candidate;
     peers.assign(node_count(), Peer{});
     term_seen = std::max(term_seen, promise.term);
+    if (storage.found && !bugged(PlantedBug::storage_terms_ignored))
+        term_seen = std::max(term_seen, storage.found->next_term);
     promise.term = term_seen = Term(term_seen.value() + 1);
     promise.voted_for = config.self;
     generation_seen = promise.generation;

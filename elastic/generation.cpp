@@ -144,14 +144,17 @@ void Member::State::try_commit() {
     bool stuck = false;
     for (NodeIndex n : preparing->nodes) stuck = stuck || removed(n) || lost(n);
     if (stuck) return propose(preparing->reason, true);
-    if (may_commit()) return commit();
+    if (may_commit()) {
+        if (storage_settled()) commit();
+        return;
+    }
     if (now - preparing->since < config.timings.join) return;
     auto others = choose_nodes();
     if (!others.empty() && others != preparing->nodes) propose(preparing->reason, true);
 }
 
-/// The prepared world, with the newest step that the answers make complete.
-World Member::State::decide_world() {
+/// What the answers of the prepared generation hold.
+SealTally Member::State::tally_reported() const {
     SealTally fresh;
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
@@ -159,9 +162,14 @@ World Member::State::decide_world() {
         if (peers[i].accepted && !removed(NodeIndex(i)))
             for (const Seal &s : peers[i].report.seals)
                 if (in_force(s)) fresh.add(s, all);
+    return fresh;
+}
+
+/// The prepared world, with the newest step that is complete in the nodes' memory, or else on storage.
+World Member::State::decide_world() {
+    tally = tally_reported();
     complete =
-        fresh.newest({bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
-    tally = std::move(fresh);
+        tally.newest({bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
     World w;
     w.id = preparing->id;
     w.nodes = preparing->nodes;
@@ -170,10 +178,15 @@ World Member::State::decide_world() {
     w.master_port = preparing->port;
     w.reason = preparing->reason;
     w.budget_used = preparing->budget_used;
-    if (!complete) return w;
-    w.restore_step = complete->step;
-    w.restore_generation = complete->generation;
-    tally.drop_older_than(complete->step);
+    if (complete) {
+        w.restore_step = complete->step;
+        w.restore_generation = complete->generation;
+        tally.drop_older_than(complete->step);
+    } else if (storage.found && storage.found->newest && !bugged(PlantedBug::storage_passed_over)) {
+        w.restore_step = storage.found->newest->step;
+        w.restore_generation = storage.found->newest->generation;
+        w.stored_world_size = storage.found->world_size;
+    }
     return w;
 }
 
@@ -212,6 +225,7 @@ void Member::State::note_world(const World &w, Duration took) {
     n.duration = took;
     n.text = std::to_string(world_size(w.nodes)) + " ranks on " + std::to_string(w.nodes.size()) + " nodes, ";
     n.text += w.restore_step ? "from step " + std::to_string(w.restore_step->value()) : "from the beginning";
+    if (w.stored_world_size > 0) n.text += " on storage";
     n.text += " (" + w.reason + ")";
     out.push_back(std::move(n));
 }

@@ -86,6 +86,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                        if (m.peer.value() < s.node_count()) s.on_link(m.peer, m.broken);
                    },
                    [&](const SlurmAnswer &m) { s.on_slurm(m); },
+                   [&](const LocalStorage &m) { s.on_storage(m); },
                },
                input);
     return std::exchange(s.out, {});

@@ -69,11 +69,20 @@ struct SlurmAnswer {
     std::vector<NodeIndex> job_nodes;  ///< for read_job: the job's present nodes
     bool job_running = true;           ///< for read_job
 };
+/// The answer to LookAtStorage with this number.
+struct LocalStorage {
+    std::uint64_t request = 0;
+    bool ok = false;                     ///< the folder can be read and written
+    std::optional<CheckpointId> newest;  ///< that is whole
+    std::uint32_t world_size = 0;        ///< of `newest`
+    Term next_term;                      ///< this run's terms are to be above it
+    std::string text;                    ///< what is wrong, or was passed over: a sentence
+};
 struct Tick {};
 
 using Input =
     std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalObjects,
-                 LocalProgress, LocalSignal, Stored, PeerMessage, PeerLink, SlurmAnswer>;
+                 LocalProgress, LocalSignal, Stored, PeerMessage, PeerLink, SlurmAnswer, LocalStorage>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 
@@ -119,6 +128,11 @@ struct AskSlurm {
     std::vector<NodeIndex> nodes;  ///< shrink_to: the survivors; requeue: the nodes to exclude
     int exit_code = 0;             ///< complete_job
 };
+/// Which checkpoint on storage does a run go on from? Feed LocalStorage when it is known; a newer question
+/// takes the place of an older one. Only where GroupConfig::storage.
+struct LookAtStorage {
+    std::uint64_t request = 0;
+};
 /// The group is over: agents end with exit_code. message: one sentence of ours, empty when all went well.
 struct End {
     int exit_code = 0;
@@ -153,7 +167,7 @@ struct Note {
 };
 
 using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepsVoid,
-                            AskSlurm, End, Note>;
+                            AskSlurm, LookAtStorage, End, Note>;
 
 // ---- the machine -----------------------------------------------------------------------------------
 

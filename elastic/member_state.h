@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of Member, shared by its files: member.cpp (dispatch), local.cpp (inputs of this node),
 // follower.cpp, election.cpp, leader.cpp, generation.cpp (prepare and commit), incident.cpp, fence.cpp (lost
-// nodes and Slurm).
+// nodes and Slurm), stored.cpp (checkpoints on storage).
 #pragma once
 
 #include <array>
@@ -59,6 +59,15 @@ struct SlurmTalk {
     std::uint32_t refusals = 0;
     bool requeue_wanted = false;
     bool inherited = false;  ///< a leader before may have asked, and Slurm may hear of it only now
+};
+
+/// What is on storage, as this node's writer says. Holds until a world is installed: then it may have
+/// changed.
+struct StorageTalk {
+    std::uint64_t last_request = 0;
+    bool pending = false;
+    std::optional<LocalStorage> found;
+    Time retry_at{0};
 };
 
 /// Heartbeats sent, newest last: when was sequence n sent?
@@ -124,6 +133,7 @@ struct Member::State {
     std::optional<SealTally::Complete> complete;
     RestartBudget budget{0};
     std::optional<GoodputMeter> meter;
+    StorageTalk storage;
     Goodput::Counted baseline;  ///< of the world that this reign took over: added up before it
     Goodput::Counted counted;   ///< by the meter
     SlurmTalk slurm;
@@ -228,6 +238,7 @@ struct Member::State {
     bool may_commit() const;
     bool set_accepted(const std::vector<NodeIndex> &nodes) const;
     void try_commit();
+    SealTally tally_reported() const;
     World decide_world();
     void commit();
     void note_world(const World &w, Duration took);
@@ -239,6 +250,12 @@ struct Member::State {
     void give_up();
     std::string describe_cause(const Incident &i) const;
     void close_incident(Duration since_first_step);
+
+    // stored.cpp
+    bool floor_unknown() const;
+    void ask_storage();
+    void on_storage(const LocalStorage &m);
+    bool storage_settled();
 
     // fence.cpp
     Duration silence(NodeIndex node) const;

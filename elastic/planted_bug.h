@@ -29,9 +29,11 @@ enum class PlantedBug : std::uint8_t {
     restore_older_step,         ///< the oldest complete step, not the newest
     generation_reuse,           ///< a second attempt has the first one's number
     void_too_early,             ///< a step is given up while a rank may still seal it
+    storage_terms_ignored,      ///< a run's terms do not stand above those on storage
+    storage_passed_over,        ///< a world without a step in memory begins anew
 };
 
-inline constexpr std::array<std::string_view, 20> planted_bug_names = {
+inline constexpr std::array<std::string_view, 22> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -52,6 +54,8 @@ inline constexpr std::array<std::string_view, 20> planted_bug_names = {
     "restore_older_step",
     "generation_reuse",
     "void_too_early",
+    "storage_terms_ignored",
+    "storage_passed_over",
 };
 
 }  // namespace dlrover::elastic

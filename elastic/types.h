@@ -47,6 +47,7 @@ struct GroupConfig {
     std::optional<NodeIndex> batch_host;  ///< not in the list, or unknown: none
     std::uint32_t min_nodes = 1, max_nodes = 1, spares = 0, node_unit = 1, max_restarts = 3;
     std::uint32_t slurm_restart_count = 0;
+    bool storage = false;  ///< the lineage has a folder for checkpoints
     Timings timings;
 };
 
@@ -61,6 +62,8 @@ struct World {
     std::string reason;               ///< why this generation came to be: one sentence
     GenerationId restore_generation;  ///< whose seals of restore_step make up the complete step
     std::uint32_t budget_used = 0;    ///< restarts since the last newly complete step, this one included
+    /// > 0: restore_step of restore_generation is read from storage, where so many ranks have saved it.
+    std::uint32_t stored_world_size = 0;
     friend bool operator==(const World &, const World &) = default;
 };
 

@@ -78,6 +78,17 @@ void Simulator::check_world(const World &world) {
     newest_world_ = world;
 }
 
+/// A run goes on from the checkpoint on storage as long as it has none of its own, and stands above it.
+void Simulator::check_stored(const World &world) {
+    check(world.id.term >= storage_.next_term, "a generation is not above the checkpoints on storage");
+    check(world.restore_step || !storage_.newest, "the checkpoint on storage is passed over");
+    if (world.stored_world_size == 0) return;
+    bool same = storage_.newest && world.restore_step == storage_.newest->step &&
+                world.restore_generation == storage_.newest->generation &&
+                world.stored_world_size == storage_.world_size;
+    check(same, "a restore from a checkpoint that is not on storage");
+}
+
 void Simulator::check_restore(const World &world) {
     std::map<std::pair<TrainStep, GenerationId>, std::pair<std::uint32_t, std::set<Rank>>> sealed, near;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
@@ -98,7 +109,8 @@ void Simulator::check_restore(const World &world) {
     if (options_.trace && world.restore_step)
         trace("restore of step " + std::to_string(world.restore_step->value()) + " of " +
               to_string(world.restore_generation));
-    if (world.restore_step) {
+    check_stored(world);
+    if (world.restore_step && world.stored_world_size == 0) {
         auto it = sealed.find({*world.restore_step, world.restore_generation});
         for (std::uint32_t r = 0; options_.trace && it != sealed.end() && r < it->second.first; ++r)
             if (!it->second.second.contains(Rank(r))) trace("no node holds it for rank " + std::to_string(r));

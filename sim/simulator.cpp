@@ -23,7 +23,7 @@ constexpr Duration settle_time = seconds(40);
 const char *const input_names[] = {"Tick",         "LocalReady",  "LocalExit",    "LocalFinished",
                                    "LocalStopped", "LocalSealed", "LocalObjects", "LocalProgress",
                                    "LocalSignal",  "Stored",      "PeerMessage",  "PeerLink",
-                                   "SlurmAnswer"};
+                                   "SlurmAnswer",  "LocalStorage"};
 const char *const message_names[] = {"VoteRequest",  "VoteReply", "Heartbeat", "HeartbeatReply", "Prepare",
                                      "PrepareReply", "Commit",    "Report",    "Finish"};
 
@@ -51,10 +51,32 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
         push(Time(random_.between(0, 200000)), Kind::daemon_up, i);
     }
     last_step_ = random_.chance(25) ? static_cast<std::uint64_t>(random_.between(5, 60)) : 1u << 30;
+    plan_storage();
     plan_faults();
 }
 
 Simulator::~Simulator() = default;
+
+/// A third of the runs have a folder, two thirds of these with a checkpoint of an earlier run in it. Of a
+/// stream of its own: the other choices of a seed stay what they are.
+void Simulator::plan_storage() {
+    config_.storage = storage_random_.chance(33);
+    if (!config_.storage || !storage_random_.chance(66)) return;
+    storage_.newest = CheckpointId{{Term((std::uint64_t{5} << 32) | 3), 7}, TrainStep(3)};
+    storage_.world_size = 1 + storage_random_.below(8);
+    storage_.next_term = Term(std::uint64_t{6} << 32);
+}
+
+void Simulator::look_at_storage(std::uint32_t node, const LookAtStorage &look) {
+    LocalStorage answer = storage_;
+    answer.request = look.request;
+    answer.ok = true;
+    bool slow = storage_random_.chance(5);
+    Payload p;
+    p.input = std::move(answer);
+    push(now_ + Duration(storage_random_.between(1000, slow ? 3000000 : 30000)), Kind::input, node,
+         keep(std::move(p)));
+}
 
 Outcome Simulator::run() {
     Outcome outcome;
@@ -274,6 +296,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                        push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
                             keep(std::move(p)));
                    },
+                   [&](LookAtStorage &a) { look_at_storage(node, a); },
                    [&](End &a) {
                        if (options_.trace)
                            trace("node " + std::to_string(node) + " ends with " +

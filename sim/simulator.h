@@ -174,6 +174,8 @@ class Simulator {
 
     // faults.cpp
     void plan_faults();
+    void plan_storage();
+    void look_at_storage(std::uint32_t node, const elastic::LookAtStorage &look);
     void inject(Fault fault);
     void cut_links(Fault fault, std::uint32_t node, std::uint32_t head);
     void inject_local(Fault fault, std::uint32_t node);
@@ -191,6 +193,7 @@ class Simulator {
     void check_send(std::uint32_t node, NodeIndex to, const elastic::Message &m);
     void check_acting(std::uint32_t node, Term term);
     void check_world(const elastic::World &world);
+    void check_stored(const elastic::World &world);
     void check_restore(const elastic::World &world);
     void check_void(const elastic::StepsVoid &steps);
     void check_sealed(const elastic::Seal &seal);
@@ -203,6 +206,8 @@ class Simulator {
 
     Options options_;
     Random random_;
+    Random storage_random_{options_.seed ^ 0x73746f72616765u};
+    elastic::LocalStorage storage_;  ///< what is there before the run
     elastic::GroupConfig config_;
     Time now_{0};
     std::uint64_t order_ = 0, messages_ = 0, steps_since_heal_ = 0;

@@ -86,6 +86,17 @@ class TestGroup {
         feed(node, LocalExit{WorkerExit{world(node).id, Rank(rank), status, 0, signature, false, ""}});
     }
 
+    using Storage = LocalStorage;
+    /// What every node's writer says; none: it does not answer.
+    std::optional<Storage> storage;
+    void answer_storage(std::uint32_t node) {
+        auto asked_now = actions<LookAtStorage>(node);
+        if (asked_now.empty() || !storage) return;
+        Storage answer = *storage;
+        answer.request = asked_now.back().request;
+        feed(node, answer);
+    }
+
     /// Slurm's answers; asked() keeps what was wanted.
     SlurmAnswer::Result slurm = SlurmAnswer::Result::done;
     std::vector<NodeIndex> job_nodes;
@@ -103,6 +114,11 @@ class TestGroup {
             kept_[node] = s->promise;
             queue_.emplace_back(node,
                                 Stored{s->sequence, static_cast<std::uint16_t>(s->want_port ? 2000 : 0)});
+        }
+        if (auto *a = std::get_if<LookAtStorage>(&action); a && storage) {
+            Storage answer = *storage;
+            answer.request = a->request;
+            queue_.emplace_back(node, answer);
         }
         if (auto *a = std::get_if<AskSlurm>(&action)) {
             asked.push_back(*a);

@@ -266,4 +266,113 @@ BOOST_AUTO_TEST_CASE(a_leader_counts_the_single_seals_of_its_own_node) {
     BOOST_TEST((told.back().below == TrainStep(2)));
 }
 
+// ---- checkpoints on storage ----
+
+namespace {
+
+TestGroup::Storage stored(std::uint64_t high, std::uint64_t step, std::uint32_t world_size) {
+    TestGroup::Storage s;
+    s.ok = true;
+    s.newest = CheckpointId{{Term((high << 32) | 4), 9}, TrainStep(step)};
+    s.world_size = world_size;
+    s.next_term = Term((high + 1) << 32);
+    return s;
+}
+
+GroupConfig with_storage(std::uint32_t nodes) {
+    GroupConfig c = TestGroup::config(nodes, nodes, nodes);
+    c.storage = true;
+    return c;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_run_goes_on_from_storage_above_its_terms) {
+    TestGroup g(with_storage(3));
+    g.storage = stored(7, 40, 5);
+    g.start();
+    for (std::uint32_t node : {0u, 1u, 2u}) {
+        World w = g.world(node);
+        BOOST_TEST((w.restore_step == TrainStep(40)));
+        BOOST_TEST((w.restore_generation == g.storage->newest->generation));
+        BOOST_TEST(w.stored_world_size == 5u);
+        BOOST_TEST((w.id.term > Term(std::uint64_t{8} << 32)));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(memory_comes_before_storage_and_storage_is_looked_at_again) {
+    TestGroup g(with_storage(2));
+    g.storage = stored(0, 40, 2);
+    g.start();
+    // Nothing sealed yet, and what the first world went on from has turned out to be damaged meanwhile.
+    g.storage->newest->step = TrainStep(30);
+    g.fail(1, 1, 256, 7);
+    g.run(3s);
+    BOOST_TEST((g.world(0).restore_step == TrainStep(30)));
+    BOOST_TEST(g.world(0).stored_world_size == 2u);
+    GenerationId id = g.world(0).id;
+    for (std::uint32_t rank : {0u, 1u}) g.feed(rank, LocalSealed{Seal{TrainStep(41), Rank(rank), 2, id}});
+    std::size_t looked = g.count<LookAtStorage>(g.leader());
+    g.fail(1, 1, 256, 8);
+    g.run(3s);
+    BOOST_TEST((g.world(0).restore_step == TrainStep(41)));
+    BOOST_TEST(g.world(0).stored_world_size == 0u);
+    BOOST_TEST(g.count<LookAtStorage>(g.leader()) == looked);
+}
+
+BOOST_AUTO_TEST_CASE(nobody_leads_before_storage_has_answered) {
+    TestGroup g(with_storage(2));
+    g.start();
+    g.run(10s);
+    BOOST_TEST(g.leader() == 2u);
+    BOOST_TEST(g.count<LookAtStorage>(0) == 1u);
+    auto answer = stored(1, 5, 2);
+    answer.request = g.actions<LookAtStorage>(0).back().request;
+    answer.request += 1;
+    g.feed(0, answer);  // not the answer to what was asked
+    g.run(1s);
+    BOOST_TEST(g.leader() == 2u);
+    g.storage = stored(1, 5, 2);
+    g.answer_storage(0);
+    g.answer_storage(1);
+    g.run(3s);
+    BOOST_TEST((g.world(1).restore_step == TrainStep(5)));
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_can_not_be_used_ends_the_group_before_it_begins) {
+    TestGroup g(with_storage(2));
+    g.storage = TestGroup::Storage{};
+    g.storage->text = "no permission to write there";
+    g.start();
+    g.run(3s);
+    for (std::uint32_t node : {0u, 1u}) {
+        BOOST_TEST(g.count<Publish>(node) == 0u);
+        BOOST_REQUIRE(g.count<End>(node) == 1u);
+        BOOST_TEST(g.actions<End>(node)[0].exit_code == 1);
+        BOOST_TEST(g.actions<End>(node)[0].message == "no permission to write there");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_later_world_waits_for_storage_a_while) {
+    auto config = with_storage(2);
+    config.timings.join = 10s;
+    TestGroup g(std::move(config));
+    g.storage = stored(0, 40, 2);
+    g.start();
+    g.storage->ok = false;
+    g.storage->text = "the disk is away";
+    g.fail(1, 1, 256, 7);
+    g.run(5s);
+    BOOST_TEST(g.count<Publish>(0) == 1u);
+    BOOST_TEST(g.count<End>(0) == 0u);
+    g.storage->ok = true;
+    g.run(3s);
+    BOOST_TEST(g.count<Publish>(0) == 2u);
+    g.storage->ok = false;
+    g.fail(1, 1, 256, 8);
+    g.run(15s);
+    BOOST_REQUIRE(g.count<End>(0) == 1u);
+    BOOST_TEST(g.actions<End>(0)[0].message == "the disk is away");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints on storage: the term of a run stands above those that are there, and a world without a step in
+// memory goes on from the newest of them.
+#include "elastic/member_state.h"
+
+namespace dlrover::elastic {
+namespace {
+
+constexpr Duration look_again = std::chrono::seconds(2);
+
+}  // namespace
+
+/// Before its first reign a run does not know which terms others of its lineage have used.
+bool Member::State::floor_unknown() const {
+    return config.storage && !storage.found && promise.generation.number == 0 && !promise.world &&
+           !promise.voted_for;
+}
+
+void Member::State::ask_storage() {
+    if (storage.pending || now < storage.retry_at) return;
+    storage.pending = true;
+    out.push_back(LookAtStorage{++storage.last_request});
+}
+
+void Member::State::on_storage(const LocalStorage &m) {
+    if (!storage.pending || m.request != storage.last_request || finish) return;
+    storage.pending = false;
+    storage.found = m;
+    if (!m.text.empty()) note(Note::Kind::warning, m.text);
+    if (role == Role::leader)
+        consider();
+    else if (role == Role::follower)
+        on_tick_follower();
+}
+
+/// Whether the prepared world can be decided. Where it needs storage that can not be used: the first world
+/// does not begin, before any work is lost; a later one waits a while.
+bool Member::State::storage_settled() {
+    if (!config.storage || tally_reported().newest({})) return true;
+    if (!storage.found) {
+        ask_storage();
+        return false;
+    }
+    if (storage.found->ok) return true;
+    bool first = preparing->id.number == 1;
+    if (first || now - preparing->since >= config.timings.join) {
+        finish_group(1, storage.found->text);
+        return false;
+    }
+    storage.found.reset();
+    storage.retry_at = now + look_again;
+    return false;
+}
+
+}  // namespace dlrover::elastic
