@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "elastic/flusher.h"
+
+#include <algorithm>
+
+namespace dlrover::elastic {
+
+Flusher::Flusher(FlushConfig config, std::uint64_t number, Time now)
+    : config_(config), number_(number), ordered_at_(now) {}
+
+std::optional<CheckpointId> Flusher::flying() const {
+    if (!flight_) return std::nullopt;
+    return flight_->id;
+}
+
+bool Flusher::settled() const {
+    return !newest_ || (stored_ && newest_->id <= *stored_);
+}
+
+bool Flusher::due(Time now) const {
+    if (flight_ || settled() || now < retry_at_) return false;
+    if (hurried_ || failures_ > 0) return true;
+    if (config_.every_steps > 0 && steps_since_ >= config_.every_steps) return true;
+    return config_.every > Duration(0) && now - ordered_at_ >= config_.every;
+}
+
+void Flusher::consider(Time now, Actions &out) {
+    if (!due(now)) return;
+    flight_ = Flight{++number_, newest_->id, now};
+    ordered_at_ = now;
+    steps_since_ = 0;
+    out.push_back(FlushBegin{number_, *newest_});
+}
+
+FlushNote Flusher::describe(Time now, bool ok, const std::string &text) const {
+    FlushNote note;
+    note.ok = ok;
+    note.id = flight_->id;
+    note.took = now - flight_->since;
+    note.text = text;
+    return note;
+}
+
+void Flusher::land(std::uint64_t number, Actions &out) {
+    out.push_back(FlushDrop{number});
+    flight_.reset();
+}
+
+Flusher::Actions Flusher::complete(Time now, CompleteStep step) {
+    Actions out;
+    if (newest_ && step.id <= newest_->id) return out;
+    newest_ = std::move(step);
+    ++steps_since_;
+    consider(now, out);
+    return out;
+}
+
+Flusher::Actions Flusher::known(Time now, const CheckpointId &id) {
+    Actions out;
+    stored_ = std::max(stored_, std::optional(id));
+    hurried_ = hurried_ && !settled();
+    consider(now, out);
+    return out;
+}
+
+Flusher::Actions Flusher::hurry(Time now) {
+    Actions out;
+    if (settled()) return out;
+    hurried_ = true;
+    consider(now, out);
+    return out;
+}
+
+Flusher::Actions Flusher::done(Time now, std::uint64_t number) {
+    Actions out;
+    if (!flight_ || flight_->number != number) return out;
+    stored_ = std::max(stored_, std::optional(flight_->id));
+    out.emplace_back(describe(now, true, {}));
+    failures_ = 0;
+    trouble_.clear();
+    retry_at_ = Time::min();
+    land(number, out);
+    hurried_ = hurried_ && !settled();
+    consider(now, out);
+    return out;
+}
+
+void Flusher::fail(Time now, const std::string &text, Actions &out) {
+    if (failures_ == 0 || trouble_ != text)
+        out.emplace_back(describe(now, false, text));
+    trouble_ = text;
+    auto wait = config_.retry_min * (std::int64_t{1} << std::min(failures_, 16u));
+    retry_at_ = now + std::min(wait, config_.retry_max);
+    ++failures_;
+    land(flight_->number, out);
+}
+
+Flusher::Actions Flusher::failed(Time now, std::uint64_t number, const std::string &text) {
+    Actions out;
+    if (flight_ && flight_->number == number) fail(now, text, out);
+    return out;
+}
+
+Flusher::Actions Flusher::tick(Time now) {
+    Actions out;
+    if (flight_ && now - flight_->since >= config_.order_limit)
+        fail(now,
+             "storage has not taken it in " + std::to_string(config_.order_limit.count() / 1000000) + " s",
+             out);
+    consider(now, out);
+    return out;
+}
+
+Time Flusher::deadline() const {
+    if (flight_) return flight_->since + config_.order_limit;
+    if (settled()) return Time::max();
+    if (hurried_ || failures_ > 0) return retry_at_;
+    return config_.every > Duration(0) ? std::max(retry_at_, ordered_at_ + config_.every) : Time::max();
+}
+
+}  // namespace dlrover::elastic

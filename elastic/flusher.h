@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which complete checkpoint goes to storage, and when. Pure. The daemon of rank 0's node drives it; the other
+// nodes do what it says.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "elastic/types.h"
+
+namespace dlrover::elastic {
+
+struct FlushConfig {
+    std::uint64_t every_steps = 0;  ///< every so many complete steps; 0: not by their number
+    Duration every{0};              ///< as soon as this has passed since the last order; 0: not by time
+    Duration order_limit = std::chrono::minutes(30);  ///< an order that takes longer is given up
+    Duration retry_min = std::chrono::seconds(5), retry_max = std::chrono::minutes(5);
+};
+
+/// A step that every rank of a world has sealed.
+struct CompleteStep {
+    CheckpointId id;
+    std::uint32_t world_size = 0;
+    std::vector<NodeIndex> nodes;  ///< that hold its objects
+};
+
+/// Every node of it keeps its objects of that step until they are on storage; this node's writer makes the
+/// checkpoint complete there.
+struct FlushBegin {
+    std::uint64_t number = 0;  ///< rises
+    CompleteStep step;
+};
+/// No node has to keep anything for this order any more.
+struct FlushDrop {
+    std::uint64_t number = 0;
+};
+/// For people: it is on storage, or why it is not. Of a row of failures with one reason only the first.
+struct FlushNote {
+    bool ok = false;
+    CheckpointId id;
+    Duration took{0};
+    std::string text;  ///< where not ok: a sentence
+};
+using FlushAction = std::variant<FlushBegin, FlushDrop, FlushNote>;
+
+/// One order at a time: training never waits for storage, at worst fewer checkpoints get there. Every call
+/// returns what is to be done, in order; call tick() at deadline() at the latest. Deterministic.
+class Flusher {
+  public:
+    using Actions = std::vector<FlushAction>;
+
+    /// Orders get numbers above `number`.
+    Flusher(FlushConfig config, std::uint64_t number, Time now);
+
+    /// The newest complete step; an older one than known is ignored.
+    Actions complete(Time now, CompleteStep step);
+    /// This is on storage, whoever has put it there.
+    Actions known(Time now, const CheckpointId &id);
+    /// The newest complete step is wanted there as soon as possible: something has failed, or the end is
+    /// near.
+    Actions hurry(Time now);
+    /// What became of an order. Answers to others than the present one are ignored.
+    Actions done(Time now, std::uint64_t number);
+    Actions failed(Time now, std::uint64_t number, const std::string &text);
+    Actions tick(Time now);
+
+    Time deadline() const;
+    /// The newest complete step is on storage, or there is none.
+    bool settled() const;
+    const std::optional<CheckpointId> &stored() const { return stored_; }
+    std::optional<CheckpointId> flying() const;
+    std::uint32_t failures() const { return failures_; }  ///< in a row
+    const std::string &trouble() const { return trouble_; }
+
+  private:
+    struct Flight {
+        std::uint64_t number;
+        CheckpointId id;
+        Time since;
+    };
+    bool due(Time now) const;
+    void consider(Time now, Actions &out);
+    FlushNote describe(Time now, bool ok, const std::string &text) const;
+    void land(std::uint64_t number, Actions &out);
+    void fail(Time now, const std::string &text, Actions &out);
+
+    FlushConfig config_;
+    std::uint64_t number_;
+    std::optional<CompleteStep> newest_;
+    std::optional<CheckpointId> stored_;
+    std::optional<Flight> flight_;
+    std::uint64_t steps_since_ = 0;  ///< complete ones since the last order
+    Time ordered_at_, retry_at_{Time::min()};
+    bool hurried_ = false;
+    std::uint32_t failures_ = 0;
+    std::string trouble_;
+};
+
+}  // namespace dlrover::elastic

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/test/unit_test.hpp>
+
+#include "elastic/flusher.h"
+
+using namespace dlrover;
+using namespace dlrover::elastic;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr GenerationId gen{Term(1), 1};
+
+CompleteStep step(std::uint64_t n, GenerationId g = gen) {
+    return {{g, TrainStep(n)}, 4, {NodeIndex(0), NodeIndex(1)}};
+}
+
+FlushConfig by_steps(std::uint64_t n) {
+    FlushConfig c;
+    c.every_steps = n;
+    return c;
+}
+
+template <typename A>
+std::vector<A> of(const Flusher::Actions &actions) {
+    std::vector<A> found;
+    for (const auto &a : actions)
+        if (auto *wanted = std::get_if<A>(&a)) found.push_back(*wanted);
+    return found;
+}
+
+/// The step and number that are ordered; step 0: nothing is.
+std::pair<std::uint64_t, std::uint64_t> ordered(const Flusher::Actions &actions) {
+    auto begun = of<FlushBegin>(actions);
+    if (begun.empty()) return {0, 0};
+    BOOST_TEST(begun.size() == 1u);
+    return {begun[0].step.id.step.value(), begun[0].number};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(flusher)
+
+BOOST_AUTO_TEST_CASE(every_nth_complete_step) {
+    Flusher f(by_steps(3), 10, 0s);
+    BOOST_TEST(ordered(f.complete(1s, step(5))).first == 0u);
+    BOOST_TEST(ordered(f.complete(2s, step(10))).first == 0u);
+    BOOST_TEST(ordered(f.complete(2s, step(10))).first == 0u);  // told twice
+    auto [at, number] = ordered(f.complete(3s, step(15)));
+    BOOST_TEST(at == 15u);
+    BOOST_TEST(number == 11u);
+    BOOST_TEST(!f.settled());
+    auto after = f.done(4s, number);
+    BOOST_REQUIRE(of<FlushNote>(after).size() == 1u);
+    BOOST_TEST(of<FlushNote>(after)[0].ok);
+    BOOST_TEST((of<FlushNote>(after)[0].took == 1s));
+    BOOST_TEST(of<FlushDrop>(after)[0].number == number);
+    BOOST_TEST(f.settled());
+    BOOST_TEST((f.deadline() == Time::max()));
+}
+
+BOOST_AUTO_TEST_CASE(one_order_at_a_time_and_the_newest_next) {
+    Flusher f(by_steps(1), 0, 0s);
+    auto first = ordered(f.complete(1s, step(1)));
+    BOOST_TEST(first.first == 1u);
+    for (std::uint64_t n = 2; n < 9; ++n) BOOST_TEST(ordered(f.complete(1s, step(n))).first == 0u);
+    auto after = f.done(2s, first.second);
+    // The objects of the first are free before those of the next are kept.
+    BOOST_TEST(std::holds_alternative<FlushDrop>(after[1]));
+    BOOST_TEST(ordered(after).first == 8u);
+}
+
+BOOST_AUTO_TEST_CASE(by_time_with_the_next_complete_step_or_without) {
+    FlushConfig c;
+    c.every = 10s;
+    Flusher f(c, 0, 100s);
+    BOOST_TEST(ordered(f.complete(101s, step(1))).first == 0u);
+    BOOST_TEST((f.deadline() == 110s));
+    BOOST_TEST(ordered(f.tick(109s)).first == 0u);
+    auto first = ordered(f.tick(110s));
+    BOOST_TEST(first.first == 1u);
+    f.done(111s, first.second);
+    BOOST_TEST((f.deadline() == Time::max()));  // nothing new
+    BOOST_TEST(ordered(f.complete(125s, step(2))).first == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(only_when_hurried) {
+    Flusher f({}, 0, 0s);
+    BOOST_TEST(ordered(f.hurry(0s)).first == 0u);
+    BOOST_TEST(f.settled());
+    f.complete(1s, step(1));
+    BOOST_TEST((f.deadline() == Time::max()));
+    auto first = ordered(f.hurry(2s));
+    BOOST_TEST(first.first == 1u);
+    f.complete(3s, step(2));
+    // Hurried once, not for ever: but what came after the order began is wanted too.
+    auto second = ordered(f.done(4s, first.second));
+    BOOST_TEST(second.first == 2u);
+    f.done(5s, second.second);
+    BOOST_TEST(ordered(f.complete(6s, step(3))).first == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_failure_is_told_once_and_tried_again_with_the_newest) {
+    FlushConfig c = by_steps(100);
+    c.retry_min = 5s;
+    c.retry_max = 12s;
+    Flusher f(c, 0, 0s);
+    f.complete(0s, step(1));
+    auto order = ordered(f.hurry(1s));
+    auto after = f.failed(2s, order.second, "the disk is full");
+    BOOST_TEST(of<FlushNote>(after).size() == 1u);
+    BOOST_TEST(of<FlushDrop>(after).size() == 1u);
+    BOOST_TEST(!f.settled());
+    BOOST_TEST((f.deadline() == 7s));
+    BOOST_TEST(ordered(f.complete(3s, step(2))).first == 0u);
+    order = ordered(f.tick(7s));
+    BOOST_TEST(order.first == 2u);
+    after = f.failed(8s, order.second, "the disk is full");
+    BOOST_TEST(of<FlushNote>(after).empty());
+    BOOST_TEST((f.deadline() == 18s));
+    order = ordered(f.tick(18s));
+    after = f.failed(19s, order.second, "no permission");
+    BOOST_TEST(of<FlushNote>(after).size() == 1u);
+    BOOST_TEST((f.deadline() == 31s));
+    BOOST_TEST(f.failures() == 3u);
+    order = ordered(f.tick(31s));
+    f.done(32s, order.second);
+    BOOST_TEST(f.failures() == 0u);
+    BOOST_TEST(f.trouble() == "");
+}
+
+BOOST_AUTO_TEST_CASE(an_order_that_takes_too_long_is_given_up) {
+    FlushConfig c = by_steps(1);
+    c.order_limit = 60s;
+    Flusher f(c, 0, 0s);
+    auto order = ordered(f.complete(0s, step(1)));
+    BOOST_TEST((f.deadline() == 60s));
+    auto after = f.tick(60s);
+    BOOST_TEST(of<FlushDrop>(after).size() == 1u);
+    BOOST_TEST(!of<FlushNote>(after)[0].ok);
+    // Its late answer is nobody's.
+    BOOST_TEST(f.done(61s, order.second).empty());
+    BOOST_TEST(!f.settled());
+    BOOST_TEST(ordered(f.tick(65s)).first == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(answers_of_other_orders_do_not_count) {
+    Flusher f(by_steps(1), 0, 0s);
+    auto order = ordered(f.complete(0s, step(1)));
+    BOOST_TEST(f.done(1s, order.second + 1).empty());
+    BOOST_TEST(f.failed(1s, order.second - 1, "late").empty());
+    BOOST_TEST(f.flying().has_value());
+}
+
+BOOST_AUTO_TEST_CASE(what_is_there_is_not_stored_again) {
+    Flusher f(by_steps(1), 0, 0s);
+    f.known(0s, {gen, TrainStep(7)});
+    BOOST_TEST(ordered(f.complete(1s, step(7))).first == 0u);
+    BOOST_TEST(f.settled());
+    BOOST_TEST(ordered(f.complete(2s, step(8))).first == 8u);
+    // A lower step of a newer generation is newer.
+    Flusher g(by_steps(1), 0, 0s);
+    g.known(0s, {gen, TrainStep(7)});
+    BOOST_TEST(ordered(g.complete(1s, step(3, {Term(1), 2}))).first == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(the_deadline_is_never_passed_over) {
+    // Whatever happens in whatever order: at its deadline a tick changes something, and an order is not lost.
+    std::uint64_t state = 42;
+    auto random = [&](std::uint64_t below) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        return (state >> 33) % below;
+    };
+    for (int run = 0; run < 300; ++run) {
+        FlushConfig c;
+        c.every_steps = random(3);
+        c.every = random(2) != 0 ? 20s : 0s;
+        c.order_limit = 40s;
+        Flusher f(c, 0, 0s);
+        Time now{0};
+        std::uint64_t open = 0, newest = 0, kept = 0;
+        auto take = [&](const Flusher::Actions &actions) {
+            for (const auto &a : actions) {
+                if (auto *begin = std::get_if<FlushBegin>(&a)) {
+                    BOOST_REQUIRE(open == 0u);
+                    open = begin->number;
+                    kept = begin->step.id.step.value();
+                    BOOST_REQUIRE(kept == newest);
+                }
+                if (auto *drop = std::get_if<FlushDrop>(&a)) {
+                    BOOST_REQUIRE(drop->number == open);
+                    open = 0;
+                }
+            }
+        };
+        for (int i = 0; i < 200; ++i) {
+            now += std::chrono::milliseconds(random(8000));
+            if (f.deadline() <= now) {
+                take(f.tick(now));
+                BOOST_REQUIRE((f.deadline() > now));
+            }
+            switch (random(6)) {
+                case 0:
+                case 1:
+                    take(f.complete(now, step(++newest)));
+                    break;
+                case 2:
+                    take(f.hurry(now));
+                    break;
+                case 3:
+                    take(f.done(now, random(4) == 0 ? open + 1 : open));
+                    break;
+                case 4:
+                    take(f.failed(now, open, random(2) != 0 ? "full" : "away"));
+                    break;
+                default:
+                    break;
+            }
+        }
+        // Storage is well again: the newest gets there.
+        take(f.hurry(now));
+        for (int i = 0; i < 5 && !f.settled(); ++i) {
+            if (open != 0) take(f.done(now, open));
+            now = std::max(now, f.deadline() == Time::max() ? now : f.deadline());
+            if (!f.settled()) take(f.tick(now));
+        }
+        BOOST_TEST(f.settled());
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
