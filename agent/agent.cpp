@@ -141,10 +141,36 @@ void Agent::on_start_limit() {
 void Agent::on_message(proto::local::MessageT message) {
     lease_lost_ = lease_lost_ && !crew_.empty();
     loop_.cancel(rejoin_timer_);
-    if (lease_timer_ == 0 && !exit_code_) arm_lease();
+    if (lease_timer_ == 0 && !exit_code_ && !ending_) arm_lease();
     if (auto *world = message.body.AsWorldPublished()) on_world(std::move(*world));
     if (auto *stop = message.body.AsStopWorkers()) on_stop(*stop);
+    if (auto *ending = message.body.AsGroupEnding()) on_ending(*ending);
     if (auto *ended = message.body.AsGroupEnded()) on_ended(std::move(*ended));
+}
+
+/// The group is over but for its last checkpoint: nobody has a lease to renew any more.
+void Agent::on_ending(const proto::local::GroupEndingT &ending) {
+    if (ending_ || exit_code_) return;
+    ending_ = true;
+    wanted_.reset();
+    for (Loop::Timer *timer : {&lease_timer_, &rejoin_timer_, &end_timer_}) loop_.cancel(*timer);
+    end_timer_ = loop_.after(Loop::Duration(ending.wait_ms) + verdict_wait, [this] {
+        end_timer_ = 0;
+        err_.say("dlroverd on " + config_.node + " has not said how the group ended: giving up");
+        end_with(end_signal_ != 0 ? 128 + end_signal_ : exit_lost_daemon);
+    });
+    if (end_signal_ != 0 && crew_.running() > 0)
+        give_notice();
+    else
+        advance();
+}
+
+void Agent::give_notice() {
+    if (notice_timer_ != 0) return;
+    notice_timer_ = loop_.after(config_.notice_limit, [this] {
+        notice_timer_ = 0;
+        advance();
+    });
 }
 
 /// Workers that have got the end signal may use their notice; everybody else is stopped.
@@ -153,16 +179,12 @@ void Agent::on_ended(proto::local::GroupEndedT ended) {
     exit_code_ = ended.exit_code;
     ended_ = std::move(ended);
     wanted_.reset();
-    if (end_signal_ != 0 && crew_.running() > 0)
-        notice_timer_ = loop_.after(config_.notice_limit, [this] {
-            notice_timer_ = 0;
-            advance();
-        });
+    if (end_signal_ != 0 && crew_.running() > 0) give_notice();
     advance();
 }
 
 void Agent::on_world(World world) {
-    if (id_of(world.generation) <= current_ || exit_code_ || end_signal_ != 0) return;
+    if (id_of(world.generation) <= current_ || exit_code_ || ending_ || end_signal_ != 0) return;
     wanted_ = std::move(world);
     advance();
 }
@@ -237,7 +259,7 @@ void Agent::advance_soon() {
 
 void Agent::advance() {
     loop_.cancel(advance_timer_);
-    bool wants_them_gone = exit_code_ || wanted_;
+    bool wants_them_gone = exit_code_ || wanted_ || ending_;
     if (!crew_.empty()) {
         bool on_notice = notice_timer_ != 0 && crew_.running() > 0;
         if (wants_them_gone && !on_notice) crew_.stop(grace());
@@ -281,7 +303,7 @@ void Agent::clear_leftovers() {
     advance_timer_ = 0;
     bool failed = false;
     for (const auto &exit : crew_.exited()) failed = failed || exit.wait_status != 0;
-    if (end_signal_ != 0 && end_timer_ == 0)
+    if (end_signal_ != 0 && end_timer_ == 0 && !ending_)
         end_timer_ = loop_.after(verdict_wait, [this] { end_with(128 + end_signal_); });
     if (!crew_.empty() && (failed || end_signal_ != 0)) return crew_.stop(grace());
     advance();

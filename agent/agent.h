@@ -55,7 +55,9 @@ class Agent {
     void on_up(const proto::local::AgentWelcomeT &welcome);
     void on_down(const Status &why);
     void on_message(proto::local::MessageT message);
+    void on_ending(const proto::local::GroupEndingT &ending);
     void on_ended(proto::local::GroupEndedT ended);
+    void give_notice();
     void on_world(World world);
     void on_stop(const proto::local::StopWorkersT &stop);
     void on_started(const proto::local::WorkerStartedT &start);
@@ -95,6 +97,7 @@ class Agent {
     std::optional<World> wanted_;   ///< to be started when nothing is left of the older ones
     std::optional<int> exit_code_;  ///< we are ending
     std::optional<proto::local::GroupEndedT> ended_;
+    bool ending_ = false;  ///< the verdict is known to the daemon: nothing is started any more
     int end_signal_ = 0;
     Loop::Time end_signal_at_{};
     bool joined_ = false, lease_lost_ = false;

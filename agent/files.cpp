@@ -5,6 +5,7 @@
 #include <ftw.h>
 #include <limits.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -56,6 +57,21 @@ Result<UniqueFd> create_file(const std::string &path) {
 std::string current_dir() {
     char buffer[PATH_MAX];
     return ::getcwd(buffer, sizeof buffer) ? buffer : "/tmp";
+}
+
+Result<std::string> find_own_program(const std::string &name) {
+    char path[PATH_MAX];
+    ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
+    std::string own(path, n > 0 ? static_cast<std::size_t>(n) : 0);
+    own = own.substr(0, own.rfind('/'));
+    const char *set = std::getenv("DLROVER_SBINDIR");
+    for (const std::string &folder :
+         {std::string(set ? set : ""), own, own + "/../sbin", own + "/..", own + "/../writer",
+          std::string(DLROVER_LIBEXECDIR), std::string(DLROVER_SBINDIR)})
+        if (std::string file = folder + "/" + name; !folder.empty() && ::access(file.c_str(), X_OK) == 0)
+            return file;
+    return Status(Code::not_found,
+                  name + " was not found in " + own + ", " DLROVER_LIBEXECDIR " or " DLROVER_SBINDIR);
 }
 
 }  // namespace dlrover::agent

@@ -21,4 +21,8 @@ std::string read_tail(const std::string &path, std::size_t limit_bytes);
 Result<UniqueFd> create_file(const std::string &path);
 std::string current_dir();
 
+/// A program of ours: in $DLROVER_SBINDIR, beside the one that runs (installed, or in the build tree), or
+/// where it was configured to be.
+Result<std::string> find_own_program(const std::string &name);
+
 }  // namespace dlrover::agent

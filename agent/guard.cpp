@@ -36,15 +36,29 @@ void open_standard_streams() {
     }
 }
 
+constexpr timespec helper_pause{0, 500 * 1000 * 1000};
+
+std::vector<char *> pointers(const std::vector<std::string> &words) {
+    std::vector<char *> out;
+    for (const std::string &word : words) out.push_back(const_cast<char *>(word.c_str()));
+    out.push_back(nullptr);
+    return out;
+}
+
 /// An agent runs, or the guard waits until only `spared` is left.
 class Guard {
   public:
-    Guard(const GuardConfig &config, pid_t agent) : config_(config), agent_(agent) {}
+    Guard(const GuardConfig &config, const InheritedSignals &signals, pid_t agent)
+        : config_(config), signals_(signals), agent_(agent) {}
 
     int run(const sigset_t &taken) {
+        start_helper();
         while (!done_) {
-            int signal = ::sigwaitinfo(&taken, nullptr);
-            if (signal == SIGCHLD)
+            bool helper_missing = helper_ == 0 && !config_.helper.empty();
+            int signal = ::sigtimedwait(&taken, nullptr, helper_missing ? &helper_pause : nullptr);
+            if (signal < 0 && errno == EAGAIN)
+                start_helper();
+            else if (signal == SIGCHLD)
                 reap();
             else if (signal > 0)
                 pass_on(signal);
@@ -60,6 +74,27 @@ class Guard {
         if (signal == SIGTSTP) ::raise(SIGSTOP);
     }
 
+    /// It ends with this process; the agent, in a tree of its own, does not see it.
+    void start_helper() {
+        if (config_.helper.empty() || done_) return;
+        auto argv = pointers(config_.helper), environment = pointers(config_.helper_environment);
+        pid_t guard = ::getpid();
+        helper_ = ::fork();
+        if (helper_ > 0) return;
+        if (helper_ < 0) {
+            helper_ = 0;
+            return;
+        }
+        ::setsid();
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (::getppid() != guard) ::_exit(1);
+        int null = ::open("/dev/null", O_RDONLY);
+        if (null >= 0) ::dup2(null, STDIN_FILENO);
+        signals_.restore();
+        ::execve(argv[0], argv.data(), environment.data());
+        ::_exit(127);
+    }
+
     /// Returns whether a child other than `spared` may be left.
     bool reap() {
         int wait_status = 0;
@@ -70,6 +105,7 @@ class Guard {
                 done_ = true;
                 exit_code_ = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
             }
+            if (pid > 0 && pid == helper_) helper_ = 0;
             if (pid == 0) break;
             if (pid < 0 && errno != EINTR) return false;
         }
@@ -85,7 +121,8 @@ class Guard {
     }
 
     const GuardConfig &config_;
-    pid_t agent_;
+    const InheritedSignals &signals_;
+    pid_t agent_, helper_ = 0;
     bool done_ = false;
     int exit_code_ = 1;
 };
@@ -128,7 +165,7 @@ int run_guarded(const GuardConfig &config, GuardedContext context,
         if (old_kernel) ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // no pidfds: an ordinary end must do
         run_agent(context, agent);
     }
-    int code = Guard(config, child).run(context.taken);
+    int code = Guard(config, context.signals, child).run(context.taken);
     remove_tree(config.scratch);
     return code;
 }

@@ -16,6 +16,10 @@ struct GuardConfig {
     bool watch_parent = true;  ///< our parent is slurmstepd: its end is ours
     pid_t spared = 0;          ///< a child that ends after the agent (the keeper of --standalone), or 0
     std::string scratch;       ///< removed at the end
+    /// A program that runs beside the agent, is started again when it ends, and is killed with the rest;
+    /// empty: none. The first word is a path.
+    std::vector<std::string> helper;
+    std::vector<std::string> helper_environment;  ///< "NAME=value"
 };
 
 /// What the agent's process gets.

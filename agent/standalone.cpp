@@ -27,24 +27,6 @@ constexpr auto start_limit = 10s;
 constexpr auto stop_limit = 3s;
 constexpr std::size_t shown_log_bytes = 2000;
 
-std::string own_folder() {
-    char path[PATH_MAX];
-    ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
-    std::string text(path, n > 0 ? static_cast<std::size_t>(n) : 0);
-    return text.substr(0, text.rfind('/'));
-}
-
-/// Beside this program (installed, or in the build tree), or where it was configured to be.
-Result<std::string> find_own_program(const std::string &name) {
-    std::string own = own_folder();
-    const char *set = std::getenv("DLROVER_SBINDIR");
-    for (const std::string &folder :
-         {std::string(set ? set : ""), own, own + "/../sbin", own + "/..", std::string(DLROVER_SBINDIR)})
-        if (std::string path = folder + "/" + name; !folder.empty() && ::access(path.c_str(), X_OK) == 0)
-            return path;
-    return Status(Code::not_found, name + " was not found beside dlrover-run or in " DLROVER_SBINDIR);
-}
-
 [[noreturn]] void exec_keeper(const char *const *argv, const std::string &log, pid_t parent) {
     ::setsid();
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);

@@ -61,6 +61,15 @@ int run_agent(const TaskSpec &spec, const GuardedContext &context, const std::st
     return exec_unprotected(spec);
 }
 
+/// One writer a node puts checkpoints on storage; where it is not installed, the daemon tells the user.
+void start_writer_with(const TaskSpec &spec, GuardConfig &guard) {
+    if (!spec.under_slurm || spec.task != 0 || value_of(spec.env, "DLROVER_CKPT_DIR").empty()) return;
+    auto writer = find_own_program("dlrover-writer");
+    if (!writer) return;
+    guard.helper = {*writer};
+    guard.helper_environment = to_strings(spec.env);
+}
+
 }  // namespace
 
 std::string node_name(const Environment &env) {
@@ -111,7 +120,8 @@ int run_task(TaskSpec spec) {
         std::fprintf(stderr, "%s: %s\n", spec.program.c_str(), scratch.status().message().c_str());
         return exit_cannot_run;
     }
-    GuardConfig guard{spec.under_slurm, spec.spared, *scratch};
+    GuardConfig guard{spec.under_slurm, spec.spared, *scratch, {}, {}};
+    start_writer_with(spec, guard);
     return run_guarded(guard, std::move(context),
                        [&](const GuardedContext &c) { return run_agent(spec, c, *scratch); });
 }

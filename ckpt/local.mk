@@ -9,7 +9,8 @@ EXTRA_DIST += ckpt/table.fbs
 
 noinst_LTLIBRARIES += libckpt.la
 libckpt_la_SOURCES = ckpt/block_kernel.h ckpt/block_kernel_avx2.cpp ckpt/block_kernel_body.inc ckpt/block_kernel_portable.cpp \
-	ckpt/block_kernel_sse2.cpp ckpt/checksum.cpp ckpt/checksum.h ckpt/dtype.h ckpt/object_table.cpp ckpt/object_table.h
+	ckpt/block_kernel_sse2.cpp ckpt/checksum.cpp ckpt/checksum.h ckpt/dtype.h ckpt/object_table.cpp ckpt/object_table.h \
+	ckpt/storage_name.cpp ckpt/storage_name.h
 nodist_libckpt_la_SOURCES = $(ckpt_generated)
 
 noinst_LTLIBRARIES += libarena.la
@@ -25,7 +26,7 @@ TESTS += tests/unit/arena_test
 noinst_LTLIBRARIES += libstorage.la
 libstorage_la_SOURCES = ckpt/box_reader.cpp ckpt/box_reader.h ckpt/checkpoint_folder.cpp ckpt/checkpoint_folder.h ckpt/index_plan.cpp \
 	ckpt/index_plan.h ckpt/manifest.cpp ckpt/manifest.h ckpt/retention.cpp ckpt/retention.h ckpt/storage_file.cpp ckpt/storage_file.h ckpt/storage_header.cpp \
-	ckpt/storage_header.h ckpt/storage_io.cpp ckpt/storage_io.h ckpt/storage_name.cpp ckpt/storage_name.h
+	ckpt/storage_header.h ckpt/storage_io.cpp ckpt/storage_io.h
 libstorage_la_LIBADD = libckpt.la libbase.la
 
 storage_write_sources = ckpt/direct_write.cpp ckpt/direct_write.h ckpt/hdf5_file.cpp ckpt/hdf5_file.h ckpt/hdf5_memory.cpp ckpt/hdf5_memory.h ckpt/storage_image.cpp ckpt/storage_image.h ckpt/storage_index.cpp \

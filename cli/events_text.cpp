@@ -98,6 +98,8 @@ const char *event_name(EventKind kind) {
             return "group-finished";
         case EventKind::Warning:
             return "warning";
+        case EventKind::CheckpointStored:
+            return "checkpoint-stored";
     }
     return "unknown";
 }

@@ -130,6 +130,28 @@ void write_ranks(JsonWriter &json, const GroupStatusT &g) {
     json.end_array();
 }
 
+std::string storage_text(const proto::local::StorageStatusT &s) {
+    std::string text;
+    if (s.stored) text += "step " + std::to_string(s.stored->train_step);
+    if (s.stored && s.stored_age_us > 0) text += ", " + time_text(s.stored_age_us) + " ago";
+    if (!s.stored) text += "nothing of this run yet";
+    if (s.storing) text += "; step " + std::to_string(s.storing->train_step) + " is on its way";
+    text += "; in " + printable(s.ckpt_dir);
+    if (!s.text.empty()) text += "; trouble: " + printable(s.text);
+    return text;
+}
+
+void write_storage(JsonWriter &json, const proto::local::StorageStatusT &s) {
+    auto step = [&](const char *name, const std::unique_ptr<proto::local::StoredCheckpointT> &checkpoint) {
+        json.field(name, checkpoint ? static_cast<std::int64_t>(checkpoint->train_step) : std::int64_t{-1});
+    };
+    json.begin_object().field("ckpt_dir", s.ckpt_dir);
+    step("stored_step", s.stored);
+    json.field("stored_age_us", s.stored_age_us);
+    step("storing_step", s.storing);
+    json.field("failures", s.failures).field("trouble", s.text).end_object();
+}
+
 void write_group(JsonWriter &json, const GroupStatusT &g) {
     json.begin_object()
         .field("job_id", g.job_id)
@@ -163,6 +185,11 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
     json.key("goodput");
     if (g.goodput)
         write_goodput(json, *g.goodput);
+    else
+        json.null();
+    json.key("storage");
+    if (g.storage)
+        write_storage(json, *g.storage);
     else
         json.null();
     json.end_object();
@@ -231,6 +258,7 @@ std::string status_details(const GroupStatusT &g) {
                      format_size_bytes(g.arena_ready_bytes) + " pre-faulted" +
                      (took > 0 ? " in " + time_text(took) : "") + ", redundancy " + g.redundancy);
     }
+    if (g.storage) add_line(out, "storage", storage_text(*g.storage));
     if (g.goodput && g.goodput->steps > 0) add_line(out, "goodput", goodput_text(*g.goodput));
     if (!g.note.empty()) add_line(out, "note", g.note);
     return out + rank_table(g);

@@ -78,6 +78,12 @@ struct Settings {
         Duration stop_grace = std::chrono::seconds(5);  ///< between SIGTERM and SIGKILL for a worker
     } timing;
 
+    struct Storage {
+        Duration order_limit = std::chrono::minutes(30);  ///< a checkpoint that takes longer is given up
+        Duration end_limit = std::chrono::minutes(10);  ///< the end of a group waits so long for its last one
+        Duration end_patience = std::chrono::seconds(30);  ///< and for word of rank 0's node
+    } storage;
+
     struct Limits {
         std::uint64_t groups = 256;
         std::uint64_t groups_per_user = 128;

@@ -65,6 +65,11 @@ const Entry table[] = {
      "the leader in office must be able to ask Slurm first"},
     {"timing", "stop_grace", PLACE(timing.stop_grace), "0s", "10min", "every restart may wait for it"},
 
+    {"storage", "order_limit", PLACE(storage.order_limit), "1s", "24h", "memory is kept for it until then"},
+    {"storage", "end_limit", PLACE(storage.end_limit), "0s", "24h", "the job's nodes wait for it"},
+    {"storage", "end_patience", PLACE(storage.end_patience), "1s", "1h",
+     "a daemon may be restarted meanwhile"},
+
     {"limits", "groups", PLACE(limits.groups), "1", "65536", "each needs memory and descriptors"},
     {"limits", "groups_per_user", PLACE(limits.groups_per_user), "1", "65536",
      "others on the node want some too"},

@@ -280,6 +280,15 @@ void Arena::adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation
 
 // ---- restoring ----
 
+std::vector<Rank> Arena::holders(const CheckpointId &id) const {
+    std::vector<Rank> ranks;
+    for (const auto &[rank, slots] : ranks_) {
+        auto slot = slots->table.find(id.step);
+        if (slot && slots->table.slots()[slot->value()].generation == id.generation) ranks.push_back(rank);
+    }
+    return ranks;
+}
+
 Result<Arena::Object> Arena::begin_read(Rank rank, TrainStep step) {
     RankSlots &slots = of(rank);
     auto slot = slots.table.find(step);

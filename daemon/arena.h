@@ -77,6 +77,8 @@ class Arena {
     void release_grants_of(Rank rank, ckpt::Holder holder);
     void adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation);
 
+    /// The ranks whose sealed objects of that step and generation are here.
+    std::vector<Rank> holders(const CheckpointId &id) const;
     /// not_found: this node does not hold it. The slot is not written until end_read().
     Result<Object> begin_read(Rank rank, TrainStep step);
     void end_read(Rank rank, SlotIndex slot);

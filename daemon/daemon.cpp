@@ -126,6 +126,8 @@ void Daemon::on_message(const Client &from, local::MessageT message) {
             return on_agent(from, std::move(message));
         case local::Role::Worker:
             return on_worker(from, std::move(message));
+        case local::Role::Writer:
+            return on_writer(from, message);
         case local::Role::Cli:
             return on_query(from, std::move(message));
         case local::Role::None:
@@ -190,6 +192,15 @@ void Daemon::on_worker(const Client &from, local::MessageT message) {
     port_->hold(from.id);
     group->on_worker_message(from, std::move(message));
     pace(from.id);
+}
+
+void Daemon::on_writer(const Client &from, const local::MessageT &message) {
+    Group *group = group_of(from.id);
+    if (auto *hello = message.body.AsWriterHello())
+        group = admit(from, message.id, hello->job_id, hello->step_id);
+    else if (!group)
+        port_->fail(from.id, message.id, local::Refusal::BadMessage, "say WriterHello first");
+    if (group) group->on_writer_message(from, message);
 }
 
 void Daemon::pace(ConnectionId connection) {
@@ -288,6 +299,8 @@ void Daemon::on_peer(const std::string &node, transport::PeerEnvelope envelope) 
     if (envelope.kind == transport::PeerEnvelope::Kind::reply) return relay_.on_reply(node, envelope);
     Group *group = find(envelope.job_id, envelope.step_id);
     if (!group || group->registration().restart_count != envelope.restart_count) return;
+    if (envelope.kind == transport::PeerEnvelope::Kind::flush)
+        return group->on_flush_word(node, envelope.payload);
     group->on_peer_message(node, envelope.payload);
 }
 

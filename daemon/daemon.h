@@ -48,6 +48,7 @@ class Daemon final : public LocalServer::Handler {
     // agents and workers
     void on_agent(const Client &from, local::MessageT message);
     void on_worker(const Client &from, local::MessageT message);
+    void on_writer(const Client &from, const local::MessageT &message);
     /// Reads on from the connection of a message that was just handled when what it put on record is stored:
     /// a flood of them waits in its sender's socket, not in the keeper's queue.
     void pace(ConnectionId connection);

@@ -81,7 +81,12 @@ void Group::resume() {
     if (promise_ && world_ && promise_->generation > world_->id) stopping_ = world_->id;
     add_event(proto::EventKind::DaemonRestarted, "The daemon was started again; training went on.");
     if (record_.ended || record_.workers == 0) return;
+    if (record_.ending) {
+        create_storage();
+        return begin_ending();
+    }
     create_member();
+    tell_storage_of_world();
     feed(elastic::LocalObjects{arena_.seals()});
 }
 
@@ -106,6 +111,7 @@ elastic::GroupConfig Group::config() const {
     c.node_unit = r.options->node_unit;
     c.max_restarts = r.options->max_restarts;
     c.slurm_restart_count = r.restart_count;
+    c.storage = !r.options->ckpt_dir.empty();
     const auto &t = services_.settings.timing;
     c.timings = {t.heartbeat,   t.leader_silence, t.election,        t.election_step,
                  t.agent_lease, t.join,           t.incident_window, t.fence_wait};
@@ -113,6 +119,7 @@ elastic::GroupConfig Group::config() const {
 }
 
 void Group::create_member() {
+    create_storage();
     member_ = std::make_unique<elastic::Member>(config(), promise_, services_.loop.now());
     if (sums_) member_->resume(from_record(*sums_), elastic::Time(sums_->at_us));
     sums_.reset();
@@ -147,12 +154,16 @@ void Group::act(elastic::SendMessage &action) {
 }
 
 void Group::send_to(const std::string &node, const elastic::Message &message) {
+    send_envelope(node, transport::PeerEnvelope::Kind::group, encode_message(message));
+}
+
+void Group::send_envelope(const std::string &node, transport::PeerEnvelope::Kind kind, proto::Bytes payload) {
     transport::PeerEnvelope envelope;
-    envelope.kind = transport::PeerEnvelope::Kind::group;
+    envelope.kind = kind;
     envelope.job_id = registration().job_id;
     envelope.step_id = registration().step_id;
     envelope.restart_count = registration().restart_count;
-    envelope.payload = encode_message(message);
+    envelope.payload = std::move(payload);
     services_.peers.send(node, std::move(envelope));
 }
 
@@ -185,6 +196,7 @@ void Group::act(elastic::Publish &action) {
         feed_later(elastic::LocalObjects{arena_.seals()});
         rank_states_.clear();
         progress_.clear();
+        tell_storage_of_world();
     }
     for (auto &[task, agent] : agents_) push_world(agent);
 }
@@ -218,6 +230,8 @@ void Group::act(elastic::StepComplete &action) {
     if (complete_ == action.step || !world_) return;
     complete_ = action.step;
     save_world();
+    if (storage_)
+        storage_->on_complete({{action.generation, action.step}, world_size(*world_), world_->nodes});
 }
 
 void Group::act(elastic::StepsVoid &action) {
@@ -286,11 +300,18 @@ void Group::act(elastic::End &action) {
 }
 
 void Group::tell_end(int exit_code, const std::string &message) {
-    if (record_.ended) return;
-    record_.ended = true;
+    if (over()) return;
     record_.exit_code = exit_code;
     record_.end_message = message;
     record_.summary = final_goodput_ ? summary_text(*final_goodput_) : "";
+    if (storage_ && !agents_.empty()) return begin_ending();
+    finish_end();
+}
+
+void Group::finish_end() {
+    if (record_.ended) return;
+    record_.ended = true;
+    record_.ending = false;
     save();
     for (const auto &[task, agent] : agents_) push_end(agent);
     save_events();
@@ -299,11 +320,11 @@ void Group::tell_end(int exit_code, const std::string &message) {
         member_timer_.reset();
         member_.reset();
     });
-    // No later run can take it up in this version.
     drop_memory();
 }
 
 void Group::end_here(int exit_code, const std::string &message) {
+    if (record_.ending) return finish_end();
     if (record_.ended) return;
     add_event(proto::EventKind::GaveUp, message);
     tell_end(exit_code, message);
@@ -312,6 +333,7 @@ void Group::end_here(int exit_code, const std::string &message) {
 void Group::on_step_ended() {
     if (record_.removed_us == 0) record_.removed_us = wall_clock_us();
     agents_.clear();
+    if (record_.ending) return finish_end();
     report_readiness();
     save();
 }
@@ -336,6 +358,7 @@ EventLoop::Time Group::idle_time() const {
 void Group::on_closed(const Client &client) {
     last_seen_ = services_.loop.now();
     if (Agent *agent = agent_of(client.id)) return on_agent_gone(agent->task);
+    if (storage_) storage_->on_writer_gone(client.id);
     auto worker = workers_.find(client.id);
     if (worker == workers_.end()) return;
     tell_progress();
@@ -350,17 +373,22 @@ void Group::connect_peers(const std::vector<NodeAddress> &addresses) {
     }
 }
 
-void Group::on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload) {
+std::optional<NodeIndex> Group::index_of(const std::string &node) const {
     const auto &names = registration().node_names;
     auto it = std::find(names.begin(), names.end(), node);
-    if (it == names.end()) return;
+    if (it == names.end()) return std::nullopt;
+    return NodeIndex(static_cast<std::uint32_t>(it - names.begin()));
+}
+
+void Group::on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload) {
+    auto from = index_of(node);
+    if (!from) return;
     auto message = decode_message(payload, node_count());
-    if (message.ok() && record_.ended && !member_) return say_finished(node, *message);
+    if (message.ok() && over() && !member_) return say_finished(node, *message);
     if (!message)
         return log::error({job(), step()},
                           "a message of " + node + " is refused: " + message.status().message());
-    feed(
-        elastic::PeerMessage{NodeIndex(static_cast<std::uint32_t>(it - names.begin())), std::move(*message)});
+    feed(elastic::PeerMessage{*from, std::move(*message)});
 }
 
 /// A daemon that was away when the group ended, or this one was started again since.
@@ -376,10 +404,7 @@ void Group::say_finished(const std::string &node, const elastic::Message &messag
 }
 
 void Group::on_peer_link(const std::string &node, bool up) {
-    const auto &names = registration().node_names;
-    auto it = std::find(names.begin(), names.end(), node);
-    if (it == names.end()) return;
-    feed(elastic::PeerLink{NodeIndex(static_cast<std::uint32_t>(it - names.begin())), !up});
+    if (auto peer = index_of(node)) feed(elastic::PeerLink{*peer, !up});
 }
 
 }  // namespace dlrover::daemon

@@ -9,6 +9,7 @@
 #include "common/settings.h"
 #include "daemon/arena.h"
 #include "daemon/event_log.h"
+#include "daemon/group_storage.h"
 #include "daemon/message_codec.h"
 #include "daemon/progress_pages.h"
 #include "daemon/slurm.h"
@@ -51,8 +52,10 @@ class Group {
     // ---- what comes in; false: not for this role or state ----
     void on_agent_message(const Client &from, local::MessageT message);
     void on_worker_message(const Client &from, local::MessageT message);
+    void on_writer_message(const Client &from, const local::MessageT &message);
     void on_closed(const Client &client);
     void on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload);
+    void on_flush_word(const std::string &node, const std::vector<std::uint8_t> &payload);
     void on_peer_link(const std::string &node, bool up);
     /// The step's last task on this node is gone.
     void on_step_ended();
@@ -114,12 +117,16 @@ class Group {
     void act(elastic::StepComplete &action);
     void act(elastic::StepsVoid &action);
     void act(elastic::AskSlurm &action);
+    void act(elastic::LookAtStorage &action);
     void act(elastic::End &action);
     void act(elastic::Note &action);
     void send_to(const std::string &node, const elastic::Message &message);
     void say_finished(const std::string &node, const elastic::Message &message);
     void answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *job = nullptr);
     void tell_end(int exit_code, const std::string &message);
+    void finish_end();
+    std::optional<NodeIndex> index_of(const std::string &node) const;
+    void send_envelope(const std::string &node, transport::PeerEnvelope::Kind kind, proto::Bytes payload);
 
     // group_agents.cpp
     void on_agent_hello(const Client &from, std::uint32_t id, const local::AgentHelloT &hello);
@@ -136,6 +143,15 @@ class Group {
     void push_stop(const Agent &agent, const std::string &reason);
     void push_end(const Agent &agent);
     bool is_local_rank_of(const Agent &agent, std::uint32_t local_rank) const;
+
+    // group_flush.cpp
+    void create_storage();
+    local::RestorePlanT plan_from_storage() const;
+    std::optional<elastic::CompleteStep> complete_in_memory() const;
+    void tell_storage_of_world();
+    void begin_ending();
+    void push_ending(const Agent &agent);
+    bool over() const { return record_.ended || record_.ending; }
 
     // group_workers.cpp
     void on_worker_hello(const Client &from, std::uint32_t id, const local::WorkerHelloT &hello);
@@ -189,6 +205,7 @@ class Group {
     std::map<std::uint16_t, Agent> agents_;
     std::map<ConnectionId, Worker> workers_;
     Arena arena_;
+    std::unique_ptr<GroupStorage> storage_;  ///< none without a folder
     ProgressPages pages_;
     EventLog events_;
     std::vector<elastic::Input> early_;

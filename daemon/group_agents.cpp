@@ -78,6 +78,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     agent.running = from_proto(hello.resumed_generation);
     if (agent.running == GenerationId{}) agent.stopped = stopping_;
     if (record_.ended) return push_end(agent);
+    if (record_.ending) return push_ending(agent);
     if (!member_) create_member();
     if (agent.running != GenerationId{} && agent.running <= stopping_) push_stop(agent, "an old generation");
     if (world_ && world_->id > stopping_) push_world(agent);
@@ -164,7 +165,7 @@ void Group::on_agent_gone(std::uint16_t task) {
 }
 
 void Group::report_readiness() {
-    if (!member_ || record_.ended) return;
+    if (!member_ || over()) return;
     bool ready = agents_.size() >= tasks_here();
     GenerationId running;
     for (const auto &[task, agent] : agents_) running = std::max(running, agent.running);

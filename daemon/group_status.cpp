@@ -104,6 +104,7 @@ std::unique_ptr<local::GroupEventsT> Group::events() const {
 local::GroupState Group::state(const elastic::MemberView &view) const {
     if (record_.ended)
         return record_.exit_code == 0 ? local::GroupState::Finished : local::GroupState::Failed;
+    if (record_.ending) return local::GroupState::Ending;
     if (!view.world) return local::GroupState::Starting;
     if (view.ended) return local::GroupState::Ending;
     return view.recovering ? local::GroupState::Recovering : local::GroupState::Running;
@@ -193,6 +194,7 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
     out->redundancy = r.options->redundancy;
     out->goodput = std::make_unique<local::GoodputT>(to_proto(final_goodput_.value_or(view.goodput)));
     out->note = record_.end_message;
+    if (storage_) out->storage = storage_->status();
     out->started_us = record_.started_us;
     return out;
 }

@@ -71,7 +71,7 @@ void Group::on_worker_hello(const Client &from, std::uint32_t id, const local::W
     };
     GenerationId generation = from_proto(hello.generation);
     if (workers_.contains(from.id)) return refuse(local::Refusal::BadMessage, "WorkerHello was said already");
-    if (record_.ended || !world_ || generation < world_->id || generation <= stopping_)
+    if (over() || !world_ || generation < world_->id || generation <= stopping_)
         return refuse(local::Refusal::Stale, "generation " + to_string(generation) + " is over");
     if (generation > world_->id)
         return refuse(local::Refusal::NotReady, "generation " + to_string(generation) + " is not known here");
@@ -96,7 +96,7 @@ void Group::on_worker_hello(const Client &from, std::uint32_t id, const local::W
 }
 
 bool Group::in_force(const Worker &worker) const {
-    return !record_.ended && world_ && worker.generation == world_->id && worker.generation > stopping_;
+    return !over() && world_ && worker.generation == world_->id && worker.generation > stopping_;
 }
 
 void Group::on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &prepare) {
@@ -176,6 +176,7 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
         return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
     local::RestorePlanT plan;
     if (!world_->restore_step) return services_.port.answer(to, id, std::move(plan));
+    if (world_->stored_world_size > 0) return services_.port.answer(to, id, plan_from_storage());
     auto object = arena_.begin_read(worker.rank, *world_->restore_step);
     if (!object) {
         log::error({job(), step()}, "restore: " + object.status().message());
@@ -195,13 +196,14 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
 }
 
 void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
-    if (!worker.reading) return;
-    arena_.end_read(worker.rank, *worker.reading);
+    bool stored = world_ && world_->stored_world_size > 0;
+    if (!worker.reading && !stored) return;
+    if (worker.reading) arena_.end_read(worker.rank, *worker.reading);
     worker.reading.reset();
     std::int64_t step =
         world_ && world_->restore_step ? static_cast<std::int64_t>(world_->restore_step->value()) : -1;
-    std::string text = done.ok ? "State restored from the node's memory."
-                               : "State could not be restored: " + done.text.substr(0, 512);
+    const char *source = stored ? "State restored from storage." : "State restored from the node's memory.";
+    std::string text = done.ok ? source : "State could not be restored: " + done.text.substr(0, 512);
     add_event(done.ok ? proto::EventKind::RestoreDone : proto::EventKind::Warning, std::move(text),
               worker.generation, static_cast<std::int32_t>(worker.rank.value()), step,
               static_cast<std::int64_t>(std::min<std::uint64_t>(done.restore_us, ~0ull >> 1)));

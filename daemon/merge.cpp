@@ -44,6 +44,10 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
         }
         bool theirs_leads = !group->leader.empty() && group->leader == group->node;
         if (theirs_leads) std::swap(*same, *group);
+        // Rank 0's node knows more of storage than the others.
+        bool theirs_knows = group->storage && (group->storage->stored || group->storage->storing);
+        if (theirs_knows && (!same->storage || !same->storage->stored))
+            same->storage = std::move(group->storage);
         if (same_generation(*same, *group)) take_known_ranks(*same, *group);
     }
 }

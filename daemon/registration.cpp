@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t max_nodes = 16384;
 constexpr std::size_t max_tasks_per_node = 1024;
 constexpr std::size_t max_name_bytes = 256;
+constexpr std::size_t max_path_bytes = 4095;
 constexpr std::size_t max_kept_argv_bytes = 4096;
 
 Status refuse(std::string text) {
@@ -34,6 +35,10 @@ Status check_options(const proto::ElasticOptionsT &o, std::size_t nodes) {
         return refuse("the node unit does not fit the least number of nodes");
     if (o.name.size() > max_name_bytes || !printable(o.name) || o.name.find('/') != std::string::npos)
         return refuse("the name is too long or has characters that can not be used");
+    if (!o.ckpt_dir.empty() &&
+        (o.ckpt_dir[0] != '/' || o.ckpt_dir.size() > max_path_bytes || !printable(o.ckpt_dir)))
+        return refuse("the checkpoint folder must be an absolute path without control characters");
+    if (o.ckpt_every_us < 0) return refuse("the time between checkpoints is negative");
     return {};
 }
 

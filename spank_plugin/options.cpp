@@ -21,10 +21,19 @@ constexpr std::array<OptionSpec, option_count> specs = {{
     {OptionId::node_unit, "dlrover-node-unit", "DLROVER_NODE_UNIT", "N",
      "use a multiple of N nodes only (default 1)", Argument::required},
     {OptionId::name, "dlrover-name", "DLROVER_NAME", "NAME",
-     "name of the training run, for its lineage (a later job starts from the beginning in this version)",
+     "name of the training run: a later job of this name and command goes on from its checkpoints on "
+     "storage",
      Argument::required},
     {OptionId::ckpt_dir, "dlrover-ckpt-dir", "DLROVER_CKPT_DIR", "DIR",
-     "reserved for durable checkpoints, an absolute path; without effect in this version",
+     "put checkpoints on storage there, behind the training's back, and go on from them in a later job; an "
+     "absolute path that all nodes share",
+     Argument::required},
+    {OptionId::ckpt_every, "dlrover-ckpt-every", "DLROVER_CKPT_EVERY", "N|TIME|off",
+     "put every N-th complete checkpoint on storage, or one each TIME (default 10min); off: only after "
+     "failures and at the end",
+     Argument::required},
+    {OptionId::ckpt_keep, "dlrover-ckpt-keep", "DLROVER_CKPT_KEEP", "N[:STEPS]|all",
+     "keep the newest N checkpoints on storage, and those of steps that are multiples of STEPS (default all)",
      Argument::required},
     {OptionId::redundancy, "dlrover-redundancy", "DLROVER_REDUNDANCY", "MODE",
      "copies of checkpoints on other nodes: single (none; the only mode of this version), partner:K or "
@@ -37,6 +46,11 @@ constexpr std::array<OptionSpec, option_count> specs = {{
 constexpr std::uint64_t max_copies = 16;
 constexpr std::uint64_t max_data_blocks = 128;
 constexpr std::uint64_t max_parity_blocks = 16;
+
+constexpr std::uint64_t max_ckpt_steps = 1000000000;
+constexpr std::chrono::microseconds shortest_ckpt_time = std::chrono::seconds(1);
+constexpr std::chrono::microseconds longest_ckpt_time = std::chrono::hours(24 * 30);
+constexpr std::string_view default_ckpt_every = "10min", default_ckpt_keep = "all";
 
 std::string option_name(OptionId id) {
     return std::string("--") + specs[static_cast<std::size_t>(id)].name;
@@ -121,6 +135,50 @@ Status parse_ckpt_dir(std::string_view text, Options &options) {
     return {};
 }
 
+Result<CkptSchedule> parse_every(std::string_view text, CkptSchedule schedule = {}) {
+    if (text == "off") return schedule;
+    if (auto steps = parse_uint(text, 1, max_ckpt_steps); steps.ok()) {
+        schedule.every_steps = *steps;
+        return schedule;
+    }
+    auto time = parse_duration(text);
+    if (!time) return time.take_status();
+    if (*time < shortest_ckpt_time || *time > longest_ckpt_time)
+        return Status(Code::invalid_argument, "out of range");
+    schedule.every = *time;
+    return schedule;
+}
+
+Result<CkptSchedule> parse_keep(std::string_view text, CkptSchedule schedule = {}) {
+    if (text == "all") return schedule;
+    std::size_t colon = text.find(':');
+    auto last = parse_uint(text.substr(0, colon), 1, max_ckpt_steps);
+    if (!last) return last.take_status();
+    schedule.keep_last = *last;
+    if (colon == std::string_view::npos) return schedule;
+    auto every = parse_uint(text.substr(colon + 1), 1, max_ckpt_steps);
+    if (!every) return every.take_status();
+    schedule.keep_every = *every;
+    return schedule;
+}
+
+Status parse_ckpt_every(std::string_view text, Options &options) {
+    if (!parse_every(text).ok())
+        return refuse(
+            OptionId::ckpt_every, text,
+            "give a number of complete checkpoints (from 1), a time from 1s to 30 days such as 90s, 10min "
+            "or 2h, or off");
+    options.ckpt_every = text;
+    return {};
+}
+
+Status parse_ckpt_keep(std::string_view text, Options &options) {
+    if (!parse_keep(text).ok())
+        return refuse(OptionId::ckpt_keep, text, "give N or N:STEPS (whole numbers from 1), or all");
+    options.ckpt_keep = text;
+    return {};
+}
+
 bool is_partner(std::string_view text) {
     return text.starts_with("partner:") && parse_uint(text.substr(8), 1, max_copies).ok();
 }
@@ -187,6 +245,10 @@ Status parse_option(OptionId id, std::string_view text, Options &options) {
             return parse_name(text, options);
         case OptionId::ckpt_dir:
             return parse_ckpt_dir(text, options);
+        case OptionId::ckpt_every:
+            return parse_ckpt_every(text, options);
+        case OptionId::ckpt_keep:
+            return parse_ckpt_keep(text, options);
         case OptionId::redundancy:
             return parse_redundancy(text, options);
         case OptionId::optional:
@@ -195,8 +257,19 @@ Status parse_option(OptionId id, std::string_view text, Options &options) {
     return Status(Code::internal, "unknown option");
 }
 
+CkptSchedule ckpt_schedule(const Options &options) {
+    auto every = parse_every(options.ckpt_every.empty() ? default_ckpt_every : options.ckpt_every);
+    auto both = parse_keep(options.ckpt_keep.empty() ? default_ckpt_keep : options.ckpt_keep,
+                           every.ok() ? *every : CkptSchedule{});
+    return both.ok() ? *both : CkptSchedule{};
+}
+
 Status check_options(const Options &options) {
     if (options.elastic != Elastic::on) return {};
+    for (auto [id, text] : {std::pair(OptionId::ckpt_every, &options.ckpt_every),
+                            std::pair(OptionId::ckpt_keep, &options.ckpt_keep)})
+        if (!text->empty() && options.ckpt_dir.empty())
+            return refuse(id, *text, "there is no folder for checkpoints: give --dlrover-ckpt-dir=DIR too");
     for (std::uint32_t nodes : {options.min_nodes, options.max_nodes})
         if (nodes % options.node_unit != 0)
             return Status(

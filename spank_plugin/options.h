@@ -3,6 +3,7 @@
 // Pure: no Slurm, no environment. Text may come from any user; everything is bounded.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,10 +21,12 @@ enum class OptionId : std::uint8_t {
     node_unit,
     name,
     ckpt_dir,
+    ckpt_every,
+    ckpt_keep,
     redundancy,
     optional,
 };
-inline constexpr std::size_t option_count = 8;
+inline constexpr std::size_t option_count = 10;
 
 enum class Argument : std::uint8_t { none, required, optional };
 
@@ -49,6 +52,7 @@ struct Options {
     std::uint32_t max_restarts = 3;
     std::string name;
     std::string ckpt_dir;
+    std::string ckpt_every, ckpt_keep;  ///< as given; empty: the defaults of parse_ckpt_schedule()
     std::string redundancy = "single";
     bool optional = false;
 
@@ -64,6 +68,16 @@ inline constexpr std::size_t max_path_bytes = 4095;
 /// what was given and what is allowed. "(null)" is what Slurm hands on for an option without its optional
 /// value.
 Status parse_option(OptionId id, std::string_view text, Options &options);
+
+/// How often checkpoints go to storage, and how many stay there.
+struct CkptSchedule {
+    std::uint64_t every_steps = 0;       ///< every so many complete steps; 0: not by their number
+    std::chrono::microseconds every{0};  ///< by time; 0: not
+    std::uint64_t keep_last = 0;         ///< 0: all
+    std::uint64_t keep_every = 0;        ///< also steps that are multiples of it; 0: none
+};
+/// Of (checked) options.
+CkptSchedule ckpt_schedule(const Options &options);
 
 /// Whether the options fit each other, whatever the number of nodes.
 Status check_options(const Options &options);

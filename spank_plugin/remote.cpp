@@ -132,6 +132,10 @@ void tell_tasks(spank_t handle, const ModuleArgs &args, const Group &group, cons
     set_step_env(handle, "DLROVER_SOCKET", args.socket);
     set_step_env(handle, "DLROVER_TASKS_HERE", std::to_string(group.tasks_here));
     set_step_env(handle, "DLROVER_OPTIONAL", group.optional ? "1" : "0");
+    if (group.ckpt_dir.empty())
+        spank_unsetenv(handle, "DLROVER_CKPT_DIR");
+    else
+        set_step_env(handle, "DLROVER_CKPT_DIR", group.ckpt_dir);
     if (error.empty())
         spank_unsetenv(handle, "DLROVER_REGISTER_ERROR");
     else
@@ -178,6 +182,7 @@ Status remote_step_starts(spank_t handle, Module &module) {
     group.step_id = facts.step_id;
     group.tasks_here = facts.tasks_here;
     group.optional = request->options.optional;
+    group.ckpt_dir = request->options.ckpt_dir;
     group.node = this_node(facts);
     group.agent = open_agent(module.args.agent);
     Status status = register_step(module.args, facts, *request, *size);

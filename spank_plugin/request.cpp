@@ -97,6 +97,8 @@ std::string encode_request(const StepRequest &request) {
     append_field(line, name(OptionId::node_unit), std::to_string(o.node_unit));
     if (!o.name.empty()) append_field(line, name(OptionId::name), o.name);
     if (!o.ckpt_dir.empty()) append_field(line, name(OptionId::ckpt_dir), o.ckpt_dir);
+    if (!o.ckpt_every.empty()) append_field(line, name(OptionId::ckpt_every), o.ckpt_every);
+    if (!o.ckpt_keep.empty()) append_field(line, name(OptionId::ckpt_keep), o.ckpt_keep);
     append_field(line, name(OptionId::redundancy), o.redundancy);
     append_field(line, name(OptionId::optional), o.optional ? "yes" : "no");
     if (!request.cwd.empty()) append_field(line, cwd_key, request.cwd);

@@ -38,6 +38,11 @@ std::unique_ptr<proto::ElasticOptionsT> make_options(const Options &options, con
     out->max_restarts = options.max_restarts;
     out->name = options.name;
     out->ckpt_dir = options.ckpt_dir;
+    CkptSchedule schedule = ckpt_schedule(options);
+    out->ckpt_every_steps = schedule.every_steps;
+    out->ckpt_every_us = schedule.every.count();
+    out->ckpt_keep_last = schedule.keep_last;
+    out->ckpt_keep_every = schedule.keep_every;
     out->redundancy = options.redundancy;
     out->optional = options.optional;
     return out;

@@ -16,6 +16,7 @@ struct PeerEnvelope {
         group = 1,    ///< payload: proto/peer.fbs GroupMessage
         request = 2,  ///< payload: a proto/local.fbs StatusRequest or EventsRequest, asked for `uid`
         reply = 3,    ///< payload: the answer; `id` is the request's
+        flush = 4,    ///< payload: proto/flush.fbs Word
     };
     Kind kind = Kind::group;
     std::uint32_t job_id = 0, step_id = 0;  ///< the group

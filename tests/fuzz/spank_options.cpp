@@ -71,6 +71,8 @@ std::vector<Bytes> seeds() {
             of(OptionId::max_restarts, "12"),
             of(OptionId::name, "run-1"),
             of(OptionId::ckpt_dir, "/a b"),
+            of(OptionId::ckpt_every, "10min"),
+            of(OptionId::ckpt_keep, "3:1000"),
             of(OptionId::redundancy, "single"),
             seed(request_choice, encode_request({options, "/home/user"})),
             seed(tasks_choice, "2(x3),1")};

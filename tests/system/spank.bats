@@ -77,7 +77,7 @@ plain_step() {
         "NodeName=localhost" "PartitionName=p Nodes=localhost" >"$BATS_TEST_TMPDIR/etc/slurm.conf"
     for command in srun sbatch salloc; do
         run -0 env SLURM_CONF="$BATS_TEST_TMPDIR/etc/slurm.conf" "$command" --help
-        for option in elastic max-restarts spares node-unit name ckpt-dir redundancy optional; do
+        for option in elastic max-restarts spares node-unit name ckpt-dir ckpt-every ckpt-keep redundancy optional; do
             [[ $output == *"--dlrover-$option"* ]]
         done
     done
@@ -156,6 +156,9 @@ said() { grep -q "$2" "$WORK/$1.said"; }
         refused "needs 3 nodes (MAX + spares, -N3)" "${tool[@]}" --dlrover-elastic=1:2 --dlrover-spares=1 "${rest[@]}"
         refused "from 0 to 10000" "${tool[@]}" --dlrover-elastic --dlrover-max-restarts=x "${rest[@]}"
         refused "absolute path" "${tool[@]}" --dlrover-elastic --dlrover-ckpt-dir=here "${rest[@]}"
+        refused "a number of complete checkpoints" "${tool[@]}" --dlrover-elastic --dlrover-ckpt-dir=/x --dlrover-ckpt-every=often "${rest[@]}"
+        refused "N or N:STEPS" "${tool[@]}" --dlrover-elastic --dlrover-ckpt-dir=/x --dlrover-ckpt-keep=0 "${rest[@]}"
+        refused "give --dlrover-ckpt-dir" "${tool[@]}" --dlrover-elastic --dlrover-ckpt-every=5 "${rest[@]}"
         refused "comes with a later version" "${tool[@]}" --dlrover-elastic --dlrover-redundancy=rs:4+2 "${rest[@]}"
         refused "no effect without --dlrover-elastic" "${tool[@]}" --dlrover-name=x "${rest[@]}"
     done

@@ -72,6 +72,8 @@ struct World {
 struct StepOf {
     std::uint32_t uid = alice, job = 7;
     std::uint16_t tasks = 1;  ///< on each node
+    std::string ckpt_dir = {};
+    std::uint64_t ckpt_every_steps = 0;
 };
 
 struct Node {
@@ -111,6 +113,9 @@ struct Node {
         s.argv = {"train"};
         s.options = std::make_unique<proto::ElasticOptionsT>();
         s.options->min_nodes = s.options->max_nodes = 2;
+        s.options->ckpt_dir = step.ckpt_dir;
+        s.options->ckpt_every_steps = step.ckpt_every_steps;
+        s.options->ckpt_every_us = 0;
         say(module, std::move(request));
         return module;
     }

@@ -100,6 +100,33 @@ BOOST_AUTO_TEST_CASE(checkpoint_folders_are_absolute) {
     BOOST_TEST(take(OptionId::ckpt_dir, "/" + std::string(4095, 'a')) != "");
 }
 
+BOOST_AUTO_TEST_CASE(how_often_checkpoints_go_to_storage) {
+    Options o;
+    BOOST_TEST((ckpt_schedule(o).every == std::chrono::minutes(10)));
+    BOOST_TEST(ckpt_schedule(o).keep_last == 0u);
+    BOOST_TEST(take(OptionId::ckpt_every, "5", o) == "");
+    BOOST_TEST(ckpt_schedule(o).every_steps == 5u);
+    BOOST_TEST((ckpt_schedule(o).every == std::chrono::microseconds(0)));
+    BOOST_TEST(take(OptionId::ckpt_every, "90s", o) == "");
+    BOOST_TEST(ckpt_schedule(o).every_steps == 0u);
+    BOOST_TEST((ckpt_schedule(o).every == std::chrono::seconds(90)));
+    BOOST_TEST(take(OptionId::ckpt_every, "off", o) == "");
+    BOOST_TEST((ckpt_schedule(o).every == std::chrono::microseconds(0)));
+    BOOST_TEST(take(OptionId::ckpt_keep, "3:1000", o) == "");
+    BOOST_TEST(ckpt_schedule(o).keep_last == 3u);
+    BOOST_TEST(ckpt_schedule(o).keep_every == 1000u);
+    BOOST_TEST(take(OptionId::ckpt_keep, "all", o) == "");
+    BOOST_TEST(ckpt_schedule(o).keep_last == 0u);
+    for (const char *text : {"", "0", "-1", "1ms", "31d", "10 min", "often", "5:"})
+        BOOST_TEST(contains(take(OptionId::ckpt_every, text), "a number of complete checkpoints"), text);
+    for (const char *text : {"", "0", "3:", "3:0", ":5", "3:4:5", "some"})
+        BOOST_TEST(contains(take(OptionId::ckpt_keep, text), "N or N:STEPS"), text);
+    o.elastic = Elastic::on;
+    BOOST_TEST(contains(check_options(o).message(), "--dlrover-ckpt-dir"));
+    o.ckpt_dir = "/data";
+    BOOST_TEST(check_options(o).ok());
+}
+
 BOOST_AUTO_TEST_CASE(redundancy_grammar) {
     BOOST_TEST(take(OptionId::redundancy, "single") == "");
     for (const char *later : {"partner:1", "partner:16", "rs:4+1", "rs:128+16"})
@@ -175,6 +202,8 @@ StepRequest full_request() {
     r.options.max_restarts = 7;
     r.options.name = "run-1";
     r.options.ckpt_dir = "/data/with space/100%/\xc3\xa4";
+    r.options.ckpt_every = "2h";
+    r.options.ckpt_keep = "3:1000";
     r.options.optional = true;
     r.cwd = "/home/al ice";
     return r;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What daemons say to each other about checkpoints on their way to storage <-> bytes (proto/flush.fbs).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "flush_generated.h"
+#include "proto/frame.h"
+
+namespace dlrover::daemon {
+
+struct FlushWord {
+    using Kind = proto::flush::Kind;
+    Kind kind = Kind::None;
+    std::uint64_t order = 0;
+    CheckpointId id;
+    std::uint32_t world_size = 0;
+    std::string text;  ///< at most 1 KiB
+    friend bool operator==(const FlushWord &, const FlushWord &) = default;
+};
+
+proto::Bytes encode_flush_word(const FlushWord &word);
+/// corrupt: the bytes do not verify, or a value is out of range.
+Result<FlushWord> decode_flush_word(std::span<const std::uint8_t> bytes);
+
+}  // namespace dlrover::daemon

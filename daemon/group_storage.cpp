@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/group_storage.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+#include "daemon/records.h"
+#include "daemon/wall_clock.h"
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr EventLoop::Time remind_interval = std::chrono::seconds(1);
+constexpr EventLoop::Time end_interval = std::chrono::milliseconds(200);
+/// Files of other nodes show up within the time that network file systems keep what they know of a folder.
+constexpr std::chrono::milliseconds visible_limit = std::chrono::seconds(75);
+/// A writer is started with the first agent.
+constexpr EventLoop::Time writer_limit = std::chrono::seconds(30);
+
+elastic::FlushConfig flush_config(const proto::ElasticOptionsT &options, const Settings &settings) {
+    elastic::FlushConfig config;
+    config.every_steps = options.ckpt_every_steps;
+    config.every = elastic::Duration(options.ckpt_every_us);
+    config.order_limit = settings.storage.order_limit;
+    return config;
+}
+
+std::string step_text(const CheckpointId &id) {
+    return "step " + std::to_string(id.step.value());
+}
+
+}  // namespace
+
+GroupStorage::GroupStorage(Services services, Facts facts, Hooks hooks)
+    : services_(services),
+      facts_(std::move(facts)),
+      hooks_(std::move(hooks)),
+      look_order_(static_cast<std::uint64_t>(wall_clock_us())) {}
+
+GroupStorage::~GroupStorage() {
+    *alive_ = false;
+}
+
+std::unique_ptr<local::StoredCheckpointT> GroupStorage::describe(const CheckpointId &id,
+                                                                 std::uint32_t ranks) const {
+    auto out = std::make_unique<local::StoredCheckpointT>();
+    out->generation = to_proto_ptr(id.generation);
+    out->train_step = id.step.value();
+    out->world_size = ranks;
+    return out;
+}
+
+// ---- the writer of this node ----
+
+void GroupStorage::on_writer_hello(const Client &from, std::uint32_t id) {
+    if (writer_ && *writer_ != from.id) services_.port.close(*writer_);  // its successor is here
+    writer_ = from.id;
+    local::WriterWelcomeT welcome;
+    welcome.ckpt_dir = facts_.options.ckpt_dir;
+    welcome.lineage = facts_.lineage;
+    welcome.keep_last = facts_.options.ckpt_keep_last;
+    welcome.keep_every = facts_.options.ckpt_keep_every;
+    services_.port.answer(from.id, id, std::move(welcome));
+    if (question_) ask_writer();
+    store_next();
+    complete_order();
+}
+
+void GroupStorage::on_writer_gone(ConnectionId connection) {
+    if (writer_ == connection) writer_.reset();
+}
+
+bool GroupStorage::on_writer_message(const Client &from, const local::MessageT &message) {
+    const auto &body = message.body;
+    auto *found = body.AsFolderFound();
+    auto *object = body.AsObjectStored();
+    auto *checkpoint = body.AsCheckpointStored();
+    if (!found && !object && !checkpoint) return false;
+    if (!is_writer(from.id)) return true;  // its successor does it again
+    if (found) on_folder_found(*found);
+    if (object) on_object_stored(*object);
+    if (checkpoint) on_checkpoint_stored(*checkpoint);
+    return true;
+}
+
+// ---- what is there ----
+
+void GroupStorage::look(const elastic::LookAtStorage &question) {
+    question_ = question.request;
+    ++look_order_;
+    ask_writer();
+    question_timer_ = services_.loop.after(writer_limit, [this] { on_no_writer(); });
+}
+
+void GroupStorage::ask_writer() {
+    if (!writer_ || !question_) return;
+    local::LookAtFolderT look;
+    look.order = look_order_;
+    services_.port.push(*writer_, std::move(look));
+}
+
+void GroupStorage::on_no_writer() {
+    question_timer_.reset();
+    if (!question_) return;
+    if (writer_) {
+        hooks_.tell(proto::EventKind::Warning,
+                    facts_.options.ckpt_dir + " does not answer: the group waits for it.", {}, -1);
+        return;
+    }
+    elastic::LocalStorage answer;
+    answer.text = "dlrover-writer does not run on " + facts_.node +
+                  ", so checkpoints can not be put on storage: ask the administrator whether it is installed";
+    answer_question(answer);
+}
+
+void GroupStorage::on_folder_found(const local::FolderFoundT &found) {
+    if (!question_ || found.order != look_order_) return;
+    elastic::LocalStorage answer;
+    answer.ok = found.ok;
+    answer.text = found.text;
+    answer.next_term = Term(found.next_term);
+    if (found.newest && found.newest->world_size > 0) {
+        answer.newest =
+            CheckpointId{from_proto(found.newest->generation), TrainStep(found.newest->train_step)};
+        answer.world_size = found.newest->world_size;
+    }
+    answer_question(answer);
+}
+
+void GroupStorage::answer_question(const elastic::LocalStorage &answer) {
+    elastic::LocalStorage numbered = answer;
+    numbered.request = *question_;
+    question_.reset();
+    question_timer_.reset();
+    services_.loop.post([this, alive = alive_, numbered = std::move(numbered)] {
+        if (*alive) hooks_.found(numbered);
+    });
+}
+
+// ---- the group ----
+
+void GroupStorage::on_world(const elastic::World &world, std::optional<elastic::CompleteStep> complete,
+                            bool again) {
+    home_ = world.nodes.front();
+    world_nodes_ = world.nodes;
+    home_heard_ = services_.loop.now();
+    if (*home_ != facts_.self) {
+        flusher_.reset();
+        flying_.reset();
+        return;
+    }
+    auto now = services_.loop.now();
+    if (!flusher_)
+        flusher_.emplace(flush_config(facts_.options, services_.settings),
+                         static_cast<std::uint64_t>(wall_clock_us()), now);
+    if (world.stored_world_size > 0) {
+        stored_ = CheckpointId{world.restore_generation, *world.restore_step};
+        act(flusher_->known(now, *stored_));
+    }
+    if (complete) act(flusher_->complete(now, std::move(*complete)));
+    if (again) act(flusher_->hurry(services_.loop.now()));
+}
+
+void GroupStorage::on_complete(elastic::CompleteStep step) {
+    if (is_home()) act(flusher_->complete(services_.loop.now(), std::move(step)));
+}
+
+void GroupStorage::send(NodeIndex to, FlushWord word) {
+    if (to != facts_.self) return hooks_.send(to, word);
+    services_.loop.post([this, alive = alive_, word = std::move(word)] {
+        if (*alive) on_word(facts_.self, word);
+    });
+}
+
+void GroupStorage::on_word(NodeIndex from, const FlushWord &word) {
+    using Kind = FlushWord::Kind;
+    bool from_home = home_ == from;
+    if (from_home) home_heard_ = services_.loop.now();
+    switch (word.kind) {
+        case Kind::Begin:
+            if (from_home) begin_part(from, word);
+            return;
+        case Kind::Drop:
+            if (part_ && part_->home == from && part_->order.order <= word.order) release_part();
+            return;
+        case Kind::Stored:
+        case Kind::Trouble:
+            if (!is_home() || !flying_ || flying_->number != word.order) return;
+            if (word.kind == Kind::Trouble)
+                return act(flusher_->failed(services_.loop.now(), word.order, word.text));
+            if (silent_.erase(from) != 0) complete_order();
+            return;
+        case Kind::Ask: {
+            FlushWord answer;
+            answer.kind = ending_ && over_ ? Kind::Over : Kind::Wait;
+            return send(from, answer);
+        }
+        case Kind::Over:
+            if (from_home && ending_) say_over();
+            return;
+        case Kind::Wait:
+        case Kind::None:
+            return;
+    }
+}
+
+// ---- this node's part ----
+
+void GroupStorage::begin_part(NodeIndex home, const FlushWord &order) {
+    if (part_ && part_->order.order == order.order) {
+        if (part_->stored) answer_home(FlushWord::Kind::Stored, {});  // the first word was lost
+        return;
+    }
+    if (part_ && part_->order.order > order.order) return;
+    release_part();
+    part_ = Part{home, order, {}, false};
+    for (Rank rank : services_.arena.holders(order.id)) {
+        auto object = services_.arena.begin_read(rank, order.id.step);
+        if (object.ok()) part_->objects.emplace_back(rank, std::move(*object));
+    }
+    if (part_->objects.empty())
+        return fail_part(facts_.node + " no longer has its objects of " + step_text(order.id));
+    store_next();
+}
+
+void GroupStorage::store_next() {
+    if (!part_ || part_->stored || !writer_) return;
+    if (part_->objects.empty()) {
+        part_->stored = true;
+        trouble_.clear();
+        return answer_home(FlushWord::Kind::Stored, {});
+    }
+    auto &[rank, object] = part_->objects.back();
+    local::StoreObjectT store;
+    store.order = part_->order.order;
+    store.checkpoint = describe(part_->order.id, part_->order.world_size);
+    store.rank = rank.value();
+    std::vector<SharedFd> fds;
+    for (const auto &segment : object.place.segments) {
+        auto entry = std::make_unique<local::SlotSegmentT>();
+        entry->id = segment.id.value();
+        entry->bytes = segment.bytes;
+        entry->fd = true;
+        fds.push_back(segment.fd);
+        store.segments.push_back(std::move(entry));
+    }
+    store.data_bytes = object.seal.data_bytes;
+    store.table_offset = object.seal.table_offset;
+    store.table_bytes = object.seal.table_bytes;
+    store.table_xxh3 = object.seal.table_xxh3;
+    store.ledger = object.seal.ledger;
+    services_.port.send(*writer_, proto::make_local(0, std::move(store)), std::move(fds));
+}
+
+void GroupStorage::on_object_stored(const local::ObjectStoredT &stored) {
+    if (!part_ || part_->stored || part_->objects.empty() || stored.order != part_->order.order) return;
+    auto &[rank, object] = part_->objects.back();
+    if (stored.rank != rank.value()) return;
+    if (!stored.ok) return fail_part(stored.text);
+    services_.arena.end_read(rank, object.place.slot);
+    part_->objects.pop_back();
+    store_next();
+}
+
+void GroupStorage::fail_part(const std::string &text) {
+    trouble_ = text;
+    answer_home(FlushWord::Kind::Trouble, text);
+    release_part();
+}
+
+/// What was kept for it may be written over again.
+void GroupStorage::release_part() {
+    if (!part_) return;
+    for (const auto &[rank, object] : part_->objects) services_.arena.end_read(rank, object.place.slot);
+    if (writer_ && !part_->stored) {
+        local::CancelOrderT cancel;
+        cancel.order = part_->order.order;
+        services_.port.push(*writer_, std::move(cancel));
+    }
+    part_.reset();
+}
+
+void GroupStorage::answer_home(FlushWord::Kind kind, const std::string &text) {
+    FlushWord answer = part_->order;
+    answer.kind = kind;
+    answer.text = text;
+    send(part_->home, std::move(answer));
+}
+
+// ---- rank 0's node ----
+
+void GroupStorage::act(elastic::Flusher::Actions actions) {
+    for (auto &action : actions) {
+        if (auto *begin = std::get_if<elastic::FlushBegin>(&action)) begin_order(*begin);
+        if (auto *drop = std::get_if<elastic::FlushDrop>(&action)) drop_order(drop->number);
+        if (auto *note = std::get_if<elastic::FlushNote>(&action)) tell(*note);
+    }
+    schedule();
+    if (ending_) check_end();
+}
+
+void GroupStorage::schedule() {
+    flush_timer_.reset();
+    if (!flusher_ || flusher_->deadline() == elastic::Time::max()) return;
+    auto wait = std::max(flusher_->deadline() - services_.loop.now(), EventLoop::Time(0));
+    flush_timer_ = services_.loop.after(std::min<EventLoop::Time>(wait, std::chrono::hours(1)), [this] {
+        if (flusher_) act(flusher_->tick(services_.loop.now()));
+    });
+}
+
+void GroupStorage::begin_order(const elastic::FlushBegin &begin) {
+    flying_ = begin;
+    silent_ = {begin.step.nodes.begin(), begin.step.nodes.end()};
+    remind();
+}
+
+/// A word may be lost.
+void GroupStorage::remind() {
+    remind_timer_.reset();
+    if (!flying_ || silent_.empty()) return;
+    FlushWord word;
+    word.kind = FlushWord::Kind::Begin;
+    word.order = flying_->number;
+    word.id = flying_->step.id;
+    word.world_size = flying_->step.world_size;
+    for (NodeIndex node : silent_) send(node, word);
+    remind_timer_ = services_.loop.after(remind_interval, [this] { remind(); });
+}
+
+/// The files meet in the folder: once every node has put its own there, this one's writer looks for them all.
+void GroupStorage::complete_order() {
+    if (!flying_ || !silent_.empty() || !writer_) return;
+    local::CompleteCheckpointT complete;
+    complete.order = flying_->number;
+    complete.checkpoint = describe(flying_->step.id, flying_->step.world_size);
+    complete.wait_ms = static_cast<std::uint32_t>(visible_limit.count());
+    services_.port.push(*writer_, std::move(complete));
+}
+
+void GroupStorage::drop_order(std::uint64_t number) {
+    if (!flying_ || flying_->number != number) return;
+    FlushWord word;
+    word.kind = FlushWord::Kind::Drop;
+    word.order = number;
+    word.id = flying_->step.id;
+    for (NodeIndex node : flying_->step.nodes) send(node, word);
+    if (writer_) {
+        local::CancelOrderT cancel;
+        cancel.order = number;
+        services_.port.push(*writer_, std::move(cancel));
+    }
+    flying_.reset();
+    silent_.clear();
+    remind_timer_.reset();
+}
+
+void GroupStorage::on_checkpoint_stored(const local::CheckpointStoredT &stored) {
+    if (!is_home() || !flying_ || stored.order != flying_->number) return;
+    auto now = services_.loop.now();
+    act(stored.ok ? flusher_->done(now, stored.order) : flusher_->failed(now, stored.order, stored.text));
+}
+
+void GroupStorage::tell(const elastic::FlushNote &note) {
+    if (note.ok) {
+        stored_ = note.id;
+        stored_us_ = wall_clock_us();
+        return hooks_.tell(proto::EventKind::CheckpointStored,
+                           "Checkpoint of " + step_text(note.id) + " is on storage.", note.id,
+                           note.took.count());
+    }
+    hooks_.tell(proto::EventKind::Warning,
+                "The checkpoint of " + step_text(note.id) + " is not on storage: " + note.text +
+                    ". The newest is tried again.",
+                note.id, note.took.count());
+}
+
+// ---- the end ----
+
+void GroupStorage::end() {
+    if (ending_) return;
+    ending_ = true;
+    ending_since_ = home_heard_ = services_.loop.now();
+    if (is_home()) act(flusher_->hurry(services_.loop.now()));
+    check_end();
+}
+
+/// Whether nothing of this node may still be wanted on storage.
+bool GroupStorage::idle_here() const {
+    return !home_ || services_.arena.seals().empty();
+}
+
+void GroupStorage::check_end() {
+    end_timer_.reset();
+    if (over_) return;
+    auto now = services_.loop.now();
+    bool late = now - ending_since_ >= services_.settings.storage.end_limit;
+    bool alone = !is_home() && now - home_heard_ >= services_.settings.storage.end_patience;
+    bool done = is_home() ? flusher_->settled() : idle_here();
+    if (!done && (late || alone))
+        hooks_.tell(proto::EventKind::Warning,
+                    late ? "The last checkpoint was not on storage in time: the group ends without it."
+                         : "The node of rank 0 is silent: the group ends here without the last checkpoint.",
+                    {}, -1);
+    if (done || late || alone) return say_over();
+    if (!is_home()) ask_home();
+    end_timer_ = services_.loop.after(end_interval, [this] { check_end(); });
+}
+
+void GroupStorage::ask_home() {
+    FlushWord word;
+    word.kind = FlushWord::Kind::Ask;
+    send(*home_, word);
+}
+
+void GroupStorage::say_over() {
+    if (over_) return;
+    over_ = true;
+    end_timer_.reset();
+    if (is_home()) {
+        FlushWord word;
+        word.kind = FlushWord::Kind::Over;
+        for (NodeIndex node : world_nodes_)
+            if (node != facts_.self) send(node, word);
+    }
+    services_.loop.post([this, alive = alive_] {
+        if (*alive) hooks_.over();
+    });
+}
+
+std::unique_ptr<local::StorageStatusT> GroupStorage::status() const {
+    auto out = std::make_unique<local::StorageStatusT>();
+    out->ckpt_dir = facts_.options.ckpt_dir;
+    if (stored_) out->stored = describe(*stored_, 0);
+    if (stored_us_ > 0) out->stored_age_us = wall_clock_us() - stored_us_;
+    if (flying_) out->storing = describe(flying_->step.id, flying_->step.world_size);
+    if (flusher_) out->failures = flusher_->failures();
+    out->text = flusher_ && !flusher_->trouble().empty() ? flusher_->trouble() : trouble_;
+    return out;
+}
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// One group's checkpoints on their way to storage, on this node: what its writer does, what rank 0's node has
+// ordered, and, where this is that node, what is ordered.
+#pragma once
+
+#include <optional>
+#include <set>
+
+#include "common/event_loop.h"
+#include "common/settings.h"
+#include "daemon/arena.h"
+#include "daemon/flush_codec.h"
+#include "daemon/local_port.h"
+#include "elastic/flusher.h"
+#include "elastic/member.h"
+
+namespace dlrover::daemon {
+
+/// Thread: the event loop's.
+class GroupStorage {
+  public:
+    struct Services {
+        EventLoop &loop;
+        LocalPort &port;
+        const Settings &settings;
+        Arena &arena;
+    };
+    struct Facts {
+        std::string lineage;
+        proto::ElasticOptionsT options;
+        NodeIndex self;
+        std::string node;
+    };
+    struct Hooks {
+        std::function<void(NodeIndex to, const FlushWord &word)> send;
+        std::function<void(const elastic::LocalStorage &found)> found;
+        std::function<void(proto::EventKind kind, std::string text, const CheckpointId &id,
+                           std::int64_t duration_us)>
+            tell;
+        /// After end(): this node has nothing to wait for any more. Once, never from inside a call.
+        std::function<void()> over;
+    };
+
+    GroupStorage(Services services, Facts facts, Hooks hooks);
+    ~GroupStorage();
+    GroupStorage(const GroupStorage &) = delete;
+    GroupStorage &operator=(const GroupStorage &) = delete;
+
+    // ---- the writer of this node ----
+    void on_writer_hello(const Client &from, std::uint32_t id);
+    /// false: no message of a writer.
+    bool on_writer_message(const Client &from, const local::MessageT &message);
+    void on_writer_gone(ConnectionId connection);
+    bool is_writer(ConnectionId connection) const { return writer_ == connection; }
+
+    // ---- the group ----
+    void look(const elastic::LookAtStorage &question);
+    /// A world is in force, after a daemon's restart too. `complete`: the newest complete step in memory.
+    /// `again`: it follows a failure.
+    void on_world(const elastic::World &world, std::optional<elastic::CompleteStep> complete, bool again);
+    void on_complete(elastic::CompleteStep step);
+    void on_word(NodeIndex from, const FlushWord &word);
+    /// The group has ended: Hooks::over follows once the newest complete step is on storage, or it has taken
+    /// too long.
+    void end();
+
+    std::unique_ptr<local::StorageStatusT> status() const;
+
+  private:
+    /// What this node has to put on storage.
+    struct Part {
+        NodeIndex home;
+        FlushWord order;
+        std::vector<std::pair<Rank, Arena::Object>> objects;  ///< kept; the last is with the writer
+        bool stored = false;
+    };
+
+    // this node's part
+    void begin_part(NodeIndex home, const FlushWord &order);
+    void store_next();
+    void on_object_stored(const local::ObjectStoredT &stored);
+    void fail_part(const std::string &text);
+    void release_part();
+    void answer_home(FlushWord::Kind kind, const std::string &text);
+    void send(NodeIndex to, FlushWord word);
+
+    // rank 0's node
+    bool is_home() const { return home_ == facts_.self && flusher_; }
+    void act(elastic::Flusher::Actions actions);
+    void begin_order(const elastic::FlushBegin &begin);
+    void drop_order(std::uint64_t number);
+    void tell(const elastic::FlushNote &note);
+    void complete_order();
+    void on_checkpoint_stored(const local::CheckpointStoredT &stored);
+    void remind();
+    void schedule();
+    std::unique_ptr<local::StoredCheckpointT> describe(const CheckpointId &id, std::uint32_t ranks) const;
+
+    // the question and the end
+    void ask_writer();
+    void on_folder_found(const local::FolderFoundT &found);
+    void answer_question(const elastic::LocalStorage &answer);
+    void on_no_writer();
+    void check_end();
+    void ask_home();
+    void say_over();
+    bool idle_here() const;
+
+    Services services_;
+    Facts facts_;
+    Hooks hooks_;
+    std::optional<ConnectionId> writer_;
+    std::optional<std::uint64_t> question_;  ///< elastic::LookAtStorage::request
+    std::uint64_t look_order_ = 0;
+    std::optional<NodeIndex> home_;
+    std::vector<NodeIndex> world_nodes_;
+    std::optional<Part> part_;
+    std::optional<elastic::Flusher> flusher_;
+    std::optional<elastic::FlushBegin> flying_;
+    std::set<NodeIndex> silent_;  ///< have not said what became of the order
+    std::optional<CheckpointId> stored_;
+    std::int64_t stored_us_ = 0;
+    std::string trouble_;  ///< of this node
+    bool ending_ = false, over_ = false;
+    EventLoop::Time ending_since_{0}, home_heard_{0};
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+    EventLoop::Handle flush_timer_, remind_timer_, question_timer_, end_timer_;
+};
+
+}  // namespace dlrover::daemon

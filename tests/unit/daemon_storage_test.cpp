@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints on their way to storage: two daemons, and writers that say what the test tells them.
+#include <boost/test/unit_test.hpp>
+#include <csignal>
+
+#include "tests/unit/daemon_nodes.h"
+
+using namespace dlrover;
+using namespace dlrover::daemon;
+using namespace dlrover::daemon::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A node's writer. What it is told to do is done at once, unless `trouble` says why not, or it is `slow`.
+struct Writer {
+    explicit Writer(Node &n) : node(n) { connect(); }
+    void connect() {
+        client = node.client(local::Role::Writer, alice);
+        local::WriterHelloT hello;
+        hello.job_id = 7;
+        node.say(client, std::move(hello));
+        welcome = node.port->take<local::WriterWelcomeT>(client.id);
+    }
+    void die() { node.daemon->on_closed(client); }
+    void pump() {
+        auto queue = std::move(node.port->sent[client.id]);
+        node.port->sent[client.id].clear();
+        for (auto &message : queue) {
+            if (auto *look = message.body.AsLookAtFolder()) answer_look(*look);
+            if (auto *store = message.body.AsStoreObject()) {
+                stored.emplace_back(store->checkpoint->train_step, store->rank);
+                if (!slow) answer_store(*store);
+            }
+            if (auto *complete = message.body.AsCompleteCheckpoint()) {
+                completed.push_back(complete->checkpoint->train_step);
+                local::CheckpointStoredT answer;
+                answer.order = complete->order;
+                answer.ok = true;
+                if (!slow) node.say(client, std::move(answer), 0);
+            }
+            cancelled += message.body.AsCancelOrder() != nullptr;
+        }
+    }
+    void answer_look(const local::LookAtFolderT &look) {
+        local::FolderFoundT found;
+        found.order = look.order;
+        found.ok = trouble.empty();
+        found.text = trouble;
+        found.next_term = next_term;
+        if (newest_step > 0) {
+            found.newest = std::make_unique<local::StoredCheckpointT>();
+            found.newest->generation = std::make_unique<proto::Generation>(1, 3);
+            found.newest->train_step = newest_step;
+            found.newest->world_size = 4;
+        }
+        node.say(client, std::move(found), 0);
+    }
+    void answer_store(const local::StoreObjectT &store) {
+        local::ObjectStoredT answer;
+        answer.order = store.order;
+        answer.rank = store.rank;
+        answer.ok = trouble.empty();
+        answer.text = trouble;
+        node.say(client, std::move(answer), 0);
+    }
+
+    Node &node;
+    Client client;
+    std::optional<local::WriterWelcomeT> welcome;
+    std::string trouble;
+    bool slow = false;
+    std::uint64_t newest_step = 0, next_term = 0;
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> stored;  ///< (step, rank)
+    std::vector<std::uint64_t> completed;
+    int cancelled = 0;
+};
+
+struct Fixture : World {
+    Node n1{*this, "n1"}, n2{*this, "n2"};
+    Client a1, a2;
+    local::WorldPublishedT w1, w2;
+    std::unique_ptr<Writer> d1, d2;
+
+    explicit Fixture(std::uint64_t every, const std::function<void(Fixture &)> &before = {}) {
+        StepOf step{.ckpt_dir = "/data/run", .ckpt_every_steps = every};
+        auto m1 = n1.register_step(0, step), m2 = n2.register_step(1, step);
+        loop.advance(100ms);
+        BOOST_REQUIRE(n1.port->take<local::DoneT>(m1.id) && n2.port->take<local::DoneT>(m2.id));
+        a1 = n1.start_agent();
+        a2 = n2.start_agent();
+        d1 = std::make_unique<Writer>(n1);
+        d2 = std::make_unique<Writer>(n2);
+        if (before) before(*this);
+    }
+    void run(std::chrono::milliseconds time) {
+        for (auto left = time; left > 0ms; left -= 20ms) {
+            loop.advance(20ms);
+            d1->pump();
+            d2->pump();
+        }
+    }
+    void await_worlds() {
+        run(6s);
+        auto p1 = n1.port->take<local::WorldPublishedT>(a1.id);
+        auto p2 = n2.port->take<local::WorldPublishedT>(a2.id);
+        BOOST_REQUIRE(p1.has_value());
+        BOOST_REQUIRE(p2.has_value());
+        w1 = std::move(*p1);
+        w2 = std::move(*p2);
+    }
+    void save_everywhere(std::uint64_t step) {
+        for (std::uint16_t rank : {0, 1})
+            for (auto [node, w] : {std::pair(&n1, &w1), std::pair(&n2, &w2)}) {
+                auto worker = node->start_worker(*w, rank);
+                node->save(worker, step);
+                node->daemon->on_closed(worker);
+            }
+        run(1s);
+    }
+    /// The writer of rank 0's node, which makes checkpoints complete, and the other.
+    Writer &home() { return w1.first_rank == 0 ? *d1 : *d2; }
+    Writer &other() { return w1.first_rank == 0 ? *d2 : *d1; }
+    void finish_all() {
+        for (std::uint16_t rank : {0, 1}) {
+            n1.exited(a1, w1, rank, 0);
+            n2.exited(a2, w2, rank, 0);
+        }
+    }
+    bool ended(Node &node, const Client &agent) {
+        return node.port->take<local::GroupEndedT>(agent.id).has_value();
+    }
+    std::string trouble() {
+        auto status = status_at(home().node, alice, false);
+        return status.groups.at(0)->storage->text;
+    }
+    std::int64_t stored_step() {
+        auto status = status_at(home().node, alice, false);
+        auto &storage = *status.groups.at(0)->storage;
+        return storage.stored ? static_cast<std::int64_t>(storage.stored->train_step) : -1;
+    }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(daemon_storage)
+
+BOOST_AUTO_TEST_CASE(every_second_complete_step_goes_to_storage) {
+    Fixture t(2);
+    t.await_worlds();
+    BOOST_REQUIRE(t.d1->welcome.has_value());
+    BOOST_TEST(t.d1->welcome->ckpt_dir == "/data/run");
+    t.save_everywhere(5);
+    BOOST_TEST(t.d1->stored.empty());
+    t.save_everywhere(6);
+    t.run(1s);
+    for (Writer *d : {t.d1.get(), t.d2.get()}) {
+        BOOST_TEST(d->stored.size() == 2u);
+        for (auto [step, rank] : d->stored) BOOST_TEST(step == 6u);
+    }
+    BOOST_TEST(t.home().completed.size() == 1u);
+    BOOST_TEST(t.other().completed.empty());
+    BOOST_TEST(t.stored_step() == 6);
+    // Nothing is kept longer than needed: all slots can be written again.
+    for (std::uint64_t step : {7, 8, 9, 10}) t.save_everywhere(step);
+    BOOST_TEST(t.stored_step() == 10);
+}
+
+BOOST_AUTO_TEST_CASE(objects_are_kept_while_the_writer_is_slow_and_training_goes_on) {
+    Fixture t(1);
+    t.await_worlds();
+    t.d2->slow = true;
+    t.save_everywhere(5);
+    for (std::uint64_t step : {6, 7, 8, 9}) t.save_everywhere(step);  // two slots are left, and suffice
+    BOOST_TEST(t.d2->stored.size() == 1u);
+    BOOST_TEST(t.home().completed.empty());
+    // Its successor is told again, and the newest follows.
+    t.d2->die();
+    t.d2->slow = false;
+    t.d2->connect();
+    t.run(3s);
+    BOOST_TEST(t.home().completed.size() == 2u);
+    BOOST_TEST(t.stored_step() == 9);
+}
+
+BOOST_AUTO_TEST_CASE(trouble_on_one_node_is_told_and_tried_again) {
+    Fixture t(1);
+    t.await_worlds();
+    t.other().trouble = "the disk is full";
+    t.save_everywhere(5);
+    BOOST_TEST(t.trouble() == "the disk is full");
+    BOOST_TEST(t.home().completed.empty());
+    t.other().trouble.clear();
+    t.save_everywhere(6);
+    t.run(6s);
+    BOOST_TEST(t.stored_step() == 6);
+    BOOST_TEST(t.trouble() == "");
+}
+
+BOOST_AUTO_TEST_CASE(the_last_checkpoint_is_waited_for_at_the_end) {
+    Fixture t(100);
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.d2->slow = true;
+    t.finish_all();
+    t.run(5s);
+    BOOST_TEST(t.n1.port->take<local::GroupEndingT>(t.a1.id).has_value());
+    BOOST_TEST(!t.ended(t.n1, t.a1));
+    BOOST_TEST(!t.ended(t.n2, t.a2));
+    t.d2->slow = false;
+    t.d2->die();
+    t.d2->connect();
+    t.run(5s);
+    BOOST_TEST(t.home().completed.size() == 1u);
+    BOOST_TEST(t.ended(t.n1, t.a1));
+    BOOST_TEST(t.ended(t.n2, t.a2));
+}
+
+BOOST_AUTO_TEST_CASE(an_end_without_anything_new_does_not_wait) {
+    Fixture t(1);
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.run(2s);
+    BOOST_TEST(t.stored_step() == 5);
+    t.finish_all();
+    t.run(2s);
+    BOOST_TEST(t.ended(t.n1, t.a1));
+    BOOST_TEST(t.ended(t.n2, t.a2));
+    BOOST_TEST(t.home().completed.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_group_that_storage_leaves_waiting_ends_all_the_same) {
+    Fixture t(100);
+    t.settings.storage.end_limit = 20s;
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.d1->slow = t.d2->slow = true;
+    t.finish_all();
+    t.run(10s);
+    BOOST_TEST(!t.ended(t.n1, t.a1));
+    t.run(15s);
+    BOOST_TEST(t.ended(t.n1, t.a1));
+    BOOST_TEST(t.ended(t.n2, t.a2));
+}
+
+BOOST_AUTO_TEST_CASE(daemons_that_fall_during_the_end_come_back_to_it) {
+    Fixture t(100);
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.d1->slow = t.d2->slow = true;
+    GenerationId running{Term(t.w1.generation->term()), t.w1.generation->number()};
+    t.finish_all();
+    t.run(2s);
+    t.d1->slow = t.d2->slow = false;
+    for (auto [node, agent, writer] : {std::tuple(&t.n1, &t.a1, &*t.d1), std::tuple(&t.n2, &t.a2, &*t.d2)}) {
+        node->restart();
+        t.loop.advance(100ms);
+        *agent = node->start_agent(alice, running);
+        writer->connect();
+        t.run(1s);
+    }
+    t.run(5s);
+    BOOST_TEST(t.home().completed.size() >= 1u);
+    BOOST_TEST(t.ended(t.n1, t.a1));
+    BOOST_TEST(t.ended(t.n2, t.a2));
+}
+
+BOOST_AUTO_TEST_CASE(after_a_failure_what_the_world_goes_on_from_goes_to_storage) {
+    Fixture t(100);
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.n2.exited(t.a2, t.w2, 1, 3 << 8);
+    t.await_worlds();
+    BOOST_TEST(t.w1.restore_step == 5);
+    t.run(2s);
+    BOOST_TEST(t.home().completed.size() == 1u);
+    BOOST_TEST(t.stored_step() == 5);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_goes_on_from_storage) {
+    Fixture t(1, [](Fixture &f) {
+        for (Writer *d : {f.d1.get(), f.d2.get()}) {
+            d->newest_step = 40;
+            d->next_term = std::uint64_t{9} << 32;
+        }
+    });
+    t.await_worlds();
+    BOOST_TEST(t.w1.restore_step == 40);
+    BOOST_TEST((t.w1.generation->term() > std::uint64_t{9} << 32));
+    auto worker = t.n2.start_worker(t.w2, 0);
+    t.n2.say(worker, local::RestoreT{});
+    auto plan = t.n2.port->take<local::RestorePlanT>(worker.id);
+    BOOST_REQUIRE(plan && plan->stored);
+    BOOST_TEST(plan->train_step == 40);
+    BOOST_TEST(plan->stored->world_size == 4u);
+    BOOST_TEST(plan->folder.starts_with("/data/run/"));
+    BOOST_TEST(plan->folder.find('/', 10) == std::string::npos);  // one folder, whatever the lineage
+    t.save_everywhere(41);
+    t.run(1s);
+    BOOST_TEST(t.stored_step() == 41);
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_can_not_be_used_ends_the_step) {
+    Fixture t(1, [](Fixture &f) { f.d1->trouble = f.d2->trouble = "no permission to write in /data/run"; });
+    t.run(6s);
+    auto e1 = t.n1.port->take<local::GroupEndedT>(t.a1.id);
+    BOOST_REQUIRE(e1.has_value());
+    BOOST_TEST(e1->exit_code == 1);
+    BOOST_TEST(!t.n1.port->take<local::WorldPublishedT>(t.a1.id).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(without_a_writer_the_step_ends_with_a_word_about_it) {
+    Fixture t(1, [](Fixture &f) {
+        f.d1->die();
+        f.d2->die();
+    });
+    t.loop.advance(45s);
+    auto e1 = t.n1.port->take<local::GroupEndedT>(t.a1.id), e2 = t.n2.port->take<local::GroupEndedT>(t.a2.id);
+    BOOST_REQUIRE(e1.has_value());
+    BOOST_REQUIRE(e2.has_value());
+    BOOST_TEST((e1->message + e2->message).find("dlrover-writer does not run") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(only_a_step_with_a_folder_has_a_writer_and_only_its_user) {
+    TwoNodes plain;
+    Writer refused(plain.n1);
+    BOOST_TEST(!refused.welcome.has_value());
+    Fixture t(1);
+    auto stranger = t.n1.client(local::Role::Writer, bob);
+    local::WriterHelloT hello;
+    hello.job_id = 7;
+    t.n1.say(stranger, std::move(hello));
+    auto failure = t.n1.port->take<local::FailureT>(stranger.id);
+    BOOST_REQUIRE(failure.has_value());
+    BOOST_TEST((failure->code == local::Refusal::NoSuchGroup));
+    t.n1.say(t.d1->client, local::RestoreT{});
+    BOOST_TEST(t.n1.port->take<local::FailureT>(t.d1->client.id).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(answers_that_nobody_waits_for_do_nothing) {
+    Fixture t(1);
+    t.await_worlds();
+    t.d1->slow = t.d2->slow = true;
+    t.save_everywhere(5);
+    for (std::uint64_t order : {std::uint64_t{0}, std::uint64_t{1}, UINT64_MAX}) {
+        local::CheckpointStoredT checkpoint;
+        checkpoint.order = order;
+        checkpoint.ok = true;
+        local::ObjectStoredT object;
+        object.order = order;
+        object.ok = true;
+        local::FolderFoundT found;
+        found.order = order;
+        for (Writer *d : {t.d1.get(), t.d2.get()}) {
+            d->node.say(d->client, local::CheckpointStoredT(checkpoint), 0);
+            d->node.say(d->client, local::ObjectStoredT(object), 0);
+            local::FolderFoundT copy;
+            copy.order = order;
+            d->node.say(d->client, std::move(copy), 0);
+        }
+    }
+    t.run(1s);
+    BOOST_TEST(t.stored_step() == -1);
+}
+
+BOOST_AUTO_TEST_CASE(words_of_peers_are_checked) {
+    FlushWord word;
+    word.kind = FlushWord::Kind::Begin;
+    word.order = 7;
+    word.id = {{Term(3), 4}, TrainStep(5)};
+    word.world_size = 6;
+    word.text = "why";
+    auto bytes = encode_flush_word(word);
+    auto back = decode_flush_word(bytes);
+    BOOST_REQUIRE(back.ok());
+    BOOST_TEST((*back == word));
+    BOOST_TEST(!decode_flush_word({}).ok());
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        auto cut = std::span(bytes).first(i);
+        BOOST_TEST(!decode_flush_word(cut).ok());
+    }
+    word.world_size = 0;
+    BOOST_TEST(!decode_flush_word(encode_flush_word(word)).ok());
+    word.kind = FlushWord::Kind::None;
+    BOOST_TEST(!decode_flush_word(encode_flush_word(word)).ok());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
