@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: checks of arguments, locks, exceptions and statuses into codes. What happens is elsewhere.
-#include <cstring>
-#include <new>
-
-#include "lib/context.h"
-#include "lib/error.h"
 #include "lib/fault.h"
-#include "lib/fork_guard.h"
+#include "lib/guard.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -31,50 +26,7 @@ const char *dlrover_error_text(void) {
 namespace {
 
 constexpr int success = DLROVER_OK;
-constexpr const char *save_given_up = "an earlier part of this save failed: it is given up";
 constexpr std::uint64_t table_allowance_bytes = std::uint64_t{1} << 20;
-
-/// body() -> Status or int, in a process that may, with valid handles, without letting an exception out.
-template <typename Body>
-int guarded(bool arguments, Body &&body) noexcept {
-    if (forked())
-        return fail(DLROVER_E_FORKED, "this process is a forked child: the checkpoint belongs to its parent");
-    if (!arguments) return fail(DLROVER_E_INVALID, "an argument is NULL or out of range");
-    try {
-        if constexpr (std::is_same_v<decltype(body()), int>)
-            return body();
-        else
-            return to_code(body());
-    } catch (const std::bad_alloc &) {
-        return fail(DLROVER_E_NO_MEMORY, "out of memory");
-    } catch (const std::exception &e) {
-        return fail(DLROVER_E_SYSTEM, e.what());
-    } catch (...) {
-        return fail(DLROVER_E_SYSTEM, "unexpected failure");
-    }
-}
-
-/// The same under the context's lock; afterwards the event descriptor is brought up to date.
-template <typename Body>
-int locked(dlrover_context *context, bool arguments, Body &&body) noexcept {
-    return guarded(context != nullptr && arguments, [&] {
-        std::lock_guard lock(context->mutex);
-        auto result = body();
-        if (context->events) context->events->refresh();
-        return result;
-    });
-}
-
-/// guarded() for one part of a save: after a failure the save takes nothing more.
-template <typename Body>
-int save_part(dlrover_save *save, bool arguments, Body &&body) noexcept {
-    int code = guarded(save != nullptr && arguments, [&] {
-        if (save->failed) return Status(Code::invalid_argument, save_given_up);
-        return body();
-    });
-    if (code != success && save != nullptr) save->failed = true;
-    return code;
-}
 
 ckpt::ObjectIdentity identity_of(const Environment &e, TrainStep step) {
     return {step, Rank(e.rank), e.world_size, e.generation, e.lineage};
@@ -110,6 +62,7 @@ void from_info(const ckpt::ChunkInfo &info, dlrover_chunk &out) {
 
 int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes, dlrover_save **out) {
     if (context->saving) return fail(DLROVER_E_INVALID, "a save is open already");
+    context->drop_peeked();
     if (__builtin_add_overflow(bytes, table_allowance_bytes, &bytes) || step > INT64_MAX)
         return fail(DLROVER_E_INVALID, "step or bytes is too large");
     auto begun_at = std::chrono::steady_clock::now();
@@ -173,25 +126,10 @@ void end_save(std::unique_ptr<dlrover_save> save, bool saved) {
     save->context->progress.save_end(std::chrono::steady_clock::now() - save->begun, saved);
 }
 
-std::uint64_t microseconds_since(std::chrono::steady_clock::time_point begun) {
-    auto passed = std::chrono::steady_clock::now() - begun;
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(passed).count());
-}
-
 int open_restore(dlrover_context *context, dlrover_restore **out) {
-    if (context->restoring) return fail(DLROVER_E_INVALID, "a restore is open already");
-    auto begun = std::chrono::steady_clock::now();
-    auto source = context->store->open();
-    if (!source) return to_code(source.status());
-    const Environment &e = context->environment;
-    auto reader = ObjectReader::open(*source, {e.rank, e.world_size, e.lineage}, e.copy_threads);
-    if (!reader) {
-        context->store->close(false, microseconds_since(begun), reader.status().message());
-        return to_code(reader.status());
-    }
-    *out = new dlrover_restore{context, std::move(*reader), begun};
-    context->restoring = true;
-    return success;
+    auto restore = context->open_restore();
+    if (restore.ok()) *out = restore->release();
+    return to_code(restore.take_status());
 }
 
 int give_chunk(const dlrover_restore *restore, std::uint64_t index, dlrover_chunk *chunk, const void **data,
@@ -282,12 +220,7 @@ void dlrover_save_abort(dlrover_save *save) {
 }
 
 int dlrover_restore_open(dlrover_context *context, dlrover_restore **out) {
-    return locked(context, out != nullptr, [&] {
-        context->progress.restore_begin();
-        int code = open_restore(context, out);
-        context->progress.restore_end();
-        return code;
-    });
+    return locked(context, out != nullptr, [&] { return open_restore(context, out); });
 }
 
 int64_t dlrover_restore_step(const dlrover_restore *restore) {
@@ -338,9 +271,7 @@ int dlrover_restore_ledger(const dlrover_restore *restore, const void **data, ui
 
 void dlrover_restore_close(dlrover_restore *restore) {
     (void)locked(restore != nullptr ? restore->context : nullptr, true, [&] {
-        restore->context->store->close(true, microseconds_since(restore->begun), "");
-        restore->context->restoring = false;
-        delete restore;
+        restore->context->close_restore(std::unique_ptr<dlrover_restore>(restore));
         return success;
     });
 }

@@ -19,6 +19,23 @@ void warn_of_files(const Environment &environment) {
         environment.local_dir.c_str());
 }
 
+std::uint64_t microseconds_since(std::chrono::steady_clock::time_point begun) {
+    auto passed = std::chrono::steady_clock::now() - begun;
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(passed).count());
+}
+
+/// The progress page says "restoring" while it lives.
+class RestorePhase {
+  public:
+    explicit RestorePhase(Progress &progress) : progress_(progress) { progress_.restore_begin(); }
+    ~RestorePhase() { progress_.restore_end(); }
+    RestorePhase(const RestorePhase &) = delete;
+    RestorePhase &operator=(const RestorePhase &) = delete;
+
+  private:
+    Progress &progress_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<dlrover_context>> dlrover_context::open() {
@@ -60,4 +77,30 @@ Result<dlrover_world> dlrover_context::world() {
     w.restore_step = *step;
     w.managed = e.managed ? 1 : 0;
     return w;
+}
+
+Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_restore() {
+    drop_peeked();
+    if (restoring) return Status(Code::invalid_argument, "a restore is open already");
+    RestorePhase phase(progress);
+    auto begun = std::chrono::steady_clock::now();
+    auto source = store->open();
+    if (!source) return source.take_status();
+    const Environment &e = environment;
+    auto reader = ObjectReader::open(*source, {e.rank, e.world_size, e.lineage}, e.copy_threads);
+    if (!reader) {
+        store->close(false, microseconds_since(begun), reader.status().message());
+        return reader.take_status();
+    }
+    restoring = true;
+    return std::make_unique<dlrover_restore>(dlrover_restore{this, std::move(*reader), begun});
+}
+
+void dlrover_context::close_restore(std::unique_ptr<dlrover_restore> restore, const std::string &refused) {
+    store->close(refused.empty(), microseconds_since(restore->begun), refused);
+    restoring = false;
+}
+
+void dlrover_context::drop_peeked() {
+    if (peeked) close_restore(std::move(peeked), "the program asked for sizes and did not restart from it");
 }

@@ -14,8 +14,15 @@
 #include "lib/environment.h"
 #include "lib/events.h"
 #include "lib/progress.h"
+#include "lib/protect.h"
 #include "lib/restore.h"
 #include "lib/save.h"
+
+struct dlrover_restore {
+    dlrover_context *context;
+    dlrover::lib::ObjectReader reader;
+    std::chrono::steady_clock::time_point begun;
+};
 
 struct dlrover_context {
     dlrover_context() = default;
@@ -26,24 +33,33 @@ struct dlrover_context {
     static dlrover::Result<std::unique_ptr<dlrover_context>> open();
     dlrover::Result<dlrover_world> world();
 
-    std::mutex mutex;  ///< of link, store, events and the two flags
+    /// These three under `mutex`. Verifies the object; the daemon is told when it is wrong.
+    dlrover::Result<std::unique_ptr<dlrover_restore>> open_restore();
+    /// refused: why nothing was taken from it; empty: all is well.
+    void close_restore(std::unique_ptr<dlrover_restore> restore, const std::string &refused = "");
+    /// Ends a restore that was opened for its sizes alone.
+    void drop_peeked();
+
+    std::mutex mutex;  ///< of link, store, events, peeked and the two flags
     dlrover::lib::Environment environment;
     dlrover::lib::Progress progress;
     std::unique_ptr<dlrover::lib::DaemonLink> link;  ///< none without a daemon
     std::unique_ptr<dlrover::lib::Store> store;
     std::unique_ptr<dlrover::lib::Events> events;
     bool saving = false, restoring = false;
+    std::unique_ptr<dlrover_restore> peeked;  ///< by dlrover_restart_size(), for dlrover_restart()
+
+    std::mutex protected_mutex;  ///< of protected_memory, and held while it is copied; taken before `mutex`
+    dlrover::lib::ProtectedMemory protected_memory;
 };
+
+namespace dlrover::lib {
+inline constexpr const char *save_given_up = "an earlier part of this save failed: it is given up";
+}
 
 struct dlrover_save {
     dlrover_context *context;
     dlrover::lib::ObjectWriter writer;
     std::chrono::steady_clock::time_point begun;
     bool failed = false;  ///< a part of it was refused: it can only be given up
-};
-
-struct dlrover_restore {
-    dlrover_context *context;
-    dlrover::lib::ObjectReader reader;
-    std::chrono::steady_clock::time_point begun;
 };

@@ -2,7 +2,8 @@
 /** \file dlrover.h
  * C interface of libdlrover: the group's world, checkpoints in the node's memory, progress, membership events.
  *
- * Threads: calls on one context are serialised by a lock inside; a dlrover_save and a dlrover_restore belong to one thread at a time.
+ * Threads: calls on one context are serialised by a lock inside; a dlrover_save and a dlrover_restore belong to one thread at a time. Memory that is
+ *   protected must not be changed by others while it is copied.
  * Fork: a child of fork() (a data-loader worker, say) has no context: every call in it returns DLROVER_E_FORKED, and it holds neither our socket nor our mappings.
  * Errors: a call returns 0 or a negative code; dlrover_error_text() then gives a sentence, per thread, until the next call.
  * Without a daemon (a laptop, a login node) the same calls work on plain files in $DLROVER_LOCAL_DIR (default ./dlrover-checkpoints), with one warning.
@@ -115,6 +116,44 @@ int dlrover_restore_find(const dlrover_restore *restore, const char *name, dlrov
 int dlrover_restore_skeleton(const dlrover_restore *restore, const char **json, uint64_t *bytes);
 int dlrover_restore_ledger(const dlrover_restore *restore, const void **data, uint64_t *bytes);
 void dlrover_restore_close(dlrover_restore *restore);
+
+/* Protected memory: a program registers its variables once and says "checkpoint"; at the start it says "restart". The memory stays the program's, in
+ * host memory; it is read only inside dlrover_checkpoint and dlrover_save_add_protected, written only inside dlrover_restart, and no call but these keeps a
+ * pointer in use after it returned. These calls wait for each other: after dlrover_unprotect, or after registering another pointer, the old memory may be freed. */
+
+/** Registers `count` elements at `ptr` under the program's own number `id`, or registers them anew: other pointer, count or type, at any time; what was saved
+ * before stays as it is. ptr may be NULL only where count is 0. The memory is this rank's own: it is restored to this rank, in a world of the same size. Its
+ * chunk is called "protected.ID". A refused call changes nothing. */
+int dlrover_protect(dlrover_context *context, int id, void *ptr, uint64_t count, uint32_t dtype);
+/** The same for one piece of a global array (shapes in elements, as in dlrover_chunk, `ndim` numbers each, copied; 0 dimensions: one element, the three may
+ * be NULL). In a checkpoint a piece is known by name and global offset, not by id; two ids can not be the same piece. Names beginning with "protected." are
+ * taken. Only such arrays can be put together for a world of another size (dlrover_restart asks for the same size in this version). */
+int dlrover_protect_array(dlrover_context *context, int id, const char *name, void *ptr, uint32_t dtype, uint32_t ndim, const uint64_t *global_shape,
+                          const uint64_t *global_offset, const uint64_t *local_shape);
+/** DLROVER_E_NOT_FOUND: nothing has this id. Checkpoints that are there keep what they have. */
+int dlrover_unprotect(dlrover_context *context, int id);
+/** Bytes that a checkpoint of all protected memory needs now, for dlrover_prepare and dlrover_save_begin; 0: nothing is protected. */
+uint64_t dlrover_protected_bytes(dlrover_context *context);
+
+/** Saves all protected memory, and nothing else, as the checkpoint of step `step`: begin, add, commit in one call. It has been copied when this returns.
+ * DLROVER_E_SKIPPED as dlrover_save_begin; DLROVER_E_INVALID when nothing is protected. */
+int dlrover_checkpoint(dlrover_context *context, uint64_t step);
+/** Adds all protected memory to an open save, for who saves a ledger or other chunks with it. A failure spoils the save, as in dlrover_save_add. */
+int dlrover_save_add_protected(dlrover_save *save);
+
+/** 1: there is a checkpoint to go on from; 0: start from the beginning; negative: an error. */
+int dlrover_restart_available(dlrover_context *context);
+/** The step that dlrover_restart goes on from; -1: none, or it can not be told (dlrover_restart_available says which). Its data is not read. */
+int64_t dlrover_restart_step(dlrover_context *context);
+/** Elements saved for `id`, so that memory can be allocated, protected and then filled. An array's id must be protected (its pointer and local shape may
+ * still change). The checkpoint is opened and verified once, and stays open for dlrover_restart; a save or dlrover_restore_open closes it.
+ * DLROVER_E_NOT_FOUND: no checkpoint, or the id is not in it. */
+int dlrover_restart_size(dlrover_context *context, int id, uint64_t *count);
+/** Fills all protected memory from what this rank resumes from; what was saved and is not protected is left alone, so it can be called in stages. All or
+ * nothing: checksums, ids, types, counts and shapes are checked before a byte is written; DLROVER_E_INVALID then names the id and both sizes.
+ * DLROVER_E_NOT_FOUND: start from the beginning. Meant for the start of a program: under a daemon it is always the step that this generation began with,
+ * and after newer checkpoints that one's memory may be used again. No restore may be open. */
+int dlrover_restart(dlrover_context *context);
 
 /** The optimizer finished training step `step`. No system call but the clock. */
 int dlrover_report_step(dlrover_context *context, uint64_t step);

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-include_HEADERS += lib/dlrover.h
+# Fortran's module is installed as source: what a compiler makes of it is for that compiler alone.
+include_HEADERS += lib/dlrover.h lib/dlrover.f90
 
 # Everything but the entry points, for the tests.
 noinst_LTLIBRARIES += libclient.la
 libclient_la_SOURCES = lib/context.cpp lib/context.h lib/daemon_link.cpp lib/daemon_link.h lib/daemon_store.cpp lib/daemon_store.h \
 	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h lib/fault.cpp lib/fault.h \
-	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h \
-	lib/mapping.cpp lib/mapping.h lib/parallel.cpp lib/parallel.h lib/progress.cpp lib/progress.h lib/restore.cpp lib/restore.h \
+	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h lib/guard.h \
+	lib/mapping.cpp lib/mapping.h lib/parallel.cpp lib/parallel.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/restore.cpp lib/restore.h \
 	lib/save.cpp lib/save.h lib/store.h
 libclient_la_LIBADD = libckpt.la libproto.la
 
@@ -23,7 +24,7 @@ libdlrover_defs = -Wl,-z,defs
 endif
 
 lib_LTLIBRARIES += libdlrover.la
-libdlrover_la_SOURCES = lib/api.cpp
+libdlrover_la_SOURCES = lib/api.cpp lib/api_protect.cpp
 libdlrover_la_LIBADD = $(static_cxx_libs) libclient.la $(PTHREAD_LIBS)
 libdlrover_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -no-undefined -Wl,--version-script=$(top_srcdir)/lib/libdlrover.map \
 	$(libdlrover_defs) -Wl,-z,now -Wl,--gc-sections
@@ -44,7 +45,8 @@ TESTS += tests/unit/ckpt_test
 
 check_PROGRAMS += tests/unit/lib_test
 tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/dying_daemon.h tests/unit/lib_daemon_test.cpp \
-	tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h tests/unit/lib_file_test.cpp tests/unit/lib_fixture.h
+	tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h tests/unit/lib_file_test.cpp tests/unit/lib_fixture.h \
+	tests/unit/lib_protect_test.cpp
 tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
 
