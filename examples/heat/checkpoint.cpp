@@ -2,14 +2,14 @@
 #include "examples/heat/checkpoint.h"
 
 #include <cstdio>
-#include <cstring>
 
 #include "examples/heat/failure.h"
 
 namespace heat {
 namespace {
 
-constexpr std::uint32_t blocks = 4;  // pieces that the slab is saved in
+/// What is protected, by number.
+enum Id : int { plate_id, step_id, ballast_id };
 constexpr std::uint64_t words_per_mb = (1 << 20) / sizeof(std::uint64_t);
 
 std::uint64_t ballast_word(std::uint64_t step, std::uint64_t index) {
@@ -32,104 +32,59 @@ Checkpoints::~Checkpoints() {
     dlrover_close(context_);
 }
 
-std::uint64_t Checkpoints::bytes(const Plate &plate) const {
-    return std::uint64_t{plate.rows()} * plate.size() * sizeof(double) +
-           ballast_.size() * sizeof(std::uint64_t);
+void Checkpoints::protect(Plate &plate) {
+    const std::uint64_t whole[] = {plate.size(), plate.size()}, begin[] = {plate.first_row(), 0},
+                        rows[] = {plate.rows(), plate.size()};
+    check(dlrover_protect_array(context_, plate_id, "plate", plate.row(0), DLROVER_FLOAT64, 2, whole, begin,
+                                rows),
+          "dlrover_protect_array");
 }
 
-void Checkpoints::prepare(const Plate &plate) {
-    check(dlrover_prepare(context_, bytes(plate) + (blocks + 1) * 1024), "dlrover_prepare");
+void Checkpoints::prepare(Plate &plate) {
+    protect(plate);
+    check(dlrover_protect(context_, step_id, &step_, 1, DLROVER_UINT64), "dlrover_protect");
+    if (!ballast_.empty())
+        check(dlrover_protect(context_, ballast_id, ballast_.data(), ballast_.size(), DLROVER_UINT64),
+              "dlrover_protect");
 }
 
-std::uint64_t Checkpoints::restore(Plate &plate) {
-    dlrover_restore *restore = nullptr;
-    int result = dlrover_restore_open(context_, &restore);
+void Checkpoints::make_room() {
+    check(dlrover_prepare(context_, dlrover_protected_bytes(context_)), "dlrover_prepare");
+}
+
+std::uint64_t Checkpoints::restore() {
+    std::int64_t step = dlrover_restart_step(context_);
+    int result = dlrover_restart(context_);
     if (result == DLROVER_E_NOT_FOUND) return 0;
-    check(result, "dlrover_restore_open");
-    std::uint64_t step = static_cast<std::uint64_t>(dlrover_restore_step(restore));
-    const void *ledger = nullptr;
-    std::uint64_t bytes = 0;
-    check(dlrover_restore_ledger(restore, &ledger, &bytes), "dlrover_restore_ledger");
-    if (bytes != sizeof step || std::memcmp(ledger, &step, sizeof step) != 0)
-        fail(exit_violation, "the ledger is not of step %lu", step);
-    restore_plate(restore, plate);
-    if (!ballast_.empty()) check_ballast(restore, step);
-    dlrover_restore_close(restore);
-    return step;
+    // The text names the memory that is not what was saved.
+    if (result == DLROVER_E_INVALID) fail(exit_violation, "dlrover_restart: %s", dlrover_error_text());
+    check(result, "dlrover_restart");
+    if (static_cast<std::int64_t>(step_) != step)
+        fail(exit_violation, "step %lu was restored instead of %ld", step_, step);
+    check_ballast();
+    return step_;
 }
 
-void Checkpoints::restore_plate(const dlrover_restore *restore, Plate &plate) {
-    std::uint64_t rows_found = 0;
-    for (std::uint64_t i = 0; i < dlrover_restore_count(restore); ++i) {
-        dlrover_chunk chunk{};
-        const void *data = nullptr;
-        std::uint64_t bytes = 0;
-        check(dlrover_restore_chunk(restore, i, &chunk, &data, &bytes), "dlrover_restore_chunk");
-        if (std::strcmp(chunk.name, "plate") != 0) continue;
-        std::uint64_t begin = chunk.global_offset[0], rows = chunk.local_shape[0];
-        if (chunk.ndim != 2 || chunk.local_shape[1] != plate.size() || begin < plate.first_row() ||
-            begin + rows > plate.first_row() + std::uint64_t{plate.rows()} ||
-            bytes != rows * plate.size() * sizeof(double))
-            fail(exit_violation, "rows %lu to %lu are not this rank's", begin, begin + rows);
-        std::memcpy(plate.row(static_cast<std::int64_t>(begin - plate.first_row())), data, bytes);
-        rows_found += rows;
-    }
-    if (rows_found != plate.rows()) fail(exit_violation, "%lu of %u rows restored", rows_found, plate.rows());
+void Checkpoints::check_ballast() {
+    for (std::uint64_t i = 0; i < ballast_.size(); ++i)
+        if (ballast_[i] != ballast_word(step_, i))
+            fail(exit_violation, "the ballast is not of step %lu", step_);
 }
 
-void Checkpoints::check_ballast(const dlrover_restore *restore, std::uint64_t step) {
-    dlrover_chunk chunk{};
-    const void *data = nullptr;
-    std::uint64_t bytes = 0;
-    check(dlrover_restore_find(restore, "ballast", &chunk, &data, &bytes), "dlrover_restore_find");
-    fill_ballast(step);
-    if (bytes != ballast_.size() * sizeof(std::uint64_t) || std::memcmp(data, ballast_.data(), bytes) != 0)
-        fail(exit_violation, "the ballast is not of step %lu", step);
+void Checkpoints::fill_ballast() {
+    for (std::uint64_t i = 0; i < ballast_.size(); ++i) ballast_[i] = ballast_word(step_, i);
 }
 
-void Checkpoints::fill_ballast(std::uint64_t step) {
-    for (std::uint64_t i = 0; i < ballast_.size(); ++i) ballast_[i] = ballast_word(step, i);
-}
-
-int Checkpoints::add_plate(dlrover_save *save, const Plate &plate) {
-    for (std::uint32_t b = 0; b < blocks; ++b) {
-        std::uint32_t begin = plate.rows() * b / blocks, end = plate.rows() * (b + 1) / blocks;
-        if (begin == end) continue;
-        dlrover_chunk chunk{};
-        chunk.name = "plate";
-        chunk.dtype = DLROVER_FLOAT64;
-        chunk.ndim = 2;
-        chunk.global_shape[0] = chunk.global_shape[1] = chunk.local_shape[1] = plate.size();
-        chunk.global_offset[0] = plate.first_row() + begin;
-        chunk.local_shape[0] = end - begin;
-        std::uint64_t size = std::uint64_t{end - begin} * plate.size() * sizeof(double);
-        if (int e = dlrover_save_add(save, &chunk, plate.row(begin), size); e != DLROVER_OK) return e;
-    }
-    return DLROVER_OK;
-}
-
-int Checkpoints::add_ballast(dlrover_save *save) {
-    if (ballast_.empty()) return DLROVER_OK;
-    dlrover_chunk chunk{};
-    chunk.name = "ballast";
-    chunk.dtype = DLROVER_UINT64;
-    chunk.ndim = 2;
-    chunk.global_shape[0] = world_.world_size;
-    chunk.global_offset[0] = world_.rank;
-    chunk.local_shape[0] = 1;
-    chunk.global_shape[1] = chunk.local_shape[1] = ballast_.size();
-    return dlrover_save_add(save, &chunk, ballast_.data(), ballast_.size() * sizeof(std::uint64_t));
-}
-
-void Checkpoints::save(const Plate &plate, std::uint64_t step, PhaseFile &phase) {
-    fill_ballast(step);
+// dlrover_checkpoint() in its parts, so that a killer can choose between copy and seal.
+void Checkpoints::save(Plate &plate, std::uint64_t step, PhaseFile &phase) {
+    step_ = step;
+    fill_ballast();
     phase.enter(Phase::copy);
+    protect(plate);  // the rows move with every step
     dlrover_save *save = nullptr;
-    int e = dlrover_save_begin(context_, step, bytes(plate), &save);
+    int e = dlrover_save_begin(context_, step, dlrover_protected_bytes(context_), &save);
     if (e != DLROVER_OK) return give_up_save(e);
-    e = add_plate(save, plate);
-    if (e == DLROVER_OK) e = add_ballast(save);
-    if (e == DLROVER_OK) e = dlrover_save_ledger(save, &step, sizeof step);
+    e = dlrover_save_add_protected(save);
     if (e != DLROVER_OK) {
         dlrover_save_abort(save);
         return give_up_save(e);

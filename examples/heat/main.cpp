@@ -90,8 +90,9 @@ int main(int argc, char **argv) {
     if (w.world_size == 0 || o.size < 3 * w.world_size)
         fail(exit_usage, "--size %u is too small for %u ranks", o.size, w.world_size);
     Plate plate(o.size, w.rank, w.world_size);
-    if (o.save_every) checkpoints.prepare(plate);
-    const std::uint64_t first = checkpoints.restore(plate);
+    checkpoints.prepare(plate);
+    if (o.save_every) checkpoints.make_room();
+    const std::uint64_t first = checkpoints.restore();
     Neighbours neighbours({w.rank, w.world_size, w.generation_term, w.generation_number},
                           o.hang_on_peer_loss);
     phase.connected(first > 0 ? static_cast<std::int64_t>(first) : -1);
