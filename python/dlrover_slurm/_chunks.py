@@ -24,6 +24,11 @@ class Chunk:
     address: int
     nbytes: int
     owner: Any
+    global_shape: tuple[int, ...] | None = None
+    """of the tensor that this is a piece of; None: it is the whole"""
+    offset: tuple[int, ...] = ()
+    replica: int = 0
+    """greater than 0: another rank saves the same bytes"""
 
 
 def bytes_chunk(name: str, data: bytes) -> Chunk:
@@ -54,9 +59,13 @@ def to_struct(chunk: Chunk, out: ChunkStruct, name: bytes) -> None:
     out.name = name
     out.dtype = chunk.dtype
     out.ndim = len(chunk.shape)
+    out.replica = chunk.replica
+    whole = chunk.shape if chunk.global_shape is None else chunk.global_shape
     for i, length in enumerate(chunk.shape):
-        out.global_shape[i] = length
+        out.global_shape[i] = whole[i]
         out.local_shape[i] = length
+    for i, first in enumerate(chunk.offset):
+        out.global_offset[i] = first
 
 
 def fits_table(dtype_name: str, ndim: int) -> bool:

@@ -8,7 +8,7 @@ import os
 import threading
 from ctypes import byref, c_uint64, c_void_p
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Iterator
 
 from . import _hook, _state
 from ._chunks import Chunk, StoredChunk, to_struct
@@ -99,14 +99,14 @@ def world() -> World:
     )
 
 
-def _bound(encoded: _state.Encoded) -> int:
+def _bound(chunks: list[Chunk], skeleton: bytes) -> int:
     """Upper bound of the object's size."""
-    data = sum(chunk.nbytes + _ALIGNMENT for chunk in encoded.chunks)
-    return data + _TABLE_BYTES_PER_CHUNK * len(encoded.chunks) + len(encoded.skeleton) + _name_bytes(encoded.chunks)
+    return sum(size_in_object(chunk.nbytes, chunk.name) for chunk in chunks) + len(skeleton)
 
 
-def _name_bytes(chunks: list[Chunk]) -> int:
-    return sum(len(chunk.name.encode()) for chunk in chunks)
+def size_in_object(nbytes: int, name: str) -> int:
+    """Upper bound of what a chunk takes, its line in the table included."""
+    return nbytes + _ALIGNMENT + _TABLE_BYTES_PER_CHUNK + len(name.encode())
 
 
 def prepare(state_or_bytes: Any) -> None:
@@ -114,24 +114,48 @@ def prepare(state_or_bytes: Any) -> None:
     if isinstance(state_or_bytes, int):
         size = state_or_bytes
     else:
-        size = _bound(_state.encode(state_or_bytes, allow_pickle=True))
+        encoded = _state.encode(state_or_bytes, allow_pickle=True)
+        size = _bound(encoded.chunks, encoded.skeleton)
     check(library().dlrover_prepare(handle(), size))
 
 
-def _copy(save: c_void_p, encoded: _state.Encoded) -> None:
-    count = len(encoded.chunks)
-    structs = (ChunkStruct * count)()
-    addresses = (c_void_p * count)()
-    sizes = (c_uint64 * count)()
-    names = [chunk.name.encode() for chunk in encoded.chunks]
-    for i, chunk in enumerate(encoded.chunks):
-        to_struct(chunk, structs[i], names[i])
-        addresses[i] = chunk.address or None
-        sizes[i] = chunk.nbytes
-    lib = library()
-    check(lib.dlrover_save_add_many(save, count, structs, addresses, sizes))
-    check(lib.dlrover_save_skeleton(save, encoded.skeleton, len(encoded.skeleton)))
-    check(lib.dlrover_save_ledger(save, encoded.ledger, len(encoded.ledger)))
+class Saving:
+    """A checkpoint on its way into memory: chunks are added, then it is sealed or given up. For one thread at a time."""
+
+    def __init__(self, step: int, size: int) -> None:
+        """``size``: upper bound of the object. SkippedError: no slot is free."""
+        self._save = c_void_p()
+        check(library().dlrover_save_begin(handle(), step, size, byref(self._save)))
+
+    def add(self, chunks: list[Chunk]) -> None:
+        """Copies; the memory of the chunks may change afterwards."""
+        count = len(chunks)
+        structs = (ChunkStruct * count)()
+        addresses = (c_void_p * count)()
+        sizes = (c_uint64 * count)()
+        names = [chunk.name.encode() for chunk in chunks]
+        for i, chunk in enumerate(chunks):
+            to_struct(chunk, structs[i], names[i])
+            addresses[i] = chunk.address or None
+            sizes[i] = chunk.nbytes
+        check(library().dlrover_save_add_many(self._save, count, structs, addresses, sizes))
+
+    def seal(self, skeleton: bytes, ledger: bytes) -> None:
+        """SkippedError: the step was given up meanwhile. Ends this object, whatever the result, as abort() does."""
+        lib = library()
+        try:
+            check(lib.dlrover_save_skeleton(self._save, skeleton, len(skeleton)))
+            check(lib.dlrover_save_ledger(self._save, ledger, len(ledger)))
+        except BaseException:
+            self.abort()
+            raise
+        save, self._save = self._save, c_void_p()
+        check(lib.dlrover_save_commit(save))
+
+    def abort(self) -> None:
+        save, self._save = self._save, c_void_p()
+        if save:
+            library().dlrover_save_abort(save)
 
 
 def save(step: int, state: Any, *, ledger: Any = None, allow_pickle: bool = False) -> bool:
@@ -142,22 +166,21 @@ def save(step: int, state: Any, *, ledger: Any = None, allow_pickle: bool = Fals
     """
     note_step(step)
     encoded = _state.encode(state, ledger, allow_pickle)
-    lib, context, begun = library(), handle(), c_void_p()
     with _lock:
         try:
-            check(lib.dlrover_save_begin(context, step, _bound(encoded), byref(begun)))
+            saving = Saving(step, _bound(encoded.chunks, encoded.skeleton))
             try:
-                _copy(begun, encoded)
+                saving.add(encoded.chunks)
             except BaseException:
-                lib.dlrover_save_abort(begun)
+                saving.abort()
                 raise
-            check(lib.dlrover_save_commit(begun))
+            saving.seal(encoded.skeleton, encoded.ledger)
         except SkippedError:
             return False
     return True
 
 
-class _Opened:
+class Opened:
     """An object opened for reading; closed when nobody holds a view of it any more."""
 
     def __init__(self) -> None:
@@ -172,14 +195,20 @@ class _Opened:
     def step(self) -> int:
         return library().dlrover_restore_step(self._restore)
 
-    def chunks(self) -> dict[str, StoredChunk]:
-        lib, result = library(), {}
-        info, data, size = ChunkStruct(), c_void_p(), c_uint64()
+    def _all(self) -> Iterator[tuple[str, tuple[int, ...], StoredChunk]]:
+        lib, info, data, size = library(), ChunkStruct(), c_void_p(), c_uint64()
         for i in range(lib.dlrover_restore_count(self._restore)):
             check(lib.dlrover_restore_chunk(self._restore, i, byref(info), byref(data), byref(size)))
             shape = tuple(info.local_shape[: info.ndim])
-            result[info.name.decode()] = StoredChunk(info.dtype, shape, data.value or 0, size.value, self)
-        return result
+            chunk = StoredChunk(info.dtype, shape, data.value or 0, size.value, self)
+            yield info.name.decode(), tuple(info.global_offset[: info.ndim]), chunk
+
+    def chunks(self) -> dict[str, StoredChunk]:
+        return {name: chunk for name, _, chunk in self._all()}
+
+    def pieces(self) -> dict[tuple[str, tuple[int, ...]], StoredChunk]:
+        """By name and offset."""
+        return {(name, offset): chunk for name, offset, chunk in self._all()}
 
     def skeleton(self) -> bytes:
         return read_pointer(library().dlrover_restore_skeleton, self._restore)
@@ -196,7 +225,7 @@ def load(map_location: Any = "cpu", *, views: bool = False) -> Checkpoint | None
     """
     with _lock:
         try:
-            opened = _Opened()
+            opened = Opened()
         except NotFoundError:
             return None
         state, ledger = _state.decode(opened.skeleton(), opened.chunks(), opened.ledger(), map_location, views)

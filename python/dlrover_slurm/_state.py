@@ -199,7 +199,7 @@ _CONTAINERS: dict[type, Callable[..., Any]] = {
 }
 
 
-def _encode_ledger(ledger: Any) -> tuple[str, bytes]:
+def encode_ledger(ledger: Any) -> tuple[str, bytes]:
     if ledger is None:
         return "none", b""
     if isinstance(ledger, (bytes, bytearray, memoryview)):
@@ -210,7 +210,7 @@ def _encode_ledger(ledger: Any) -> tuple[str, bytes]:
 def encode(state: Any, ledger: Any = None, allow_pickle: bool = False) -> Encoded:
     """The chunks refer to the state's memory: it must not change until they are copied."""
     tree, chunks = _Encoder(allow_pickle).encode(state)
-    kind, data = _encode_ledger(ledger)
+    kind, data = encode_ledger(ledger)
     document = {"version": SKELETON_VERSION, "ledger": kind, "state": tree}
     return Encoded(json.dumps(document, separators=(",", ":")).encode(), chunks, data)
 
@@ -337,7 +337,7 @@ _DECODERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _decode_ledger(kind: str, data: bytes) -> Any:
+def decode_ledger(kind: str, data: bytes) -> Any:
     if kind == "json":
         return json.loads(data)
     return data if kind == "bytes" else None
@@ -352,7 +352,9 @@ def decode(
     document = json.loads(skeleton)
     if document.get("version") != SKELETON_VERSION:
         raise UnsupportedError(f"the checkpoint's skeleton is of version {document.get('version')}")
+    if "state" not in document:
+        raise UnsupportedError("the checkpoint was saved through torch.distributed.checkpoint: load it with dlrover_slurm.dcp")
     state = _Decoder(chunks, map_location, views).node(document["state"])
-    return state, _decode_ledger(document["ledger"], ledger)
+    return state, decode_ledger(document["ledger"], ledger)
 
 

@@ -126,12 +126,12 @@ def test_a_daemon_killed_between_copy_and_seal(tmp_path):
         tmp_path,
         """
 from dlrover_slurm import _session
-copy = _session._copy
+copy = _session.Saving.add
 def copy_and_kill(*args):
     copy(*args)
     if once("daemon"):
         say("killed daemon", kill_daemon())
-_session._copy = copy_and_kill
+_session.Saving.add = copy_and_kill
 for step in range(start, 5):
     save(step)
     if step == 0 and once("worker"):

@@ -115,9 +115,9 @@ def test_overlapping_views_share_memory_again(round_trip):
 def test_neighbours_in_one_storage_are_chunks_of_their_own(dlrover):
     flat = torch.arange(100.0)
     dlrover.save(1, {"a": flat[:50], "b": flat[50:]})
-    from dlrover_slurm._session import _Opened
+    from dlrover_slurm._session import Opened
 
-    opened = _Opened()
+    opened = Opened()
     chunks = opened.chunks()
     assert set(chunks) == {"a", "b"} and chunks["b"].shape == (50,)
 
@@ -128,9 +128,9 @@ def test_names_in_the_table(dlrover):
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     dlrover.save(1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-    from dlrover_slurm._session import _Opened
+    from dlrover_slurm._session import Opened
 
-    names = set(_Opened().chunks())
+    names = set(Opened().chunks())
     assert {"model.0.weight", "model.0.bias", "optimizer.state.0.exp_avg", "optimizer.state.1.exp_avg_sq"} <= names
 
 

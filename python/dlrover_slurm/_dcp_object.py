@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch.distributed.checkpoint calls write items <-> an object's chunks and skeleton (docs/format-object.md, "Skeleton")."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Iterator
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlanner, WriteItem, WriteItemType
+
+from ._chunks import Chunk, Names, StoredChunk, bytes_chunk, fits_table
+from ._dtypes import BYTES, TABLE
+from ._errors import UnsupportedError
+from ._session import size_in_object
+from ._state import SKELETON_VERSION
+from ._torch import dtype_name
+
+_BATCH_BYTES = 256 << 20
+_SKELETON_BYTES_PER_ITEM = 512
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangular part of a tensor, in elements."""
+
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A box of a tensor in a chunk. ``raw``: its elements are bytes in the table, which can not say their type or shape."""
+
+    chunk: str
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+    raw: bool
+
+
+@dataclass
+class Entry:
+    """A tensor of which an object holds pieces."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass
+class Layout:
+    """What an object holds."""
+
+    tensors: dict[str, Entry] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    """values that are no tensors: name of the chunk"""
+    paths: dict[str, Any] | None = None
+    ledger: str = "none"
+
+
+def elsewhere(shape: tuple[int, ...], boxes: list[Box]) -> list[Box]:
+    """The rest of the tensor, in boxes that do not overlap."""
+    rest = [Box((0,) * len(shape), shape)] if all(shape) else []
+    for taken in boxes:
+        rest = [part for box in rest for part in _without(box, taken)]
+    return rest
+
+
+def _without(box: Box, taken: Box) -> list[Box]:
+    first = [max(a, b) for a, b in zip(box.offset, taken.offset)]
+    after = [min(a + n, b + m) for a, n, b, m in zip(box.offset, box.shape, taken.offset, taken.shape)]
+    if any(a >= b for a, b in zip(first, after)):
+        return [box]
+    parts, offset, shape = [], list(box.offset), list(box.shape)
+    for dim in range(len(shape)):
+        for low, high in ((offset[dim], first[dim]), (after[dim], offset[dim] + shape[dim])):
+            if low < high:
+                parts.append(Box((*offset[:dim], low, *offset[dim + 1 :]), (*shape[:dim], high - low, *shape[dim + 1 :])))
+        offset[dim], shape[dim] = first[dim], after[dim] - first[dim]
+    return parts
+
+
+def _replicated_by_another(tensor: Any) -> bool:
+    """Whether a rank before this one in the device mesh holds the same piece of a DTensor."""
+    placements, mesh = getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
+    if placements is None or mesh is None:
+        return False
+    place = mesh.get_coordinate()
+    return place is not None and any(p.is_replicate() and index > 0 for p, index in zip(placements, place))
+
+
+class ObjectBuilder:
+    """Chunks and skeleton of a rank's write items.
+
+    ``kept``: the items that the coordinator gave to this rank; the others are marked as replicas. None: there was no coordinator; a
+    piece is a replica if its tensor says so.
+    """
+
+    def __init__(self, items: list[WriteItem], planner: SavePlanner, kept: set[MetadataIndex] | None, paths: Any) -> None:
+        self._tensors = [item for item in items if item.type != WriteItemType.BYTE_IO and not _empty_shard(item)]
+        self._planner = planner
+        self._kept = kept
+        self._names = Names()
+        self._chunk_names: dict[str, str] = {}
+        self._layout = Layout(paths=_plain_paths(paths))
+        for item in items:
+            if item.type != WriteItemType.BYTE_IO:
+                self._entry(item)
+        self._values = [(item, planner.resolve_data(item).getvalue()) for item in items if item.type == WriteItemType.BYTE_IO]
+        self._written: list[tuple[WriteItem, int]] = []
+        # The same memory under two names (tied weights) is saved once. Only where the planner hands out the state's own tensors: a
+        # copy's address says nothing once it is gone.
+        self._saved: dict[Any, Piece] | None = {} if type(planner) is DefaultSavePlanner else None
+
+    def bound(self) -> int:
+        """Upper bound of the object's size."""
+        total = sum(size_in_object(len(data), item.index.fqn) for item, data in self._values)
+        for item in self._tensors:
+            count = torch.Size(item.tensor_data.chunk.sizes).numel()
+            total += size_in_object(count * _element_size(item.tensor_data.properties.dtype), item.index.fqn)
+        names = sum(len(json.dumps(item.index.fqn)) for item in self._tensors) + sum(len(p) for p in self._layout.values)
+        paths = len(json.dumps(self._layout.paths))
+        return total + 3 * names + paths + _SKELETON_BYTES_PER_ITEM * (len(self._tensors) + len(self._values) + 1)
+
+    def batches(self) -> Iterator[list[Chunk]]:
+        """All chunks; a batch ends when the copies made for it (of tensors on a device, or not contiguous) are many."""
+        batch, copied = [], 0
+        for item, data in self._values:
+            name = self._layout.values[item.index.fqn] = self._names.take(item.index.fqn)
+            batch.append(bytes_chunk(name, data))
+            self._written.append((item, len(data)))
+        for item in self._tensors:
+            tensor = self._planner.resolve_data(item).detach()
+            chunk = self._chunk(item, tensor)
+            if chunk is None:
+                continue
+            batch.append(chunk)
+            self._written.append((item, chunk.nbytes))
+            copied += chunk.nbytes if chunk.address != _address(tensor) else 0
+            if copied > _BATCH_BYTES:
+                yield batch
+                batch, copied = [], 0
+        yield batch
+
+    def written(self) -> list[tuple[WriteItem, int]]:
+        return self._written
+
+    def skeleton(self, ledger: str) -> bytes:
+        tensors = {
+            name: {
+                "d": entry.dtype,
+                "s": entry.shape,
+                **({"g": 1} if entry.requires_grad else {}),
+                "p": [[p.chunk, p.offset, p.shape] + ([1] if p.raw else []) for p in entry.pieces],
+            }
+            for name, entry in self._layout.tensors.items()
+        }
+        body: dict[str, Any] = {"tensors": tensors, "values": self._layout.values}
+        if self._layout.paths is not None:
+            body["paths"] = self._layout.paths
+        document = {"version": SKELETON_VERSION, "ledger": ledger, "dcp": body}
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    def _entry(self, item: WriteItem) -> Entry:
+        name, data = item.index.fqn, item.tensor_data
+        if name not in self._layout.tensors:
+            made = Entry(dtype_name(data.properties.dtype), tuple(data.size), bool(data.properties.requires_grad))
+            self._layout.tensors[name] = made
+        return self._layout.tensors[name]
+
+    def _chunk(self, item: WriteItem, tensor: torch.Tensor) -> Chunk | None:
+        """None: the same memory is in the object already, under another name."""
+        entry, box = self._entry(item), _box(item)
+        _check(item, tensor, entry)
+        key = (tensor.device, _address(tensor), tensor.stride(), entry.dtype, box.offset, box.shape, entry.shape)
+        known = self._saved.get(key) if self._saved is not None and tensor.numel() else None
+        if known is not None:
+            entry.pieces.append(known)
+            return None
+        raw = not fits_table(entry.dtype, len(box.shape))
+        piece = Piece(self._name(item.index.fqn, raw), box.offset, box.shape, raw)
+        entry.pieces.append(piece)
+        if self._saved is not None:
+            self._saved[key] = piece
+        return self._to_chunk(piece, entry, item, tensor)
+
+    def _to_chunk(self, piece: Piece, entry: Entry, item: WriteItem, tensor: torch.Tensor) -> Chunk:
+        here = tensor.to("cpu").contiguous()
+        here = here.resolve_conj() if here.is_complex() else here
+        nbytes = here.numel() * here.element_size()
+        if piece.raw:
+            return Chunk(piece.chunk, BYTES, (nbytes,), here.data_ptr(), nbytes, here, replica=self._replica(item))
+        code = TABLE[entry.dtype][0]
+        return Chunk(piece.chunk, code, piece.shape, here.data_ptr(), nbytes, here, entry.shape, piece.offset, self._replica(item))
+
+    def _name(self, fqn: str, raw: bool) -> str:
+        """All pieces of a tensor have one name; raw ones have no offset to tell them apart, so each has its own."""
+        if raw:
+            return self._names.take(fqn)
+        if fqn not in self._chunk_names:
+            self._chunk_names[fqn] = self._names.take(fqn)
+        return self._chunk_names[fqn]
+
+    def _replica(self, item: WriteItem) -> int:
+        if self._kept is not None:
+            return int(item.index not in self._kept)
+        return int(_replicated_by_another(getattr(self._planner, "state_dict", {}).get(item.index.fqn)))
+
+
+def _box(item: WriteItem) -> Box:
+    chunk = item.tensor_data.chunk
+    return Box(tuple(chunk.offsets), tuple(chunk.sizes))
+
+
+def _empty_shard(item: WriteItem) -> bool:
+    """Of a tensor that is not empty: a rank may have nothing of it."""
+    return 0 in item.tensor_data.chunk.sizes and 0 not in item.tensor_data.size
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.data_ptr()
+
+
+def _element_size(dtype: torch.dtype) -> int:
+    return torch.empty((), dtype=dtype).element_size()
+
+
+def _check(item: WriteItem, tensor: torch.Tensor, entry: Entry) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise UnsupportedError(f"{item.index.fqn} is a sparse or quantized tensor: not in this version")
+    if tuple(tensor.shape) != tuple(item.tensor_data.chunk.sizes) or dtype_name(tensor.dtype) != entry.dtype:
+        raise UnsupportedError(f"{item.index.fqn}: the planner announced another shape or type than it gave")
+
+
+def _plain_paths(paths: Any) -> dict[str, Any] | None:
+    """The default planner's way back from flat names to the nested state, if it is what it was."""
+    if not isinstance(paths, dict):
+        return None
+    plain = all(type(k) is str and all(type(part) in (str, int) for part in path) for k, path in paths.items())
+    return {name: list(path) for name, path in paths.items()} if plain else None
+
+
+def parse(skeleton: bytes) -> Layout:
+    document = json.loads(skeleton) if skeleton else {}
+    body = document.get("dcp")
+    if body is None:
+        raise UnsupportedError("the checkpoint was not saved by dlrover_slurm.dcp: load it with dlrover_slurm.load()")
+    if document.get("version") != SKELETON_VERSION:
+        raise UnsupportedError(f"the checkpoint's skeleton is of version {document.get('version')}")
+    layout = Layout(values=body["values"], ledger=document["ledger"])
+    for name, node in body["tensors"].items():
+        pieces = [Piece(p[0], tuple(p[1]), tuple(p[2]), len(p) > 3) for p in node["p"]]
+        layout.tensors[name] = Entry(node["d"], tuple(node["s"]), bool(node.get("g")), pieces)
+    if "paths" in body:
+        layout.paths = {name: tuple(path) for name, path in body["paths"].items()}
+    return layout
+
+
+def tensor_of(piece: Piece, dtype: str, chunks: dict[tuple[str, tuple[int, ...]], StoredChunk]) -> torch.Tensor:
+    """A view of the checkpoint's own memory: read it only."""
+    chunk = chunks[piece.chunk, (0,) if piece.raw else piece.offset]
+    if chunk.nbytes == 0:
+        return torch.empty(piece.shape, dtype=getattr(torch, dtype))
+    return torch.frombuffer(chunk.buffer(), dtype=getattr(torch, dtype)).reshape(piece.shape)

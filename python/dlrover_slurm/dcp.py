@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed.checkpoint in the node's memory: DDP, FSDP1 and FSDP2, tensor parallel, HSDP, whatever its planner reduces to pieces.
+
+    from dlrover_slurm import dcp
+
+    step = dcp.load(state_dict)             # None: start from the beginning
+    dcp.save(step, state_dict)
+
+or with torch's own calls:
+
+    torch.distributed.checkpoint.save(state_dict, storage_writer=dcp.MemoryWriter(step))
+    torch.distributed.checkpoint.load(state_dict, storage_reader=dcp.MemoryReader())
+
+Every rank saves all that its part of the state holds, also what other ranks hold as well, and reads its own object: what it needs is
+there without asking anybody. save() and load() of this module use no collectives at all.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from typing import Any, Iterable, Union
+
+try:
+    import torch
+    from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+    from torch.distributed.checkpoint.metadata import (
+        BytesStorageMetadata,
+        ChunkStorageMetadata,
+        Metadata,
+        MetadataIndex,
+        TensorProperties,
+        TensorStorageMetadata,
+    )
+    from torch.distributed.checkpoint.planner import (
+        LoadItemType,
+        LoadPlan,
+        LoadPlanner,
+        ReadItem,
+        SavePlan,
+        SavePlanner,
+        WriteItem,
+        WriteItemType,
+    )
+    from torch.distributed.checkpoint.stateful import Stateful
+    from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+    from torch.futures import Future
+except ImportError as error:
+    raise ImportError(f"dlrover_slurm.dcp needs torch 2.4 or later ({error})") from error
+
+from . import _session
+from ._chunks import StoredChunk
+from ._dcp_object import Box, Layout, ObjectBuilder, elsewhere, parse, tensor_of
+from ._errors import InvalidError, NotFoundError, SkippedError, UnsupportedError
+from ._state import decode_ledger, encode_ledger
+
+__all__ = ["MemoryReader", "MemoryWriter", "latest_step", "load", "save"]
+
+CheckpointId = Union[str, "os.PathLike[str]", int]
+
+
+def _step_of(checkpoint_id: CheckpointId) -> int:
+    """The last number in the last part of a path: 300 of ``run7/step-300``."""
+    numbers = re.findall(r"\d+", os.path.basename(str(checkpoint_id).rstrip("/")))
+    if not numbers:
+        raise InvalidError(f"there is no step in the checkpoint_id {str(checkpoint_id)!r}: end it with one, or use MemoryWriter(step)")
+    return int(numbers[-1])
+
+
+class _Staged:
+    """A plan's items copied into an object that is not sealed yet."""
+
+    def __init__(self, step: int, items: list[WriteItem], planner: SavePlanner, kept: set[MetadataIndex] | None) -> None:
+        self.indices = {item.index for item in items}
+        self._builder = ObjectBuilder(items, planner, kept, getattr(planner, "mappings", None))
+        self._saving: _session.Saving | None = None
+        self.results: list[WriteResult] = []
+        try:
+            self._saving = _session.Saving(step, self._builder.bound())
+        except SkippedError:
+            return
+        try:
+            for batch in self._builder.batches():
+                self._saving.add(batch)
+        except BaseException:
+            self._saving.abort()
+            raise
+        self.results = [WriteResult(item.index, size, None) for item, size in self._builder.written()]
+
+    def seal(self, ledger: Any) -> bool:
+        """False: skipped, no slot was free."""
+        if self._saving is None:
+            return False
+        saving, self._saving = self._saving, None
+        kind, data = encode_ledger(ledger)
+        try:
+            saving.seal(self._builder.skeleton(kind), data)
+        except SkippedError:
+            return False
+        return True
+
+    def abort(self) -> None:
+        if self._saving is not None:
+            self._saving.abort()
+            self._saving = None
+
+
+def _done(value: Any) -> Any:
+    future: Any = Future()
+    future.set_result(value)
+    return future
+
+
+class MemoryWriter(StorageWriter):
+    """Saves this rank's pieces into the node's memory. Also the stager of ``async_save``: the copy is made there, before it returns.
+
+    ``step``: the training step; without it, it is read from the ``checkpoint_id`` of each save (``async_save`` needs it here).
+    ``planner``: the one given to ``async_save``, if any. ``ledger``: as in dlrover_slurm.save(); may be set before each save.
+    ``skipped`` says afterwards whether the save was skipped here because no slot was free; the other ranks do not wait for that.
+    """
+
+    _synchronize_after_execute = False
+
+    def __init__(self, step: int | None = None, *, planner: SavePlanner | None = None, ledger: Any = None) -> None:
+        super().__init__()
+        self.step = step
+        self.ledger = ledger
+        self.skipped = False
+        self._planner = planner
+        self._local: list[WriteItem] = []
+        self._staged: _Staged | None = None
+
+    # ---- StorageWriter ----
+
+    def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
+        if checkpoint_id is None:
+            return
+        step = _step_of(checkpoint_id)
+        if self._staged is not None and step != self.step:
+            raise InvalidError(f"step {self.step} is staged, but the checkpoint_id says {step}")
+        self.step = step
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self.skipped = False
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Before the coordinator gives each piece to one of the ranks that hold it: this is what we hold."""
+        if getattr(plan, "usable", True):
+            self._local = list(plan.items)
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Any:
+        kept = {item.index for item in plan.items}
+        staged, self._staged = self._staged, None
+        if staged is None:
+            more = [item for item in self._held(planner) if item.index not in kept]
+            staged = _Staged(self._known_step(), list(plan.items) + more, planner, kept)
+        elif not kept <= staged.indices:
+            staged.abort()
+            raise InvalidError("async_save was given a planner with other items than were staged: give it to MemoryWriter(planner=...)")
+        self.skipped = not staged.seal(self.ledger)
+        return _done([result for result in staged.results if result.index in kept])
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Nothing: each rank's object says what is in it."""
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: CheckpointId) -> bool:
+        return re.search(r"\d", os.path.basename(str(checkpoint_id).rstrip("/"))) is not None
+
+    # ---- AsyncStager ----
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        return False
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Copies the state into the node's memory; write_data() seals it. What the background thread needs of the state, the shapes, is
+        not changed by training."""
+        if self.step is None:
+            raise InvalidError("async_save copies before it looks at checkpoint_id: name the step, MemoryWriter(step)")
+        self.close()
+        planner = self._planner if self._planner is not None else DefaultSavePlanner()
+        items = list(_local_save_plan(planner, dict(state_dict)).items)
+        self._staged = _Staged(self.step, items, planner, None)
+        _session.note_step(self.step)
+        return state_dict
+
+    def synchronize_staging(self) -> None:
+        """The copy is made when stage() returns."""
+
+    def close(self) -> None:
+        """Gives up what was staged and not sealed."""
+        if self._staged is not None:
+            self._staged.abort()
+            self._staged = None
+
+    # ----
+
+    def _known_step(self) -> int:
+        if self.step is None:
+            raise InvalidError("which step is this? MemoryWriter(step), or a checkpoint_id that ends with it")
+        _session.note_step(self.step)
+        return self.step
+
+    def _held(self, planner: SavePlanner) -> list[WriteItem]:
+        """The local plan; a planner that caches plans sends an empty one when nothing has changed, and keeps it."""
+        if self._local:
+            return self._local
+        cached = getattr(planner, "_cached_save_plan", {}).get(getattr(planner, "_cached_plans_key", None))
+        return list(cached.items) if cached is not None else []
+
+
+def _local_save_plan(planner: SavePlanner, state_dict: dict[str, Any]) -> SavePlan:
+    """This rank's plan, as if it were alone."""
+    planner.set_up_planner(state_dict, None, False)
+    plan = planner.create_local_plan()
+    if not getattr(plan, "usable", True):
+        raise UnsupportedError("a planner with enable_plan_caching is of no use without the coordinator: switch it off")
+    return plan
+
+
+class MemoryReader(StorageReader):
+    """Loads what this rank resumes from. After loading, ``step`` and ``ledger`` say what it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step: int | None = None
+        self.ledger: Any = None
+        self._opened: _session.Opened | None = None
+        self._layout = Layout()
+        self._pieces: dict[tuple[str, tuple[int, ...]], StoredChunk] = {}
+
+    def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
+        """The checkpoint is the one that all ranks resume from; a step named here is checked when it is opened."""
+        self.close()
+        self.step = None if checkpoint_id is None else _step_of(checkpoint_id)
+
+    def close(self) -> None:
+        """Lets go of the checkpoint's memory. read_data() does it, too."""
+        self._pieces, self._opened = {}, None
+
+    def read_metadata(self) -> Metadata:
+        """Of the whole tensors; of the pieces only ours are known, the rest of each tensor is one or a few boxes that are elsewhere."""
+        self._open()
+        entries: dict[str, Any] = {name: BytesStorageMetadata() for name in self._layout.values}
+        for name, entry in self._layout.tensors.items():
+            boxes = [Box(piece.offset, piece.shape) for piece in entry.pieces]
+            chunks = [
+                ChunkStorageMetadata(torch.Size(box.offset), torch.Size(box.shape))
+                for box in boxes + elsewhere(entry.shape, boxes)
+            ]
+            properties = TensorProperties(dtype=getattr(torch, entry.dtype), requires_grad=entry.requires_grad)
+            entries[name] = TensorStorageMetadata(properties, torch.Size(entry.shape), chunks)
+        return Metadata(entries, planner_data=self._layout.paths)
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self._open()
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Before anything is changed: whether all that is wanted is here."""
+        for item in plan.items:
+            if item.type != LoadItemType.BYTE_IO and self._stored(item) is None:
+                self._refuse(item)
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Any:
+        for item in plan.items:
+            if item.type == LoadItemType.BYTE_IO:
+                name = self._layout.values[item.storage_index.fqn]
+                planner.load_bytes(item, io.BytesIO(self._pieces[name, (0,)].to_bytes()))
+            else:
+                self._read_tensor(item, planner)
+        self.close()
+        return _done(None)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: CheckpointId) -> bool:
+        return MemoryWriter.validate_checkpoint_id(checkpoint_id)
+
+    # ----
+
+    def _open(self) -> None:
+        if self._opened is not None:
+            return
+        opened = _session.Opened()
+        layout = parse(opened.skeleton())
+        if self.step is not None and self.step != opened.step():
+            raise NotFoundError(f"the ranks resume from step {opened.step()}, not from {self.step}")
+        self.step = opened.step()
+        self.ledger = decode_ledger(layout.ledger, opened.ledger())
+        self._opened, self._layout, self._pieces = opened, layout, opened.pieces()
+        _session.note_step(self.step)
+
+    def _stored(self, item: ReadItem) -> torch.Tensor | None:
+        """The piece of ours that the item asks for, in the checkpoint's own memory."""
+        entry = self._layout.tensors[item.storage_index.fqn]
+        wanted = tuple(item.storage_index.offset or ())
+        for piece in entry.pieces:
+            if piece.offset == wanted:
+                return tensor_of(piece, entry.dtype, self._pieces)
+        return None
+
+    def _read_tensor(self, item: ReadItem, planner: LoadPlanner) -> None:
+        stored = self._stored(item)
+        if stored is None:
+            self._refuse(item)
+        for dim, (first, length) in enumerate(zip(item.storage_offsets, item.lengths)):
+            stored = stored.narrow(dim, first, length)
+        target = planner.resolve_tensor(item).detach()
+        if target.shape != stored.shape:
+            raise InvalidError(f"{item.dest_index.fqn}: the piece has shape {tuple(target.shape)}, the checkpoint's {tuple(stored.shape)}")
+        target.copy_(stored)
+        planner.commit_tensor(item, target)
+
+    def _refuse(self, item: ReadItem) -> Any:
+        """What this rank did not save itself. The place where a reader of checkpoints on storage plugs in."""
+        raise UnsupportedError(
+            f"{item.storage_index.fqn} from {list(item.storage_index.offset or ())} on is not in what this rank saved: memory gives back the same "
+            "ranks and the same sharding; other world sizes and shardings come from a checkpoint on storage"
+        )
+
+
+def latest_step() -> int | None:
+    """The step that load() gives back; None: start from the beginning."""
+    return _session.world().restore_step
+
+
+def save(step: int, state_dict: dict[str, Any], *, planner: SavePlanner | None = None, ledger: Any = None) -> bool:
+    """Saves this rank's part of the state into the node's memory, without a word to the other ranks.
+
+    True: copied and sealed. False: no slot was free, this save was skipped here.
+    """
+    _session.note_step(step)
+    planner = DefaultSavePlanner() if planner is None else planner
+    state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
+    items = list(_local_save_plan(planner, state).items)
+    return _Staged(step, items, planner, None).seal(ledger)
+
+
+def load(state_dict: dict[str, Any], *, planner: LoadPlanner | None = None, reader: MemoryReader | None = None) -> int | None:
+    """Loads into ``state_dict`` in place, as torch.distributed.checkpoint.load() does, without a word to the other ranks.
+
+    The step that was loaded; None: there is none, start from the beginning.
+    """
+    reader = MemoryReader() if reader is None else reader
+    try:
+        metadata = reader.read_metadata()
+    except NotFoundError:
+        return None
+    planner = DefaultLoadPlanner() if planner is None else planner
+    state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
+    planner.set_up_planner(state, metadata, False)
+    reader.set_up_storage_reader(metadata, False)
+    plan = reader.prepare_local_plan(planner.create_local_plan())
+    reader.read_data(planner.finish_plan(plan), planner).wait()
+    for key, value in state_dict.items():
+        if isinstance(value, Stateful):
+            value.load_state_dict(state[key])
+        else:
+            state_dict[key] = state[key]
+    return reader.step

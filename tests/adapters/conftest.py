@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the framework adapters: several ranks on this machine, gloo on the CPU, plain files instead of a daemon.
+
+The ranks are forked from this process, which has imported torch (that takes longer than most tests) and never computes with it."""
+
+import os
+import pathlib
+import pickle
+import signal
+import sys
+import time
+import traceback
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "python"))
+os.environ.setdefault("DLROVER_LIBRARY", str(pathlib.Path.cwd() / ".libs" / "libdlrover.so.0"))
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DLROVER_MANAGED"):
+    os.environ.pop(name, None)
+
+import torch  # noqa: E402
+import torch.distributed  # noqa: E402
+
+DEADLINE = 180
+
+
+class Killed:
+    """What a rank gave back that ended by a signal."""
+
+    def __init__(self, number):
+        self.signal = number
+
+
+class Ranks:
+    """Runs a function in several processes; every run is a new "generation" over the same checkpoints."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._runs = 0
+
+    def __call__(self, count, function, *arguments, group=True):
+        """The results, by rank: what the function returned, or Killed."""
+        self._runs += 1
+        work = self._folder / f"run-{self._runs}"
+        work.mkdir()
+        pids = [self._fork(rank, count, work, function, arguments, group) for rank in range(count)]
+        statuses = self._wait(pids)
+        failures = [(work / f"error-{rank}").read_text() for rank in range(count) if (work / f"error-{rank}").exists()]
+        assert not failures, "\n".join(failures)
+        return [self._result(status, work / f"result-{rank}") for rank, status in enumerate(statuses)]
+
+    def _fork(self, rank, count, work, function, arguments, group):
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid:
+            return pid
+        status = 1
+        try:
+            os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(count),
+                              DLROVER_LOCAL_DIR=str(self._folder / "checkpoints"))  # fmt: skip
+            torch.set_num_threads(1)
+            torch.manual_seed(0)
+            if group:
+                torch.distributed.init_process_group("gloo", init_method=f"file://{work}/store", rank=rank, world_size=count)
+            result = function(rank, *arguments)
+            (work / f"result-{rank}").write_bytes(pickle.dumps(result))
+            status = 0
+        except BaseException:
+            (work / f"error-{rank}").write_text(f"rank {rank}: {traceback.format_exc()}")
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    @staticmethod
+    def _wait(pids):
+        """When a rank is killed or fails, the others may wait for it forever: they are killed then."""
+        left, statuses, end = dict(enumerate(pids)), [None] * len(pids), time.monotonic() + DEADLINE
+        while left:
+            for rank, pid in list(left.items()):
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    statuses[rank] = status
+                    del left[rank]
+            bad = any(status for status in statuses if status is not None)
+            if bad and end > time.monotonic() + 5:
+                end = time.monotonic() + 5
+            if time.monotonic() > end:
+                for pid in left.values():
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+        return statuses
+
+    @staticmethod
+    def _result(status, path):
+        if os.WIFSIGNALED(status):
+            return Killed(os.WTERMSIG(status))
+        assert os.WEXITSTATUS(status) == 0
+        return pickle.loads(path.read_bytes())
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    return Ranks(tmp_path)
