@@ -22,3 +22,7 @@ dist_noinst_SCRIPTS += tests/nightly/benchmarks tests/nightly/fresh-machine test
 	tests/nightly/simulator tests/system/kills.py tests/system/service-faults tests/nightly/thread-sanitizer
 EXTRA_DIST += tests/system/cluster.py tests/system/heat.py tests/system/test_daemon_crash.py tests/system/test_containers.py tests/system/test_digits.py \
 	tests/system/test_endings.py tests/system/test_heat.py tests/system/test_isolation.py tests/system/test_kills.py tests/system/test_output.py tests/system/test_storage.py
+
+# Against PyTorch from PyPI, not part of "make check": tests/adapters/run.
+dist_noinst_SCRIPTS += tests/adapters/run
+EXTRA_DIST += tests/adapters/conftest.py tests/adapters/models.py tests/adapters/test_compat.py tests/adapters/test_dcp.py tests/adapters/test_hf.py

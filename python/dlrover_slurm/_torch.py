@@ -8,6 +8,7 @@ with the whole storage. They share memory again after load().
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,26 @@ def torch_if_there() -> Any:
 def is_tensor(value: Any) -> bool:
     torch = torch_if_there()
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def to_cpu(state: Any) -> Any:
+    """The same state with a copy of each tensor that is not on the CPU; one object stays one object."""
+    done: dict[int, tuple[Any, Any]] = {}
+
+    def go(value: Any) -> Any:
+        if is_tensor(value) and value.device.type != "cpu":
+            return done.setdefault(id(value), (value, value.detach().to("cpu")))[1]
+        if type(value) is dict:
+            return {key: go(item) for key, item in value.items()}
+        if type(value) is OrderedDict:
+            copy = OrderedDict((key, go(item)) for key, item in value.items())
+            copy.__dict__.update(value.__dict__)
+            return copy
+        if type(value) in (list, tuple):
+            return type(value)(go(item) for item in value)
+        return value
+
+    return go(state)
 
 
 def dtype_name(dtype: Any) -> str:

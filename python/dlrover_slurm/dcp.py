@@ -20,7 +20,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from typing import Any, Iterable, Union
+from typing import Any, Union
 
 try:
     import torch
@@ -272,13 +272,15 @@ class MemoryReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Any:
-        for item in plan.items:
-            if item.type == LoadItemType.BYTE_IO:
-                name = self._layout.values[item.storage_index.fqn]
-                planner.load_bytes(item, io.BytesIO(self._pieces[name, (0,)].to_bytes()))
-            else:
-                self._read_tensor(item, planner)
-        self.close()
+        try:
+            for item in plan.items:
+                if item.type == LoadItemType.BYTE_IO:
+                    name = self._layout.values[item.storage_index.fqn]
+                    planner.load_bytes(item, io.BytesIO(self._pieces[name, (0,)].to_bytes()))
+                else:
+                    self._read_tensor(item, planner)
+        finally:
+            self.close()
         return _done(None)
 
     @classmethod
@@ -322,6 +324,7 @@ class MemoryReader(StorageReader):
 
     def _refuse(self, item: ReadItem) -> Any:
         """What this rank did not save itself. The place where a reader of checkpoints on storage plugs in."""
+        self.close()
         raise UnsupportedError(
             f"{item.storage_index.fqn} from {list(item.storage_index.offset or ())} on is not in what this rank saved: memory gives back the same "
             "ranks and the same sharding; other world sizes and shardings come from a checkpoint on storage"
@@ -355,15 +358,21 @@ def load(state_dict: dict[str, Any], *, planner: LoadPlanner | None = None, read
         metadata = reader.read_metadata()
     except NotFoundError:
         return None
-    planner = DefaultLoadPlanner() if planner is None else planner
     state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
-    planner.set_up_planner(state, metadata, False)
-    reader.set_up_storage_reader(metadata, False)
-    plan = reader.prepare_local_plan(planner.create_local_plan())
-    reader.read_data(planner.finish_plan(plan), planner).wait()
+    try:
+        _load_local_plan(DefaultLoadPlanner() if planner is None else planner, reader, metadata, state)
+    finally:
+        reader.close()
     for key, value in state_dict.items():
         if isinstance(value, Stateful):
             value.load_state_dict(state[key])
         else:
             state_dict[key] = state[key]
     return reader.step
+
+
+def _load_local_plan(planner: LoadPlanner, reader: MemoryReader, metadata: Metadata, state: dict[str, Any]) -> None:
+    planner.set_up_planner(state, metadata, False)
+    reader.set_up_storage_reader(metadata, False)
+    plan = reader.prepare_local_plan(planner.create_local_plan())
+    reader.read_data(planner.finish_plan(plan), planner).wait()

@@ -6,8 +6,11 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as torch_dcp
-from conftest import Killed
-from models import build, digest, local, train
+from conftest import Failed, Killed, Ranks
+from models import build, digest, train
+from torch.distributed.checkpoint.api import CheckpointException
+
+from dlrover_slurm import InvalidError
 
 
 def both_ways(rank, kind):
@@ -46,3 +49,276 @@ def state_of(model, optimizer):
 @pytest.mark.parametrize("kind, count", [("ddp", 2), ("fsdp2", 2), ("fsdp1", 2), ("hsdp", 4), ("tp", 2), ("fsdp2+tp", 4)])
 def test_equal_after_load(ranks, kind, count):
     assert min(ranks(count, both_ways, kind)) > 10
+
+
+# ---- killed and resumed ----
+
+
+def run(rank, kind, steps, kill):
+    """Trains with a checkpoint after every step; ``kill``: (step, rank, where). The losses from where it went on."""
+    from dlrover_slurm import _session, dcp
+
+    model, optimizer = build(kind)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    state = {**state_of(model, optimizer), "scheduler": scheduler.state_dict()}
+    last = dcp.load(state)
+    if last is not None:
+        from torch.distributed.checkpoint.state_dict import set_state_dict
+
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        scheduler.load_state_dict(state["scheduler"])
+    losses = {}
+    for step in range(0 if last is None else last + 1, steps):
+        losses[step] = train(model, optimizer, 1, step, data_rank=rank)
+        scheduler.step()
+        if kill is not None and step == kill[0]:
+            die_in_save(_session.Saving, *kill[1:], rank)
+        assert dcp.save(step, {**state_of(model, optimizer), "scheduler": scheduler.state_dict()})
+    return losses
+
+
+def die_in_save(saving, victims, where, rank):
+    if rank in victims:
+        setattr(saving, where, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+
+
+@pytest.mark.parametrize("kind, count, victims, where", [
+    ("ddp", 2, [1], "seal"), ("ddp", 2, [0, 1], "add"), ("fsdp2", 2, [1], "seal"), ("fsdp2", 2, [0, 1], "add"), ("hsdp", 4, [3], "add"),
+])  # fmt: skip
+def test_losses_as_without_the_interruption(ranks, tmp_path, kind, count, victims, where):
+    """Killed in the middle of the save of step 3, one rank or all: they go on from step 2, which all have."""
+    alone = Ranks(tmp_path / "alone")(count, run, kind, 6, None)
+    killed = ranks(count, run, kind, 6, (3, victims, where), may_fail=True)
+    for rank, result in enumerate(killed):
+        assert isinstance(result, Killed if rank in victims else (Killed, Failed)), result
+    resumed = ranks(count, run, kind, 6, None)
+    for mine, whole in zip(resumed, alone):
+        assert sorted(mine) == [3, 4, 5]
+        assert mine == {step: whole[step] for step in mine}
+
+
+# ---- async_save ----
+
+
+def asynchronous(rank):
+    """The copy is made before async_save returns: what training changes afterwards is not in it."""
+    from dlrover_slurm import dcp
+
+    model, optimizer = build("fsdp2")
+    train(model, optimizer, 1)
+    for step in range(2):
+        state = state_of(model, optimizer)
+        saved = digest(state)
+        future = torch_dcp.async_save(state, storage_writer=dcp.MemoryWriter(step, ledger={"at": step}))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(step)
+        future.result()
+        dist.barrier()
+        target = state_of(*build("fsdp2", seed=7))
+        reader = dcp.MemoryReader()
+        assert dcp.load(target, reader=reader) == step
+        assert digest(target) == saved and reader.ledger == {"at": step}
+    with pytest.raises(InvalidError, match="name the step"):
+        torch_dcp.async_save(state, checkpoint_id="step-3", storage_writer=dcp.MemoryWriter())
+
+
+def test_async_save(ranks):
+    ranks(2, asynchronous)
+
+
+# ---- what is in an object ----
+
+
+def object_of(rank):
+    from dlrover_slurm import _session, dcp
+    from dlrover_slurm._dcp_object import parse
+
+    model, _ = build("ddp")
+    state = {"net": model.module.state_dict(), "half": torch.ones(3, dtype=torch.float16), "deep": {"list": [1, torch.ones(2)]}}
+    torch_dcp.save(state, storage_writer=dcp.MemoryWriter(1))
+    dist.barrier()
+    opened = _session.Opened()
+    layout, pieces = parse(opened.skeleton()), opened.pieces()
+    raw = _raw_table(opened)
+    assert layout.tensors["net.last.weight"].pieces == layout.tensors["net.first.weight"].pieces
+    assert layout.paths["deep.list.1"] == ("deep", "list", 1)
+    return sorted(raw), {name: replica for (name, replica) in raw}, len(pieces)
+
+
+def _raw_table(opened):
+    from ctypes import byref, c_uint64, c_void_p
+
+    from dlrover_slurm._library import ChunkStruct, library
+
+    info, data, size, found = ChunkStruct(), c_void_p(), c_uint64(), []
+    for i in range(library().dlrover_restore_count(opened._restore)):
+        assert library().dlrover_restore_chunk(opened._restore, i, byref(info), byref(data), byref(size)) == 0
+        found.append((info.name.decode(), info.replica))
+    return found
+
+
+def test_tied_weights_are_saved_once_and_replicas_are_marked(ranks):
+    first, second = ranks(2, object_of)
+    names = [name for name, _ in first[0]]
+    assert names == [name for name, _ in second[0]]
+    assert "net.first.weight" in names and "net.last.weight" not in names and "half" in names
+    for name in names:
+        values = name in ("deep.list.0",)
+        assert (first[1][name], second[1][name]) in ([(0, 0)] if values else [(0, 1), (1, 0)]), name
+
+
+def every_dtype(rank):
+    from dlrover_slurm import dcp
+
+    names = ["bool", "uint8", "int16", "int64", "uint64", "bfloat16", "float16", "float64", "complex64", "float8_e4m3fn", "float8_e5m2",
+             "float8_e4m3fnuz", "float8_e5m2fnuz"]  # fmt: skip
+    state = {name: torch.arange(12).reshape(3, 4).to(getattr(torch, name)) for name in names}
+    state.update(scalar=torch.tensor(2.5), empty=torch.empty(0, 3), transposed=torch.arange(6.0).reshape(2, 3).t(),
+                 deep=torch.ones((1,) * 18), value=None, text="x", names=["a", {"b": 1}], number=float("inf"))  # fmt: skip
+    assert dcp.save(1, state)
+    target = {key: torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0 for key, value in state.items()}
+    target["names"] = ["", {"b": 0}]
+    assert dcp.load(target) == 1
+    assert digest(target) == digest(state)
+
+
+def test_dtypes_and_values(ranks):
+    ranks(1, every_dtype, group=False)
+
+
+def rng(rank):
+    """Each rank has its own values back, which torch's own writer would keep of one rank only."""
+    from dlrover_slurm import dcp
+
+    torch.manual_seed(rank)
+    torch_dcp.save({"rng": torch.get_rng_state(), "rank": rank}, storage_writer=dcp.MemoryWriter(4))
+    dist.barrier()
+    expected = torch.rand(3)
+    torch.manual_seed(99)
+    state = {"rng": torch.get_rng_state(), "rank": None}
+    torch_dcp.load(state, storage_reader=dcp.MemoryReader())
+    torch.set_rng_state(state["rng"])
+    assert torch.equal(torch.rand(3), expected) and state["rank"] == rank
+
+
+def test_ranks_keep_their_own_values(ranks):
+    ranks(2, rng)
+
+
+# ---- what is refused ----
+
+
+def other_sharding(rank):
+    import dlrover_slurm
+    from dlrover_slurm import dcp
+
+    model, optimizer = build("fsdp2")
+    assert dcp.save(1, {"model": model.state_dict()})
+    dist.barrier()
+    target = {"model": {key: torch.full_like(value.full_tensor(), 7) if hasattr(value, "full_tensor") else value
+                        for key, value in model.state_dict().items()}}  # fmt: skip
+    before = digest(target)
+    with pytest.raises(dlrover_slurm.UnsupportedError, match="other world sizes and shardings come from a checkpoint on storage"):
+        dcp.load(target)
+    assert digest(target) == before
+    with pytest.raises(CheckpointException, match="other world sizes and shardings"):
+        torch_dcp.load(target, storage_reader=dcp.MemoryReader())
+    with pytest.raises(dlrover_slurm.UnsupportedError, match="dlrover_slurm.dcp"):
+        dlrover_slurm.load()
+    with pytest.raises(RuntimeError, match="Missing key"):
+        dcp.load({"other": torch.ones(1)})
+    with pytest.raises(dlrover_slurm.NotFoundError, match="resume from step 1, not from 5"):
+        reader = dcp.MemoryReader()
+        reader.reset("run/5")
+        reader.read_metadata()
+
+
+def test_another_sharding_is_refused_before_anything_changes(ranks):
+    ranks(2, other_sharding)
+
+
+def not_ours(rank):
+    import dlrover_slurm
+    from dlrover_slurm import dcp
+
+    assert dcp.load({"x": torch.ones(1)}) is None and dcp.latest_step() is None
+    dlrover_slurm.save(1, {"x": 1})
+    with pytest.raises(dlrover_slurm.UnsupportedError, match="dlrover_slurm.load"):
+        dcp.load({"x": 1})
+    with pytest.raises(dlrover_slurm.InvalidError, match="no step"):
+        dcp.MemoryWriter().reset("run/last")
+    with pytest.raises(CheckpointException, match="which step"):
+        torch_dcp.save({"x": 1}, storage_writer=dcp.MemoryWriter(), no_dist=True)
+
+
+def test_what_is_not_ours(ranks):
+    ranks(1, not_ours, group=False)
+
+
+def save_one(rank):
+    from dlrover_slurm import dcp
+
+    model, _ = build("fsdp2")
+    return dcp.save(1, {"model": model.state_dict()})
+
+
+def load_one(rank):
+    import dlrover_slurm
+    from dlrover_slurm import dcp
+
+    model, _ = build("fsdp2")
+    with pytest.raises(dlrover_slurm.DlroverError) as caught:
+        dcp.load({"model": model.state_dict()})
+    return str(caught.value)
+
+
+def test_another_world_size(ranks):
+    assert ranks(4, save_one) == [True] * 4
+    for answer in ranks(2, load_one):
+        assert "saved by 4 ranks, this world has 2" in answer
+
+
+def skipped(rank):
+    """A rank without a free slot does not hold up the others."""
+    import dlrover_slurm
+    from dlrover_slurm import _session, dcp
+
+    state = {"x": torch.ones(3)}
+    begin = _session.Saving.__init__
+
+    def refuse(self, *_):
+        raise dlrover_slurm.SkippedError("no slot")
+
+    if rank == 1:
+        _session.Saving.__init__ = refuse
+    writer = dcp.MemoryWriter(1)
+    torch_dcp.save(state, storage_writer=writer)
+    assert writer.skipped == (rank == 1)
+    assert dcp.save(2, state) == (rank == 0)
+    _session.Saving.__init__ = begin
+    torch_dcp.save(state, checkpoint_id="3", storage_writer=writer)
+    dist.barrier()
+    assert not writer.skipped and dcp.latest_step() == 3
+
+
+def test_a_skipped_save(ranks):
+    ranks(2, skipped)
+
+
+def cached(rank):
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+
+    from dlrover_slurm import dcp
+
+    for step in range(3):
+        state = {"x": torch.full((3,), float(step)), "step": step}
+        torch_dcp.save(state, planner=DefaultSavePlanner(enable_plan_caching=True), storage_writer=dcp.MemoryWriter(step))
+        dist.barrier()
+        target = {"x": torch.zeros(3), "step": None}
+        assert dcp.load(target) == step
+        assert digest(target) == digest(state)
+
+
+def test_plans_that_are_cached(ranks):
+    ranks(2, cached)

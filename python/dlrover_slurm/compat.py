@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DLRover's names for programs that were written for its flash checkpoint: change the import, nothing else.
+
+    from dlrover_slurm.compat import DdpCheckpointer, StorageType
+
+What is different is in docs/python.md, "Programs written for DLRover".
+"""
+
+from __future__ import annotations
+
+import enum
+import io
+import os
+import warnings
+from typing import Any
+
+import torch
+
+from . import _session
+from ._torch import to_cpu
+
+__all__ = ["Checkpointer", "DdpCheckpointer", "FsdpFullCheckpointer", "FsdpShardCheckpointer", "StorageType"]
+
+_warned = False
+
+
+class StorageType(enum.Enum):
+    MEMORY = enum.auto()
+    DISK = enum.auto()
+
+
+def _check_type(storage_type: StorageType) -> None:
+    """DISK is taken as MEMORY, and said once."""
+    global _warned
+    if not isinstance(storage_type, StorageType):
+        raise ValueError(f"{storage_type!r} is no StorageType")
+    if storage_type is StorageType.DISK and not _warned:
+        _warned = True
+        warnings.warn(
+            "StorageType.DISK: this version keeps checkpoints in the node's memory only, nothing is written to the checkpoint folder; "
+            "also save with torch.save or torch.distributed.checkpoint what must outlive the job",
+            stacklevel=4,
+        )
+
+
+class Checkpointer:
+    """What the checkpointers have in common. All ranks save, and all ranks load."""
+
+    def __init__(
+        self,
+        checkpoint_dir: str,
+        comm_backend: str = "",
+        deletion_strategy: Any = None,
+        save_timeout: int = 600,
+        replica_count: int = 0,
+        storage: Any = None,
+    ) -> None:
+        self.checkpoint_dir = checkpoint_dir
+
+    def wait_latest_checkpoint(self, timeout: float = 1800) -> None:
+        """A save is finished when it returns: there is nothing to wait for."""
+
+
+class DdpCheckpointer(Checkpointer):
+    """A state that every rank holds as a whole, or its own part of."""
+
+    def __init__(
+        self,
+        checkpoint_dir: str,
+        local_shard_num: int = 1,
+        global_shard_num: int = 1,
+        comm_backend: str = "",
+        deletion_strategy: Any = None,
+        save_timeout: int = 600,
+        replica_count: int = 0,
+        storage: Any = None,
+    ) -> None:
+        super().__init__(checkpoint_dir, comm_backend, deletion_strategy, save_timeout, replica_count, storage)
+
+    def save_checkpoint(
+        self, step: int, state_dict: dict[str, Any], path: str = "", storage_type: StorageType = StorageType.DISK
+    ) -> bool:
+        """False: no slot was free, this save was skipped."""
+        _check_type(storage_type)
+        return _session.save(step, to_cpu(state_dict))
+
+    def load_checkpoint(self, resume_path: str = "") -> Any:
+        """The state, on the CPU. Memory first, then the file ``resume_path`` as torch.save wrote it; {} if there is neither."""
+        checkpoint = _session.load()
+        if checkpoint is not None:
+            return checkpoint.state
+        return torch.load(resume_path, map_location="cpu") if resume_path and os.path.exists(resume_path) else {}
+
+
+class _FsdpCheckpointer(Checkpointer):
+    """FSDP1 and FSDP2."""
+
+    _full = False
+
+    def _states(self, model: Any, optimizer: Any) -> tuple[Any, Any]:
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+
+        return get_state_dict(model, optimizer, options=self._options())
+
+    def _set_states(self, model: Any, optimizer: Any, states: tuple[Any, Any]) -> None:
+        from torch.distributed.checkpoint.state_dict import set_state_dict
+
+        set_state_dict(model, optimizer, model_state_dict=states[0], optim_state_dict=states[1], options=self._options())
+
+    def _options(self) -> Any:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+        return StateDictOptions(full_state_dict=self._full)
+
+
+class FsdpShardCheckpointer(_FsdpCheckpointer):
+    """Every rank saves its own shards."""
+
+    def save_checkpoint(
+        self,
+        step: int,
+        model: Any,
+        optimizer: Any,
+        extra_sd: dict[str, Any] | None = None,
+        path: str = "",
+        storage_type: StorageType = StorageType.DISK,
+    ) -> bool:
+        """False: no slot was free, this save was skipped on this rank."""
+        from . import dcp
+
+        _check_type(storage_type)
+        states = self._states(model, optimizer)
+        extra = io.BytesIO()
+        torch.save(dict(extra_sd or {}), extra)
+        return dcp.save(step, {"model": states[0], "optim": states[1], "extra": extra.getvalue()})
+
+    def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
+        """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""
+        from . import dcp
+
+        states = self._states(model, optimizer)
+        state: dict[str, Any] = {"model": states[0], "optim": states[1], "extra": b""}
+        if dcp.load(state) is not None:
+            extra = torch.load(io.BytesIO(state["extra"]), map_location="cpu", weights_only=False)
+        elif resume_path and os.path.exists(resume_path):
+            from torch.distributed.checkpoint import load
+
+            extra = {}
+            del state["extra"]
+            load(state, checkpoint_id=resume_path)
+        else:
+            return {}
+        self._set_states(model, optimizer, (state["model"], state["optim"]))
+        return extra
+
+
+class FsdpFullCheckpointer(_FsdpCheckpointer):
+    """Every rank saves the whole model: for small ones."""
+
+    _full = True
+
+    def save_checkpoint(
+        self,
+        step: int,
+        model: Any,
+        optimizer: Any,
+        extra_sd: dict[str, Any] | None = None,
+        path: str = "",
+        storage_type: StorageType = StorageType.DISK,
+    ) -> bool:
+        """False: no slot was free, this save was skipped on this rank."""
+        _check_type(storage_type)
+        states = self._states(model, optimizer)
+        return _session.save(step, to_cpu({**(extra_sd or {}), "model": states[0], "optimizer": states[1]}))
+
+    def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
+        """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""
+        checkpoint = _session.load()
+        if checkpoint is not None:
+            state = checkpoint.state
+        elif resume_path and os.path.exists(resume_path):
+            state = torch.load(resume_path, map_location="cpu")
+        else:
+            return {}
+        self._set_states(model, optimizer, (state.pop("model"), state.pop("optimizer")))
+        return state

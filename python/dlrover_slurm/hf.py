@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face's Trainer with checkpoints in the node's memory.
+
+    callback = DlroverCallback(every=10)
+    trainer = Trainer(..., callbacks=[callback])
+    trainer.train(resume_from_checkpoint=callback.resume())
+
+For one device and DDP. What the Trainer itself writes to its output folder stays as its arguments say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import random
+import shutil
+import tempfile
+from typing import Any, Sequence
+
+import torch
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise ImportError(f"dlrover_slurm.hf needs transformers ({error})") from error
+
+from . import _session
+from ._errors import UnsupportedError
+from ._torch import to_cpu
+
+__all__ = ["DlroverCallback"]
+
+
+def _rng_state() -> dict[str, Any]:
+    """As the Trainer keeps it."""
+    import numpy
+
+    state = {"python": random.getstate(), "numpy": numpy.random.get_state(), "cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        state["cuda"] = torch.cuda.get_rng_state_all() if distributed else torch.cuda.get_rng_state()
+    return state
+
+
+def _refuse(args: Any, model: Any) -> None:
+    """What the callback would not bring back right."""
+    what = None
+    if getattr(args, "fsdp", None) or any(hasattr(p, "device_mesh") for p in model.parameters()):
+        what = "FSDP or tensor parallel in the Trainer"
+    elif getattr(args, "deepspeed", None):
+        what = "DeepSpeed in the Trainer"
+    elif hasattr(model, "peft_config"):
+        what = "a PEFT model"
+    if what is not None:
+        raise UnsupportedError(f"DlroverCallback: {what} is not in this version")
+
+
+def _private_folder(parent: str | None) -> str:
+    """A new one. Its name is the rank's: what it left behind when it was killed is removed first."""
+    if parent is None:
+        parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "DLROVER_LOCAL_DIR")
+    key = hashlib.sha256("\0".join([os.getcwd(), *(os.environ.get(name, "") for name in names)]).encode()).hexdigest()[:12]
+    path = os.path.join(parent, f"dlrover-{os.getuid()}-{key}-{_session.world().rank}")
+    shutil.rmtree(path, ignore_errors=True)
+    os.mkdir(path, 0o700)
+    return path
+
+
+class DlroverCallback(TrainerCallback):
+    """Saves model, optimizer, scheduler, scaler, random numbers and the Trainer's state into memory every ``every`` steps.
+
+    ``stateful``: other callbacks with a state (EarlyStoppingCallback) that belongs into the checkpoint.
+    """
+
+    def __init__(self, every: int = 1, *, stateful: Sequence[Any] = ()) -> None:
+        if every < 1:
+            raise ValueError("every: a number of steps, at least 1")
+        self.every = every
+        self.skipped = 0
+        """saves that were skipped because no slot was free"""
+        self._stateful = list(stateful)
+        self._folder: str | None = None
+
+    # ---- saving ----
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        _refuse(args, kwargs["model"])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._end_resume()
+        if state.global_step % self.every != 0:
+            return
+        if not _session.save(state.global_step, self._state(state, control, **kwargs)):
+            self.skipped += 1
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._end_resume()
+
+    def _state(self, state: Any, control: Any, model: Any, optimizer: Any, lr_scheduler: Any, **_: Any) -> dict[str, Any]:
+        trainer = dataclasses.asdict(state)
+        for callback in [control, *self._stateful]:
+            if hasattr(callback, "state"):
+                trainer["stateful_callbacks"][type(callback).__name__] = callback.state()
+        parts: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        if lr_scheduler is not None:
+            parts["scheduler"] = lr_scheduler.state_dict()
+        scaler = getattr(optimizer, "scaler", None)
+        if scaler is not None:
+            parts["scaler"] = scaler.state_dict()
+        return {"hf": 1, "trainer": json.dumps(trainer), "rng": to_cpu(_rng_state()), **to_cpu(parts)}
+
+    # ---- resuming ----
+
+    def resume(self, folder: str | None = None) -> str | None:
+        """A folder as the Trainer reads it, with what this rank resumes from; None: start from the beginning.
+
+        It is this rank's own, in ``folder`` (default: /dev/shm, that is memory), and is removed after the first step.
+        """
+        checkpoint = _session.load()
+        if checkpoint is None:
+            return None
+        if not isinstance(checkpoint.state, dict) or checkpoint.state.get("hf") != 1:
+            raise UnsupportedError("the checkpoint was not saved by DlroverCallback")
+        self._folder = _private_folder(folder)
+        path = os.path.join(self._folder, f"checkpoint-{checkpoint.step}")
+        os.mkdir(path)
+        self._write(path, checkpoint.state)
+        return path
+
+    @staticmethod
+    def _write(path: str, state: dict[str, Any]) -> None:
+        names = {"model": "pytorch_model.bin", "optimizer": "optimizer.pt", "scheduler": "scheduler.pt", "scaler": "scaler.pt"}
+        for part, name in names.items():
+            if part in state:
+                torch.save(state[part], os.path.join(path, name))
+        world = _session.world()
+        rng = "rng_state.pth" if world.world_size == 1 else f"rng_state_{world.rank}.pth"
+        torch.save(state["rng"], os.path.join(path, rng))
+        with open(os.path.join(path, "trainer_state.json"), "w") as f:
+            f.write(state["trainer"])
+
+    def _end_resume(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None

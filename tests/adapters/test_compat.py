@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from models import build, digest, train
+
+
+def states(model, optimizer):
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    return digest(get_state_dict(model, optimizer))
+
+
+def ddp(rank):
+    from dlrover_slurm.compat import DdpCheckpointer, StorageType
+
+    model, optimizer = build("ddp")
+    checkpointer = DdpCheckpointer("/nonexistent/checkpoints", local_shard_num=1, global_shard_num=1, comm_backend="gloo")
+    assert checkpointer.load_checkpoint() == {}
+    train(model, optimizer, 2)
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 2}
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for step, kind in enumerate([StorageType.MEMORY, StorageType.DISK, StorageType.DISK]):
+            assert checkpointer.save_checkpoint(step, state, "/nonexistent/checkpoints/x.pt", storage_type=kind)
+    assert [str(w.message)[:16] for w in seen if "StorageType" in str(w.message)] == ["StorageType.DISK"]
+    with pytest.raises(ValueError, match="no StorageType"):
+        checkpointer.save_checkpoint(9, state, storage_type=2)
+    checkpointer.wait_latest_checkpoint(timeout=10)
+    dist.barrier()
+    back = checkpointer.load_checkpoint(resume_path="/nonexistent/checkpoints/x.pt")
+    assert digest(back) == digest(state)
+    other, other_optimizer = build("ddp", seed=7)
+    other.load_state_dict(back["model"])
+    other_optimizer.load_state_dict(back["optimizer"])
+    assert train(other, other_optimizer, 3, first=2) == train(model, optimizer, 3, first=2)
+
+
+def test_ddp(ranks):
+    ranks(2, ddp)
+
+
+def resume_path(rank, folder):
+    from dlrover_slurm.compat import DdpCheckpointer
+
+    state = {"model": torch.arange(5.0)}
+    torch.save(state, f"{folder}/x.pt")
+    checkpointer = DdpCheckpointer(folder)
+    assert digest(checkpointer.load_checkpoint(f"{folder}/x.pt")) == digest(state)
+    assert checkpointer.load_checkpoint(f"{folder}/y.pt") == {}
+
+
+def test_a_file_that_torch_wrote_is_read_where_memory_has_nothing(ranks, tmp_path):
+    ranks(1, resume_path, str(tmp_path), group=False)
+
+
+def fsdp(rank, name, kind):
+    from dlrover_slurm import compat
+
+    checkpointer = getattr(compat, name)("/nonexistent/checkpoints")
+    model, optimizer = build(kind)
+    assert checkpointer.load_checkpoint(model, optimizer) == {}
+    train(model, optimizer, 2)
+    assert checkpointer.save_checkpoint(2, model, optimizer, {"epoch": 4, "rank": rank}, storage_type=compat.StorageType.MEMORY)
+    dist.barrier()
+    other, other_optimizer = build(kind, seed=7)
+    extra = checkpointer.load_checkpoint(other, other_optimizer)
+    assert {key: extra[key] for key in ("epoch", "rank")} == {"epoch": 4, "rank": rank}
+    assert states(other, other_optimizer) == states(model, optimizer)
+    assert train(other, other_optimizer, 3, first=2) == train(model, optimizer, 3, first=2)
+
+
+@pytest.mark.parametrize("kind", ["fsdp1", "fsdp2"])
+@pytest.mark.parametrize("name", ["FsdpShardCheckpointer", "FsdpFullCheckpointer"])
+def test_fsdp(ranks, name, kind):
+    ranks(2, fsdp, name, kind)
