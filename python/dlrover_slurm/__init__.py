@@ -27,7 +27,7 @@ from ._errors import (
 from ._events import Event, EventKind, Subscription, on_membership, poll_membership
 from ._hook import install_optimizer_hook
 from ._progress import phase, report_step
-from ._rng import rng_state, set_rng_state
+from ._rng import RngState, rng_state, set_rng_state
 from ._session import Checkpoint, World, load, prepare, save, world
 from ._version import __version__
 
@@ -41,6 +41,7 @@ __all__ = [
     "InvalidError",
     "NoMemoryError",
     "NotFoundError",
+    "RngState",
     "SkippedError",
     "StaleError",
     "Subscription",

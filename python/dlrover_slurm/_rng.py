@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 from typing import Any
@@ -34,3 +35,16 @@ def set_rng_state(state: dict[str, Any]) -> None:
         torch.set_rng_state(state["torch"])
         if "cuda" in state:
             torch.cuda.set_rng_state_all(state["cuda"])
+
+
+class RngState:
+    """The generators as an object with ``state_dict()``, as torch.distributed.checkpoint and others want one.
+
+    The state is bytes: DCP takes a tensor that all ranks have for one and the same, and each rank has its own random numbers.
+    """
+
+    def state_dict(self) -> dict[str, bytes]:
+        return {"rng": pickle.dumps(rng_state(), protocol=4)}
+
+    def load_state_dict(self, state: dict[str, bytes]) -> None:
+        set_rng_state(pickle.loads(state["rng"]))

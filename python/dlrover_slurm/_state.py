@@ -9,7 +9,7 @@ import json
 import pickle
 import struct
 import warnings
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -151,6 +151,9 @@ class _Encoder:
             return {"$": "ordered", "v": self._pairs(value, path), "a": attributes}
         return {"$": "ordered", "v": self._pairs(value, path)}
 
+    def _counter(self, value: Any, path: str) -> Any:
+        return {"$": "counter", "v": self._pairs(value, path)}
+
     def _list(self, value: list[Any], path: str) -> Any:
         return self._items(value, path)
 
@@ -192,6 +195,7 @@ _SCALARS: dict[type, Callable[..., Any]] = {
 _CONTAINERS: dict[type, Callable[..., Any]] = {
     dict: _Encoder._dict,
     OrderedDict: _Encoder._ordered,
+    Counter: _Encoder._counter,
     list: _Encoder._list,
     tuple: _Encoder._tuple,
     set: _Encoder._set,
@@ -278,6 +282,9 @@ class _Decoder:
         result.__dict__.update(self._pairs(node.get("a", [])))
         return result
 
+    def _counter(self, node: dict[str, Any]) -> Any:
+        return Counter(dict(self._pairs(node["v"])))
+
     def _tuple(self, node: dict[str, Any]) -> Any:
         return tuple(self.node(node["v"]))
 
@@ -326,6 +333,7 @@ _DECODERS: dict[str, Callable[..., Any]] = {
     "dict": _Decoder._dict,
     "map": _Decoder._map,
     "ordered": _Decoder._ordered,
+    "counter": _Decoder._counter,
     "tuple": _Decoder._tuple,
     "set": _Decoder._set,
     "frozenset": _Decoder._frozenset,

@@ -189,21 +189,31 @@ def test_dtypes_and_values(ranks):
 
 def rng(rank):
     """Each rank has its own values back, which torch's own writer would keep of one rank only."""
-    from dlrover_slurm import dcp
+    import random
+
+    import numpy
+
+    from dlrover_slurm import RngState, dcp
+
+    def numbers():
+        return random.random(), numpy.random.rand(), torch.rand(3).tolist()
 
     torch.manual_seed(rank)
-    torch_dcp.save({"rng": torch.get_rng_state(), "rank": rank}, storage_writer=dcp.MemoryWriter(4))
+    random.seed(rank)
+    numpy.random.seed(rank)
+    torch_dcp.save({"rng": RngState(), "rank": rank}, storage_writer=dcp.MemoryWriter(4))
     dist.barrier()
-    expected = torch.rand(3)
-    torch.manual_seed(99)
-    state = {"rng": torch.get_rng_state(), "rank": None}
-    torch_dcp.load(state, storage_reader=dcp.MemoryReader())
-    torch.set_rng_state(state["rng"])
-    assert torch.equal(torch.rand(3), expected) and state["rank"] == rank
+    expected = numbers()
+    for load in (dcp.load, lambda s: torch_dcp.load(s, storage_reader=dcp.MemoryReader())):
+        state = {"rng": RngState(), "rank": None}
+        load(state)
+        assert numbers() == expected and state["rank"] == rank
+    return expected
 
 
 def test_ranks_keep_their_own_values(ranks):
-    ranks(2, rng)
+    first, second = ranks(2, rng)
+    assert first != second
 
 
 # ---- what is refused ----

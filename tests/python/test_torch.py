@@ -285,3 +285,47 @@ def test_rng_state_survives(dlrover):
     assert draw() != first
     dlrover.set_rng_state(dlrover.load().state)
     assert draw() == first
+
+
+def parts():
+    """Optimizers, schedulers, a scaler and averaged models, some steps on: (name, object)."""
+    schedules, averaged = torch.optim.lr_scheduler, torch.optim.swa_utils
+    model = torch.nn.Linear(3, 2)
+
+    def stepped(cls, **options):
+        optimizer = cls(model.parameters(), **options)
+
+        def loss():
+            optimizer.zero_grad()
+            value = model(torch.ones(1, 3)).sum()
+            value.backward()
+            return value
+
+        optimizer.step(loss)
+        optimizer.step(loss)
+        return optimizer
+
+    sgd = stepped(torch.optim.SGD, lr=0.1, momentum=0.9)
+    result = [stepped(torch.optim.Adam, amsgrad=True), sgd, stepped(torch.optim.LBFGS), stepped(torch.optim.RMSprop)]
+    result += [
+        schedules.CosineAnnealingLR(sgd, 10),
+        schedules.LambdaLR(sgd, lambda epoch: 0.9**epoch),
+        schedules.MultiStepLR(sgd, [2, 4, 4]),
+        schedules.SequentialLR(sgd, [schedules.ConstantLR(sgd), schedules.ExponentialLR(sgd, 0.9)], [3]),
+        schedules.ReduceLROnPlateau(sgd),
+        averaged.AveragedModel(model),
+    ]
+    if hasattr(torch.amp, "GradScaler"):
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(torch.ones(1))
+        result.append(scaler)
+    return result
+
+
+@pytest.mark.parametrize("part", parts(), ids=lambda part: type(part).__name__)
+@pytest.mark.filterwarnings("error:.*saved by pickle")
+def test_states_of_the_usual_parts(round_trip, part):
+    state = part.state_dict()
+    back = round_trip({"part": state})["part"]
+    assert repr(back) == repr(state)
+    part.load_state_dict(back)
