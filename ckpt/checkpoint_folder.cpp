@@ -42,9 +42,18 @@ Status fill_listing(const std::string &folder, CheckpointListing &listing) {
     for (; !error && it != end; it.increment(error)) {
         std::string name = it->path().filename().string();
         if (auto id = parse_manifest_name(name)) listing.complete.push_back(*id);
+        if (auto id = parse_suspect_name(name)) listing.suspect.push_back(*id);
         if (auto id = parse_checkpoint_folder_name(name)) listing.incomplete.push_back(*id);
     }
     return error ? file_error("listing of", folder, error.value()) : Status();
+}
+
+/// Both newest first.
+void subtract(std::vector<CheckpointId> &from, const std::vector<CheckpointId> &what) {
+    std::vector<CheckpointId> rest;
+    std::set_difference(from.begin(), from.end(), what.begin(), what.end(), std::back_inserter(rest),
+                        std::greater<>());
+    from = std::move(rest);
 }
 
 }  // namespace
@@ -52,12 +61,11 @@ Status fill_listing(const std::string &folder, CheckpointListing &listing) {
 Result<CheckpointListing> list_checkpoints(const std::string &folder) {
     CheckpointListing listing;
     DLROVER_TRY(fill_listing(folder, listing));
-    std::sort(listing.complete.rbegin(), listing.complete.rend());
-    std::sort(listing.incomplete.rbegin(), listing.incomplete.rend());
-    std::vector<CheckpointId> without;
-    std::set_difference(listing.incomplete.begin(), listing.incomplete.end(), listing.complete.begin(),
-                        listing.complete.end(), std::back_inserter(without), std::greater<>());
-    listing.incomplete = std::move(without);
+    for (auto *ids : {&listing.complete, &listing.incomplete, &listing.suspect})
+        std::sort(ids->rbegin(), ids->rend());
+    subtract(listing.suspect, listing.complete);
+    subtract(listing.incomplete, listing.complete);
+    subtract(listing.incomplete, listing.suspect);
     return listing;
 }
 
@@ -69,8 +77,8 @@ std::string CheckpointFolder::rank_path(const CheckpointId &id, Rank rank) const
     return data_folder(id) + "/" + rank_file_name(rank);
 }
 
-Result<Manifest> CheckpointFolder::read_manifest(const CheckpointId &id) const {
-    std::string path = folder_ + "/" + manifest_name(id);
+Result<Manifest> CheckpointFolder::read_named(const CheckpointId &id, const std::string &name) const {
+    std::string path = folder_ + "/" + name;
     auto text = read_whole_file(path, max_manifest_bytes);
     if (!text) return text.take_status();
     auto manifest = decode_manifest({reinterpret_cast<const char *>(text->data()), text->size()});
@@ -79,21 +87,25 @@ Result<Manifest> CheckpointFolder::read_manifest(const CheckpointId &id) const {
     return manifest;
 }
 
-template <typename Look>
-Status CheckpointFolder::look_at_ranks(const Manifest &manifest, Look look) const {
-    for (const RankFile &expected : manifest.ranks) {
-        std::string path = rank_path(manifest.id, expected.rank);
-        auto file = StorageFile::open(path);
-        if (!file) return file.take_status();
-        if (file->summary() != expected)
-            return Status(Code::corrupt, path + " is not the file that the manifest names");
-        DLROVER_TRY(check_file(*file, manifest, path));
-        DLROVER_TRY(look(*file));
-    }
-    return {};
+Result<Manifest> CheckpointFolder::read_manifest(const CheckpointId &id) const {
+    return read_named(id, manifest_name(id));
 }
 
-Status CheckpointFolder::check_index(const Manifest &manifest) const {
+Result<Manifest> CheckpointFolder::read_suspect(const CheckpointId &id) const {
+    return read_named(id, suspect_name(id));
+}
+
+Result<StorageFile> CheckpointFolder::open_rank(const Manifest &manifest, const RankFile &expected) const {
+    std::string path = rank_path(manifest.id, expected.rank);
+    auto file = StorageFile::open(path);
+    if (!file) return file;
+    if (file->summary() != expected)
+        return Status(Code::corrupt, path + " is not the file that the manifest names");
+    DLROVER_TRY(check_file(*file, manifest, path));
+    return file;
+}
+
+Status CheckpointFolder::check_index(const Manifest &manifest, const ReadWatch &watch) const {
     if (!manifest.index) return {};
     std::string path = data_folder(manifest.id) + "/" + index_file_name;
     auto fd = open_to_read(path);
@@ -101,19 +113,38 @@ Status CheckpointFolder::check_index(const Manifest &manifest) const {
     auto bytes = file_size(fd->get(), path);
     if (!bytes) return bytes.take_status();
     std::vector<std::uint64_t> hashes;
-    if (*bytes == manifest.index->bytes) DLROVER_TRY(hash_range(fd->get(), 0, *bytes, path, hashes));
+    if (*bytes == manifest.index->bytes) DLROVER_TRY(hash_range(fd->get(), 0, *bytes, path, hashes, watch));
     if (!hashes.empty() && combine_block_hashes(hashes) == manifest.index->xxh3) return {};
     return Status(Code::corrupt, path + " is not the index that the manifest names");
 }
 
 Status CheckpointFolder::check(const Manifest &manifest) const {
     DLROVER_TRY(check_index(manifest));
-    return look_at_ranks(manifest, [](const StorageFile &) { return Status(); });
+    for (const RankFile &expected : manifest.ranks) DLROVER_TRY(open_rank(manifest, expected).take_status());
+    return {};
+}
+
+std::vector<Status> CheckpointFolder::damage(const Manifest &manifest, const ReadWatch &watch) const {
+    std::vector<Status> found;
+    if (Status status = check_index(manifest, watch); !status.ok()) found.push_back(std::move(status));
+    for (const RankFile &expected : manifest.ranks) {
+        auto file = open_rank(manifest, expected);
+        if (!file)
+            found.push_back(file.take_status());
+        else
+            std::ranges::move(file->damage(watch), std::back_inserter(found));
+    }
+    return found;
 }
 
 Status CheckpointFolder::verify(const Manifest &manifest) const {
     DLROVER_TRY(check_index(manifest));
-    return look_at_ranks(manifest, [](const StorageFile &file) { return file.verify(); });
+    for (const RankFile &expected : manifest.ranks) {
+        auto file = open_rank(manifest, expected);
+        if (!file) return file.take_status();
+        DLROVER_TRY(file->verify());
+    }
+    return {};
 }
 
 Result<CheckpointFolder::Chosen> CheckpointFolder::newest() const {
@@ -142,26 +173,58 @@ Status CheckpointFolder::publish(const Manifest &manifest) const {
     if (!there.ok())
         DLROVER_TRY(write_whole_file(folder_, name,
                                      {reinterpret_cast<const std::uint8_t *>(text->data()), text->size()}));
-    hint_at(manifest.id);
+    refresh_hint();
     return {};
 }
 
 /// For people. Nobody depends on it, and not every filesystem has symbolic links.
-void CheckpointFolder::hint_at(const CheckpointId &id) const {
+void CheckpointFolder::refresh_hint() const {
     auto listing = list_checkpoints(folder_);
-    if (!listing.ok() || listing->complete.empty() || listing->complete.front() != id) return;
+    if (!listing.ok()) return;
     std::string temporary = folder_ + "/.new-latest", path = folder_ + "/" + latest_name;
     ::unlink(temporary.c_str());
-    if (::symlink(checkpoint_folder_name(id).c_str(), temporary.c_str()) != 0) return;
+    std::error_code error;
+    if (listing->complete.empty()) {
+        if (std::filesystem::is_symlink(path, error)) ::unlink(path.c_str());
+        return;
+    }
+    std::string target = checkpoint_folder_name(listing->complete.front());
+    if (::symlink(target.c_str(), temporary.c_str()) != 0) return;
     if (::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
 }
 
 Status CheckpointFolder::remove(const CheckpointId &id) const {
-    std::string manifest = folder_ + "/" + manifest_name(id);
-    bool there = ::access(manifest.c_str(), F_OK) == 0;
-    DLROVER_TRY(remove_file(manifest));
+    bool there = false;
+    for (const std::string &name : {manifest_name(id), suspect_name(id)}) {
+        std::string path = folder_ + "/" + name;
+        there = there || ::access(path.c_str(), F_OK) == 0;
+        DLROVER_TRY(remove_file(path));
+    }
     if (there) DLROVER_TRY(sync_folder(folder_));
     return remove_folder(data_folder(id));
+}
+
+Status CheckpointFolder::set_aside(std::vector<CheckpointId> ids) const {
+    std::sort(ids.begin(), ids.end());
+    for (const CheckpointId &id : ids) {
+        std::string from = folder_ + "/" + manifest_name(id), to = folder_ + "/" + suspect_name(id);
+        if (::rename(from.c_str(), to.c_str()) == 0 || errno == ENOENT) continue;
+        return file_error("renaming", from);
+    }
+    return sync_folder(folder_);
+}
+
+/// A manifest that is there again was written anew: the data are its own.
+Status CheckpointFolder::take_back(std::vector<CheckpointId> ids) const {
+    std::sort(ids.rbegin(), ids.rend());
+    for (const CheckpointId &id : ids) {
+        std::string from = folder_ + "/" + suspect_name(id), to = folder_ + "/" + manifest_name(id);
+        if (::access(to.c_str(), F_OK) == 0)
+            DLROVER_TRY(remove_file(from));
+        else if (::rename(from.c_str(), to.c_str()) != 0 && errno != ENOENT)
+            return file_error("renaming", from);
+    }
+    return sync_folder(folder_);
 }
 
 }  // namespace dlrover::ckpt

@@ -16,6 +16,7 @@ namespace dlrover::ckpt {
 struct CheckpointListing {
     std::vector<CheckpointId> complete;    ///< with a manifest, newest first
     std::vector<CheckpointId> incomplete;  ///< data alone, newest first
+    std::vector<CheckpointId> suspect;     ///< complete, but set aside by a person; newest first
 };
 /// A folder that is not there has none.
 Result<CheckpointListing> list_checkpoints(const std::string &folder);
@@ -30,11 +31,18 @@ class CheckpointFolder {
 
     /// corrupt: also when its name and its text disagree.
     Result<Manifest> read_manifest(const CheckpointId &id) const;
+    /// Of one that was set aside.
+    Result<Manifest> read_suspect(const CheckpointId &id) const;
+    /// Opens one rank's file and compares it with what the manifest says of it: `expected` is of
+    /// manifest.ranks.
+    Result<StorageFile> open_rank(const Manifest &manifest, const RankFile &expected) const;
     /// Every rank's file is there, with the manifest's length and checksums, and the index as a whole. The
     /// chunks' bytes are not read: reading a chunk verifies it. not_found names the missing file.
     Status check(const Manifest &manifest) const;
     /// Every byte of every file.
     Status verify(const Manifest &manifest) const;
+    /// The same, to the end: a sentence for each thing that is wrong. Empty: all is whole.
+    std::vector<Status> damage(const Manifest &manifest, const ReadWatch &watch = {}) const;
 
     struct Chosen {
         Manifest manifest;
@@ -52,11 +60,18 @@ class CheckpointFolder {
     /// not there is fine.
     Status remove(const CheckpointId &id) const;
 
+    /// Sets complete ones aside, so that readers pass over them, and takes that back. Oldest first one way,
+    /// newest first the other: what interrupts it leaves the newest as it was. Those that are so already are
+    /// fine.
+    Status set_aside(std::vector<CheckpointId> ids) const;
+    Status take_back(std::vector<CheckpointId> ids) const;
+
+    /// Lets the hint `latest` point to the newest complete one by name, or removes it where there is none.
+    void refresh_hint() const;
+
   private:
-    template <typename Look>
-    Status look_at_ranks(const Manifest &manifest, Look look) const;
-    Status check_index(const Manifest &manifest) const;
-    void hint_at(const CheckpointId &id) const;
+    Result<Manifest> read_named(const CheckpointId &id, const std::string &name) const;
+    Status check_index(const Manifest &manifest, const ReadWatch &watch = {}) const;
 
     std::string folder_;
 };

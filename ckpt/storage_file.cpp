@@ -96,20 +96,35 @@ Status StorageFile::read_part(std::uint64_t index, std::span<const std::uint64_t
     return reader.read(chunk.local_shape, element_bytes(chunk.dtype), offset, shape, out);
 }
 
-Status StorageFile::verify_chunk(std::uint64_t index) const {
+Status StorageFile::verify_chunk(std::uint64_t index, const ReadWatch &watch) const {
     ChunkInfo chunk = table_.chunk(index);
     std::vector<std::uint64_t> hashes;
-    DLROVER_TRY(hash_range(fd_.get(), places_[index], chunk.bytes, path_, hashes));
+    DLROVER_TRY(hash_range(fd_.get(), places_[index], chunk.bytes, path_, hashes, watch));
     return combine_block_hashes(hashes) == chunk.checksum ? Status() : wrong_chunk(index);
+}
+
+Status StorageFile::verify_rest(const ReadWatch &watch) const {
+    std::vector<std::uint64_t> hashes;
+    for (const Extent &gap : gaps_)
+        DLROVER_TRY(hash_range(fd_.get(), gap.offset, gap.bytes, path_, hashes, watch));
+    if (!hashes.empty() && combine_block_hashes(hashes) == header_.rest_xxh3) return {};
+    return Status(Code::corrupt, path_ + ": the checksum of HDF5's own metadata is wrong");
+}
+
+std::vector<Status> StorageFile::damage(const ReadWatch &watch) const {
+    std::vector<Status> found;
+    for (std::uint64_t i = 0; i < places_.size(); ++i) {
+        if (!stored(i)) continue;
+        if (Status status = verify_chunk(i, watch); !status.ok()) found.push_back(std::move(status));
+    }
+    if (Status status = verify_rest(watch); !status.ok()) found.push_back(std::move(status));
+    return found;
 }
 
 Status StorageFile::verify() const {
     for (std::uint64_t i = 0; i < places_.size(); ++i)
-        if (stored(i)) DLROVER_TRY(verify_chunk(i));
-    std::vector<std::uint64_t> hashes;
-    for (const Extent &gap : gaps_) DLROVER_TRY(hash_range(fd_.get(), gap.offset, gap.bytes, path_, hashes));
-    if (!hashes.empty() && combine_block_hashes(hashes) == header_.rest_xxh3) return {};
-    return Status(Code::corrupt, path_ + ": the checksum of HDF5's own metadata is wrong");
+        if (stored(i)) DLROVER_TRY(verify_chunk(i, {}));
+    return verify_rest({});
 }
 
 }  // namespace dlrover::ckpt

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ struct RankFile {
     std::uint64_t header_xxh3 = 0;
     friend bool operator==(const RankFile &, const RankFile &) = default;
 };
+
+/// Told of how many bytes were read, as work goes on.
+using ReadWatch = std::function<void(std::uint64_t bytes)>;
 
 /// An open file, its table and ledger verified. Trusts no length in it. Reading from several threads at once
 /// is allowed.
@@ -46,12 +50,15 @@ class StorageFile {
                      std::span<const std::uint64_t> shape, std::span<std::byte> out) const;
     /// Every byte of the file against its checksum.
     Status verify() const;
+    /// The same, to the end: one sentence for each chunk that is wrong. Empty: the file is whole.
+    std::vector<Status> damage(const ReadWatch &watch = {}) const;
 
   private:
     StorageFile() = default;
     Status read_frame();
     Status check_places();
-    Status verify_chunk(std::uint64_t index) const;
+    Status verify_chunk(std::uint64_t index, const ReadWatch &watch) const;
+    Status verify_rest(const ReadWatch &watch) const;
     Status wrong_chunk(std::uint64_t index) const;
 
     UniqueFd fd_;

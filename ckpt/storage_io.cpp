@@ -128,13 +128,14 @@ Result<std::vector<std::uint8_t>> read_whole_file(const std::string &path, std::
 }
 
 Status hash_range(int fd, std::uint64_t offset, std::uint64_t bytes, const std::string &path,
-                  std::vector<std::uint64_t> &hashes) {
+                  std::vector<std::uint64_t> &hashes, const std::function<void(std::uint64_t)> &watch) {
     std::vector<std::byte> block(std::min<std::uint64_t>(bytes, checksum_block_bytes));
     for (std::uint64_t i = 0, count = checksum_blocks(bytes); i < count; ++i) {
         std::uint64_t at = i * checksum_block_bytes;
         std::size_t n = std::min<std::uint64_t>(checksum_block_bytes, bytes - at);
         DLROVER_TRY(read_at(fd, block.data(), n, offset + at, path));
         hashes.push_back(block_kernel().hash(block.data(), n));
+        if (watch) watch(n);
     }
     return {};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,8 +35,9 @@ Status write_whole_file(const std::string &folder, const std::string &name,
 /// resource_exhausted: longer than `limit`.
 Result<std::vector<std::uint8_t>> read_whole_file(const std::string &path, std::uint64_t limit);
 
-/// Appends the hashes of the blocks of 1 MiB of [offset, offset + bytes).
+/// Appends the hashes of the blocks of 1 MiB of [offset, offset + bytes). `watch`, where there is one, is
+/// told of each block's bytes.
 Status hash_range(int fd, std::uint64_t offset, std::uint64_t bytes, const std::string &path,
-                  std::vector<std::uint64_t> &hashes);
+                  std::vector<std::uint64_t> &hashes, const std::function<void(std::uint64_t)> &watch = {});
 
 }  // namespace dlrover::ckpt

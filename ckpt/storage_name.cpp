@@ -7,7 +7,8 @@
 namespace dlrover::ckpt {
 namespace {
 
-constexpr std::string_view step_prefix = "step-", generation_mark = ".gen-", manifest_suffix = ".manifest";
+constexpr std::string_view step_prefix = "step-", generation_mark = ".gen-", manifest_suffix = ".manifest",
+                           suspect_suffix = ".suspect";
 constexpr std::size_t max_file_name_bytes = 200, hash_digits = 16;
 
 /// Bytes of the character at the start of `text`; 0: no UTF-8.
@@ -112,6 +113,15 @@ std::optional<CheckpointId> parse_checkpoint_folder_name(std::string_view name) 
 std::optional<CheckpointId> parse_manifest_name(std::string_view name) {
     if (!name.ends_with(manifest_suffix)) return std::nullopt;
     return parse_checkpoint_folder_name(name.substr(0, name.size() - manifest_suffix.size()));
+}
+
+std::string suspect_name(const CheckpointId &id) {
+    return manifest_name(id) + std::string(suspect_suffix);
+}
+
+std::optional<CheckpointId> parse_suspect_name(std::string_view name) {
+    if (!name.ends_with(suspect_suffix)) return std::nullopt;
+    return parse_manifest_name(name.substr(0, name.size() - suspect_suffix.size()));
 }
 
 std::string rank_file_name(Rank rank) {

@@ -25,6 +25,8 @@ std::string checkpoint_folder_name(const CheckpointId &id);
 std::string manifest_name(const CheckpointId &id);  ///< with ".manifest" behind
 std::optional<CheckpointId> parse_checkpoint_folder_name(std::string_view name);
 std::optional<CheckpointId> parse_manifest_name(std::string_view name);
+std::string suspect_name(const CheckpointId &id);  ///< a manifest's name with ".suspect" behind
+std::optional<CheckpointId> parse_suspect_name(std::string_view name);
 
 std::string rank_file_name(Rank rank);  ///< "rank-7.h5"
 inline constexpr char index_file_name[] = "index.h5";
