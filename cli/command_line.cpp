@@ -10,7 +10,7 @@
 namespace dlrover::cli {
 namespace {
 
-constexpr const char *commands = "(there are: status, events)";
+constexpr const char *commands = "(there are: status, events, ckpt)";
 
 Status wrong(std::string text) {
     return Status(Code::invalid_argument, std::move(text));
@@ -29,6 +29,8 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
     CommandLine line;
     CLI::App app("Looks at elastic jobs (srun --dlrover-elastic). See dlrover(1).", "dlrover");
     app.set_version_flag("--version", "dlrover " PACKAGE_VERSION);
+    // Here for --help alone: main() hands its words on before.
+    app.add_subcommand("ckpt", "Checkpoints on storage: ls, show, verify, rm, rollback, export, import");
     app.allow_extras();  // they are named below
     auto *status = app.add_subcommand("status", "State of your elastic jobs, or all of one job");
     status->add_option("job", line.job, "JOB or JOB.STEP");
@@ -50,9 +52,10 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
     }
     if (auto extra = app.remaining(); !extra.empty())
         return unknown(extra, "unknown command", (std::string(" ") + commands).c_str());
-    if (!status->parsed() && !events->parsed()) return wrong(std::string("no command is given ") + commands);
-    if (status->parsed() && events->parsed()) return wrong("one command at a time");
+    if (app.get_subcommands().empty()) return wrong(std::string("no command is given ") + commands);
+    if (app.get_subcommands().size() > 1) return wrong("one command at a time");
     if (auto extra = app.remaining(true); !extra.empty()) return unknown(extra, "unexpected word", "");
+    if (!status->parsed() && !events->parsed()) return wrong("ckpt has to be the first word");
     line.command = status->parsed() ? Command::status : Command::events;
     return line;
 }

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "cli/ask.h"
+#include "cli/ckpt_command.h"
 #include "cli/command_line.h"
 #include "cli/events_text.h"
 #include "cli/status_text.h"
@@ -65,7 +66,9 @@ int run_events(const CommandLine &options) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    auto line = parse_command_line({argv + std::min(argc, 1), argv + argc});
+    std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    if (!words.empty() && words.front() == "ckpt") return run_ckpt({words.begin() + 1, words.end()});
+    auto line = parse_command_line(std::move(words));
     if (!line) return complain(line.status(), exit_usage);
     switch (line->command) {
         case Command::show_text:

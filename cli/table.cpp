@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "ckpt/storage_name.h"
+
 namespace dlrover::cli {
 
 std::string Table::text(const std::string &indent) const {
@@ -25,13 +27,18 @@ std::string Table::text(const std::string &indent) const {
 }
 
 std::string printable(const std::string &text) {
-    std::string out = text;
-    for (char &c : out) {
-        auto u = static_cast<unsigned char>(c);
+    bool utf8 = ckpt::valid_utf8(text);
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        auto u = static_cast<unsigned char>(text[i]);
+        bool eight_bit_control = u == 0xc2 && utf8 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
         if (u == '\n' || u == '\t')
-            c = ' ';
-        else if (u < 0x20 || u == 0x7f)
-            c = '?';
+            out += ' ';
+        else if (u < 0x20 || u == 0x7f || eight_bit_control || (u >= 0x80 && !utf8))
+            out += '?';
+        else
+            out += text[i];
+        i += eight_bit_control ? 1 : 0;
     }
     return out;
 }

@@ -22,6 +22,7 @@ class Table {
 };
 
 /// Control characters and escape sequences of somebody else's text become '?': a terminal must not obey them.
+/// So do bytes above 0x7f where they are no UTF-8.
 std::string printable(const std::string &text);
 
 }  // namespace dlrover::cli

@@ -79,9 +79,9 @@ BOOST_AUTO_TEST_CASE(help_has_the_name_of_the_program) {
 BOOST_AUTO_TEST_CASE(a_wrong_command_line_is_named) {
     using Words = std::vector<std::string>;
     const std::pair<Words, const char *> wrong[] = {
-        {{}, "no command is given (there are: status, events)"},
-        {{"stats"}, "unknown command \"stats\" (there are: status, events)"},
-        {{"stats", "12"}, "unknown command \"stats\" (there are: status, events)"},
+        {{}, "no command is given (there are: status, events, ckpt)"},
+        {{"stats"}, "unknown command \"stats\" (there are: status, events, ckpt)"},
+        {{"stats", "12"}, "unknown command \"stats\" (there are: status, events, ckpt)"},
         {{"--bogus"}, "unknown option --bogus"},
         {{"--bogus", "status"}, "unknown option --bogus"},
         {{"status", "--bogus"}, "unknown option --bogus"},
