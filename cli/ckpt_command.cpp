@@ -43,6 +43,7 @@ Status run(const CkptOptions &options) {
         case CkptAction::rollback:
             return roll_back(options);
         case CkptAction::export_to:
+            return export_checkpoint(options);
         case CkptAction::import_from:
             return Status(Code::unsupported, "not in this version");
     }

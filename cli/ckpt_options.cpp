@@ -74,6 +74,7 @@ Parser::Parser() {
     to->add_option("--name", options.names, "Tensors that match, as a shell matches files")
         ->type_name("GLOB")
         ->expected(1, 1 << 20);
+    to->add_flag("--force", options.force, "Replaces a file that is there");
     from->add_option("FILE", options.file, "File to read")->required();
     from->add_option("--to", options.folder, "Folder of checkpoints")->required()->type_name("DIR");
     from->add_option("--lineage", options.lineage, "Lineage of the job that is to start from it")
