@@ -52,4 +52,4 @@ else
 EXTRA_DIST += $(storage_write_sources) $(storage_test_sources) tests/storage/sample.cpp
 endif
 dist_check_SCRIPTS += tests/storage/run
-EXTRA_DIST += tests/storage/test_h5py.py
+EXTRA_DIST += tests/storage/test_ckpt.py tests/storage/test_ckpt_files.py tests/storage/conftest.py tests/storage/test_h5py.py

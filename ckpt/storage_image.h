@@ -16,6 +16,8 @@ namespace dlrover::ckpt {
 struct SealedObject {
     std::span<const std::byte> data;  ///< the chunks, at the offsets of the table
     std::span<const std::uint8_t> table, ledger;
+    /// Where each chunk's bytes are, one after another of the table, when they are not in `data`.
+    std::span<const std::byte *const> scattered = {};
 };
 
 struct StorageImage {

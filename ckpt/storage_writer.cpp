@@ -16,7 +16,8 @@
 namespace dlrover::ckpt {
 namespace {
 
-std::span<const std::byte> bytes_of(const SealedObject &object, const ChunkInfo &chunk) {
+std::span<const std::byte> bytes_of(const SealedObject &object, std::uint64_t index, const ChunkInfo &chunk) {
+    if (!object.scattered.empty()) return {object.scattered[index], chunk.bytes};
     return object.data.subspan(chunk.offset, chunk.bytes);
 }
 
@@ -41,7 +42,7 @@ class SourceCheck {
     void run(const SealedObject &object, const ObjectTableView &table) {
         for (std::uint64_t i = 0; i < table.count() && status_.ok(); ++i) {
             ChunkInfo chunk = table.chunk(i);
-            if (chunk.replica != 0 || chunk_checksum(bytes_of(object, chunk)) == chunk.checksum) continue;
+            if (chunk.replica != 0 || chunk_checksum(bytes_of(object, i, chunk)) == chunk.checksum) continue;
             status_ = Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +
                                                 "\" in memory does not have its checksum");
         }
@@ -69,7 +70,7 @@ Result<std::vector<FilePart>> parts_of(const SealedObject &object, const ObjectT
         ChunkInfo chunk = table.chunk(i);
         if (image.places[i] == not_stored || chunk.bytes == 0) continue;
         chunks.push_back({image.places[i], chunk.bytes});
-        parts.push_back({image.places[i], chunk.bytes, bytes_of(object, chunk).data()});
+        parts.push_back({image.places[i], chunk.bytes, bytes_of(object, i, chunk).data()});
     }
     auto gaps = gaps_between(chunks, image.file_bytes);
     if (!gaps) return gaps.take_status();
@@ -106,8 +107,11 @@ Status write_file(const std::string &folder, const SealedObject &object, const O
 
 Result<RankFile> write_storage_file(const std::string &folder, const SealedObject &object,
                                     StorageWriteOptions options) {
-    auto table = ObjectTableView::parse(object.table, object.data.size());
+    auto table =
+        ObjectTableView::parse(object.table, object.scattered.empty() ? object.data.size() : UINT64_MAX);
     if (!table) return table.take_status();
+    if (!object.scattered.empty() && object.scattered.size() != table->count())
+        return Status(Code::invalid_argument, "not every chunk has a place in memory");
     if (object.ledger.size() > max_ledger_bytes)
         return Status(Code::invalid_argument, "the ledger is larger than 64 KiB");
     ObjectIdentity who = table->identity();

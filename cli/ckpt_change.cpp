@@ -22,8 +22,9 @@ std::string count_text(std::size_t count) {
 Result<bool> agreed(const CkptOptions &options, const std::vector<CheckpointId> &ids,
                     const std::string &question) {
     if (options.yes) return true;
-    for (const CheckpointId &id : ids) std::cerr << "  " << checkpoint_folder_name(id) << "\n";
-    auto yes = confirm(question);
+    std::string list;
+    for (const CheckpointId &id : ids) list += "  " + checkpoint_folder_name(id) + "\n";
+    auto yes = confirm(list + question);
     if (yes.ok() && !*yes) std::cerr << "Nothing was changed.\n";
     return yes;
 }

@@ -45,7 +45,7 @@ Status run(const CkptOptions &options) {
         case CkptAction::export_to:
             return export_checkpoint(options);
         case CkptAction::import_from:
-            return Status(Code::unsupported, "not in this version");
+            return import_checkpoint(options);
     }
     return Status(Code::internal, "a command that nobody carries out");
 }

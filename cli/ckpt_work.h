@@ -14,6 +14,7 @@ Status verify_checkpoints(const CkptOptions &options);
 Status remove_checkpoints(const CkptOptions &options);
 Status roll_back(const CkptOptions &options);
 Status export_checkpoint(const CkptOptions &options);
+Status import_checkpoint(const CkptOptions &options);
 
 /// A line on stderr, safe for a terminal.
 void note(const std::string &sentence);

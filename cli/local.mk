@@ -6,14 +6,24 @@ libcli_la_SOURCES = cli/ask.cpp cli/ask.h cli/command_line.cpp cli/command_line.
 libcli_la_LIBADD = libproto.la
 
 noinst_LTLIBRARIES += libclickpt.la
-libclickpt_la_SOURCES = cli/ckpt_change.cpp cli/ckpt_command.cpp cli/ckpt_command.h cli/ckpt_export.cpp cli/ckpt_look.cpp cli/ckpt_options.cpp \
-	cli/ckpt_options.h cli/ckpt_places.cpp cli/ckpt_places.h cli/ckpt_removal.cpp cli/ckpt_removal.h cli/ckpt_survey.cpp \
-	cli/ckpt_survey.h cli/ckpt_view.cpp cli/ckpt_view.h cli/ckpt_work.h cli/confirm.cpp cli/confirm.h cli/export_plan.cpp \
-	cli/export_plan.h cli/json_reader.cpp cli/json_reader.h cli/output_file.cpp cli/output_file.h cli/progress.cpp cli/progress.h \
-	cli/python_writer.cpp cli/python_writer.h cli/safetensors.cpp cli/safetensors.h cli/tensor_reader.cpp cli/tensor_reader.h \
-	cli/tensor_type.cpp cli/tensor_type.h
+libclickpt_la_SOURCES = cli/ckpt_change.cpp cli/ckpt_command.cpp cli/ckpt_command.h cli/ckpt_export.cpp cli/ckpt_look.cpp \
+	cli/ckpt_options.cpp cli/ckpt_options.h cli/ckpt_places.cpp cli/ckpt_places.h cli/ckpt_removal.cpp cli/ckpt_removal.h \
+	cli/ckpt_survey.cpp cli/ckpt_survey.h cli/ckpt_view.cpp cli/ckpt_view.h cli/ckpt_work.h cli/confirm.cpp cli/confirm.h \
+	cli/export_plan.cpp cli/export_plan.h cli/import_source.cpp cli/import_source.h cli/json_reader.cpp cli/json_reader.h \
+	cli/output_file.cpp cli/output_file.h cli/progress.cpp cli/progress.h cli/python_writer.cpp cli/python_writer.h \
+	cli/safetensors.cpp cli/safetensors.h cli/tensor_reader.cpp cli/tensor_reader.h cli/tensor_type.cpp cli/tensor_type.h
 libclickpt_la_CPPFLAGS = $(AM_CPPFLAGS) -DDLROVER_PYTHONDIR='"$(dlroverpythondir)"'
-libclickpt_la_LIBADD = libcli.la libstorage.la
+libclickpt_la_LIBADD = libcli.la
+# Writing checkpoints needs HDF5.
+if HAVE_HDF5
+libclickpt_la_SOURCES += cli/ckpt_import.cpp
+libclickpt_la_LIBADD += libstoragewrite.la
+EXTRA_DIST += cli/ckpt_import_none.cpp
+else
+libclickpt_la_SOURCES += cli/ckpt_import_none.cpp
+libclickpt_la_LIBADD += libstorage.la
+EXTRA_DIST += cli/ckpt_import.cpp
+endif
 
 bin_PROGRAMS += dlrover
 dlrover_SOURCES = cli/main.cpp

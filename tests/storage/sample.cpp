@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a checkpoint of two ranks for test_h5py.py: storage_sample FOLDER. Each byte of each chunk follows
-// from its number, so that the test knows what has to be there.
+// Writes a checkpoint of two ranks for the tests beside it: storage_sample FOLDER [STEP [TERM]]. Each byte of
+// each chunk follows from its number, so that a test knows what has to be there.
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct Sample {
     ObjectTableWriter writer;
     Status status;
 
-    explicit Sample(std::uint32_t rank) : writer({TrainStep(12), Rank(rank), 2, {Term(1), 3}, lineage}) {}
+    Sample(const CheckpointId &id, std::uint32_t rank)
+        : writer({id.step, Rank(rank), 2, id.generation, lineage}) {}
 
     void add(const std::string &name, DType type, const Numbers &global, const Numbers &offset,
              const Numbers &local, std::uint32_t replica = 0) {
@@ -60,8 +62,8 @@ void add_all(Sample &sample, std::uint64_t rank) {
     if (rank == 0) sample.add("deep", DType::UInt16, deep, Numbers(16), deep);
 }
 
-Result<RankFile> write(const std::string &folder, std::uint32_t rank) {
-    Sample sample(rank);
+Result<RankFile> write(const std::string &folder, const CheckpointId &id, std::uint32_t rank) {
+    Sample sample(id, rank);
     add_all(sample, rank);
     DLROVER_TRY(std::move(sample.status));
     DLROVER_TRY(sample.writer.set_skeleton("{\"version\":1,\"state\":\"\xc3\xa4\"}"));
@@ -71,12 +73,12 @@ Result<RankFile> write(const std::string &folder, std::uint32_t rank) {
     return write_storage_file(folder, {sample.data, *table, ledger});
 }
 
-Status write_checkpoint(const std::string &folder) {
+Status write_checkpoint(const std::string &folder, const CheckpointId &id) {
     CheckpointFolder checkpoints(folder);
-    Manifest manifest{{{Term(1), 3}, TrainStep(12)}, lineage, {}, {}};
+    Manifest manifest{id, lineage, {}, {}};
     std::string data = checkpoints.data_folder(manifest.id);
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
-        auto written = write(data, rank);
+        auto written = write(data, id, rank);
         if (!written) return written.take_status();
         manifest.ranks.push_back(*written);
     }
@@ -89,8 +91,10 @@ Status write_checkpoint(const std::string &folder) {
 }  // namespace
 
 int main(int argc, char **argv) {
-    if (argc != 2) return 2;
-    Status status = write_checkpoint(argv[1]);
+    if (argc < 2 || argc > 4) return 2;
+    std::uint64_t step = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 12;
+    std::uint64_t term = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1;
+    Status status = write_checkpoint(argv[1], {{Term(term), 3}, TrainStep(step)});
     if (!status.ok()) std::fprintf(stderr, "%s\n", status.to_string().c_str());
     return status.ok() ? 0 : 1;
 }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// import: a checkpoint that a job can start from, out of a .safetensors file.
+#include <unistd.h>
+
+#include <iostream>
+
+#include "base/units.h"
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/storage_index.h"
+#include "ckpt/storage_writer.h"
+#include "cli/ckpt_work.h"
+#include "cli/import_source.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+
+namespace dlrover::cli {
+namespace {
+
+using namespace dlrover::ckpt;
+
+/// A job goes on from the newest: what is imported would never be looked at.
+Status check_empty(const std::string &folder, const CheckpointId &id) {
+    auto listing = list_checkpoints(folder);
+    if (!listing) return listing.take_status();
+    if (!listing->complete.empty() || !listing->suspect.empty())
+        return Status(Code::already_exists,
+                      folder +
+                          " has checkpoints already, and a job would go on from the newest of them: "
+                          "choose another lineage, or remove them");
+    for (const CheckpointId &other : listing->incomplete)
+        if (other == id)
+            return Status(Code::already_exists, folder + "/" + checkpoint_folder_name(id) +
+                                                    " is there already: dlrover ckpt rm --step " +
+                                                    std::to_string(id.step.value()) + " --force");
+    return {};
+}
+
+Status write_checkpoint(const std::string &folder, const SafeTensorsFile &file, const Manifest &empty,
+                        const std::vector<std::uint8_t> &table) {
+    Manifest manifest = empty;
+    CheckpointFolder checkpoints(folder);
+    std::string data = checkpoints.data_folder(manifest.id);
+    std::vector<const std::byte *> places;
+    for (const SafeTensor &tensor : file.tensors()) places.push_back(file.bytes(tensor).data());
+    SealedObject object{{}, table, {}, places};
+    auto written = write_storage_file(data, object);
+    if (!written) return written.take_status();
+    manifest.ranks.push_back(*written);
+    auto index = write_storage_index(data, manifest.ranks);
+    if (!index) return index.take_status();
+    manifest.index = *index;
+    return checkpoints.publish(manifest);
+}
+
+Status check_lineage(const std::string &lineage) {
+    if (!lineage.empty() && lineage.size() <= max_lineage_bytes && valid_utf8(lineage)) return {};
+    return Status(Code::invalid_argument, "--lineage takes UTF-8 text of 1 to 4096 bytes");
+}
+
+}  // namespace
+
+Status import_checkpoint(const CkptOptions &options) {
+    DLROVER_TRY(check_lineage(options.lineage));
+    Manifest manifest{{{Term(0), 0}, TrainStep(*options.step())}, options.lineage, {}, {}};
+    std::string folder = options.folder + "/" + escape_file_name(options.lineage);
+    DLROVER_TRY(check_empty(folder, manifest.id));
+    auto file = SafeTensorsFile::open(options.file);
+    if (!file) return file.take_status();
+    if (file->tensors().empty()) return Status(Code::not_found, options.file + " has no tensors");
+    Progress progress("read", file->data_bytes());
+    auto table = make_import_table(*file, options.lineage, manifest.id.step,
+                                   [&](std::uint64_t n) { progress.add(n); });
+    progress.clear();
+    if (!table) return std::move(table.take_status()).with_context(options.file);
+    if (Status status = write_checkpoint(folder, *file, manifest, *table); !status.ok()) {
+        (void)CheckpointFolder(folder).remove(manifest.id).ok();
+        return status;
+    }
+    std::cout << "step " << manifest.id.step.value() << ": " << file->tensors().size() << " tensors, "
+              << format_size_bytes(file->data_bytes()) << " in "
+              << printable(CheckpointFolder(folder).data_folder(manifest.id)) << "\n";
+    return {};
+}
+
+}  // namespace dlrover::cli
