@@ -5,6 +5,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "ckpt/block_kernel.h"
+
 namespace dlrover::ckpt {
 namespace {
 
@@ -103,6 +105,17 @@ Status check_unique(const format::ObjectTable &table) {
 }
 
 }  // namespace
+
+Result<std::span<const std::uint8_t>> find_object_table(std::span<const std::byte> memory,
+                                                        const ObjectPlace &place) {
+    if (place.data_bytes > memory.size() || !inside(place.table_offset, place.table_bytes, memory.size()))
+        return Status(Code::corrupt, "the object reaches outside its memory");
+    if (place.table_bytes > max_table_bytes) return Status(Code::corrupt, "the object table is too large");
+    auto *bytes = reinterpret_cast<const std::uint8_t *>(memory.data() + place.table_offset);
+    if (block_kernel().hash(bytes, place.table_bytes) != place.table_xxh3)
+        return Status(Code::corrupt, "the object table's checksum is wrong");
+    return std::span(bytes, place.table_bytes);
+}
 
 std::optional<std::uint64_t> align_object_offset(std::uint64_t offset) noexcept {
     std::uint64_t raised;

@@ -65,6 +65,14 @@ class ObjectTableWriter {
     std::uint64_t bytes_bound_;
 };
 
+/// Where the parts of an object lie in its memory, as its writer reported.
+struct ObjectPlace {
+    std::uint64_t data_bytes = 0, table_offset = 0, table_bytes = 0, table_xxh3 = 0;
+};
+/// The table's bytes. corrupt: a part lies outside `memory`, the table is too large or has another checksum.
+Result<std::span<const std::uint8_t>> find_object_table(std::span<const std::byte> memory,
+                                                        const ObjectPlace &place);
+
 /// The verified table. Views into the bytes it was parsed from, which must outlive it.
 class ObjectTableView {
   public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: checks of arguments, locks, exceptions and statuses into codes. What happens is elsewhere.
-#include "lib/fault.h"
+#include "base/fault.h"
 #include "lib/guard.h"
 
 #ifdef HAVE_CONFIG_H

@@ -3,30 +3,18 @@
 
 #include <cstring>
 
-#include "lib/fault.h"
+#include "base/fault.h"
+#include "ckpt/segment_grants.h"
 
 namespace dlrover::lib {
 namespace {
 
+using ckpt::Access, ckpt::to_grants;
 using proto::LocalMessage;
 namespace local = proto::local;
 using Clock = DaemonLink::Clock;
 
 constexpr std::uint64_t slowest_fill_bytes_per_s = 200u << 20;  // of memory that was not made ready before
-
-/// The descriptors belong to the segments with `fd` set, in order; the receiver has checked their number.
-template <typename Segments>
-std::vector<SegmentGrant> to_grants(const Segments &segments, std::vector<UniqueFd> fds) {
-    std::vector<SegmentGrant> grants;
-    std::size_t next = 0;
-    for (const auto &s : segments) {
-        if (!s) continue;
-        SegmentGrant grant{s->id, s->bytes, {}};
-        if (s->fd && next < fds.size()) grant.fd = std::move(fds[next++]);
-        grants.push_back(std::move(grant));
-    }
-    return grants;
-}
 
 Status unexpected() {
     return Status(Code::corrupt, "the daemon gave an answer of a wrong kind");

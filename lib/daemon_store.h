@@ -6,11 +6,13 @@
 #include <map>
 #include <optional>
 
+#include "ckpt/mapping.h"
 #include "lib/daemon_link.h"
-#include "lib/mapping.h"
 #include "lib/store.h"
 
 namespace dlrover::lib {
+
+using ckpt::SegmentGrant, ckpt::SegmentRange;
 
 class DaemonStore final : public Store {
   public:

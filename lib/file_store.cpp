@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/fault.h"
 #include "base/units.h"
 #include "ckpt/block_kernel.h"
-#include "lib/fault.h"
 #include "lib/file_format.h"
 
 namespace dlrover::lib {
@@ -103,7 +103,7 @@ std::string FileStore::step_path(std::uint32_t rank, std::uint64_t step) const {
 
 Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, std::uint64_t bytes) {
     if (image_.bytes() < bytes) {
-        auto image = Mapping::anonymous(bytes);
+        auto image = ckpt::Mapping::anonymous(bytes);
         if (!image) return image.take_status();
         image_ = std::move(*image);
     }
@@ -180,7 +180,8 @@ Result<ObjectSource> FileStore::open() {
     auto footer = read_footer(fd->get(), path);
     if (!footer) return footer.take_status();
     std::uint64_t bytes = footer->ledger_offset + footer->ledger_bytes;
-    auto mapping = Mapping::file(fd->get(), std::max(bytes, footer->table_offset + footer->table_bytes));
+    auto mapping =
+        ckpt::Mapping::file(fd->get(), std::max(bytes, footer->table_offset + footer->table_bytes));
     if (!mapping) return mapping.take_status();
     auto layout = layout_of(*footer, mapping->base());
     if (!layout) return std::move(layout.take_status()).with_context(path);
@@ -190,7 +191,7 @@ Result<ObjectSource> FileStore::open() {
 }
 
 void FileStore::close(bool, std::uint64_t, const std::string &) {
-    opened_ = Mapping();
+    opened_ = ckpt::Mapping();
 }
 
 }  // namespace dlrover::lib

@@ -4,8 +4,8 @@
 
 #include <optional>
 
+#include "ckpt/mapping.h"
 #include "lib/environment.h"
-#include "lib/mapping.h"
 #include "lib/store.h"
 
 namespace dlrover::lib {
@@ -38,7 +38,7 @@ class FileStore final : public Store {
     Rank rank_;
     std::uint32_t world_size_;
     std::optional<std::uint64_t> previous_;
-    Mapping image_, opened_;
+    ckpt::Mapping image_, opened_;
 };
 
 }  // namespace dlrover::lib

@@ -5,9 +5,9 @@ include_HEADERS += lib/dlrover.h lib/dlrover.f90
 # Everything but the entry points, for the tests.
 noinst_LTLIBRARIES += libclient.la
 libclient_la_SOURCES = lib/context.cpp lib/context.h lib/daemon_link.cpp lib/daemon_link.h lib/daemon_store.cpp lib/daemon_store.h \
-	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h lib/fault.cpp lib/fault.h \
+	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h \
 	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h lib/guard.h \
-	lib/mapping.cpp lib/mapping.h lib/parallel.cpp lib/parallel.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/restore.cpp lib/restore.h \
+	lib/parallel.cpp lib/parallel.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/restore.cpp lib/restore.h \
 	lib/save.cpp lib/save.h lib/store.h
 libclient_la_LIBADD = libckpt.la libproto.la
 

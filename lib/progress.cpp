@@ -50,7 +50,7 @@ Status Progress::attach(UniqueFd page) {
         return Status(Code::corrupt, "the progress page is too short");
     std::lock_guard lock(mutex_);
     if (page_ != &own_ && page_inode_ == st.st_ino) return {};
-    auto mapping = Mapping::shared(page.get(), proto::progress_page_bytes);
+    auto mapping = ckpt::Mapping::shared(page.get(), proto::progress_page_bytes);
     if (!mapping) return mapping.take_status();
     auto *fresh = reinterpret_cast<ProgressPage *>(mapping->base());
     copy_page(*fresh, *page_);

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "lib/mapping.h"
+#include "ckpt/mapping.h"
 #include "proto/progress.h"
 
 namespace dlrover::lib {
@@ -38,7 +38,7 @@ class Progress {
     std::mutex mutex_;
     proto::ProgressPage own_{};
     proto::ProgressPage *page_ = &own_;  ///< under mutex_
-    Mapping mapped_;
+    ckpt::Mapping mapped_;
     std::uint64_t page_inode_ = 0;
     int declared_ = 0, saving_ = 0, restoring_ = 0;
     std::uint64_t declared_since_ns_ = 0;

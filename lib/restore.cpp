@@ -12,20 +12,12 @@ namespace {
 
 using ckpt::checksum_block_bytes;
 
-bool inside(std::uint64_t offset, std::uint64_t length, std::uint64_t whole) {
-    return length <= whole && offset <= whole - length;
-}
-
-Status check_layout(const ObjectSource &source) {
+Result<std::span<const std::uint8_t>> find_table(const ObjectSource &source) {
     const ObjectLayout &layout = source.layout;
-    if (layout.data_bytes > source.bytes || !inside(layout.table_offset, layout.table_bytes, source.bytes) ||
-        layout.ledger.size() > ckpt::max_ledger_bytes)
-        return Status(Code::corrupt, "the object reaches outside its memory");
-    if (layout.table_bytes > ckpt::max_table_bytes)
-        return Status(Code::corrupt, "the object table is too large");
-    std::uint64_t hash = ckpt::block_kernel().hash(source.base + layout.table_offset, layout.table_bytes);
-    if (hash != layout.table_xxh3) return Status(Code::corrupt, "the object table's checksum is wrong");
-    return {};
+    if (layout.ledger.size() > ckpt::max_ledger_bytes)
+        return Status(Code::corrupt, "the object's ledger is too large");
+    return ckpt::find_object_table({source.base, source.bytes}, {layout.data_bytes, layout.table_offset,
+                                                                 layout.table_bytes, layout.table_xxh3});
 }
 
 /// Where the blocks of each chunk begin in one list of all blocks; one more entry for the end.
@@ -45,10 +37,9 @@ ObjectReader::ObjectReader(const std::byte *base, ObjectLayout layout, ckpt::Obj
 
 Result<ObjectReader> ObjectReader::open(const ObjectSource &source, const ExpectedObject &expected,
                                         unsigned threads) {
-    DLROVER_TRY(check_layout(source));
-    auto *table_bytes = reinterpret_cast<const std::uint8_t *>(source.base + source.layout.table_offset);
-    auto table =
-        ckpt::ObjectTableView::parse({table_bytes, source.layout.table_bytes}, source.layout.data_bytes);
+    auto table_bytes = find_table(source);
+    if (!table_bytes) return table_bytes.take_status();
+    auto table = ckpt::ObjectTableView::parse(*table_bytes, source.layout.data_bytes);
     if (!table) return table.take_status();
     ObjectReader reader(source.base, source.layout, std::move(*table));
     DLROVER_TRY(reader.check_identity(expected));

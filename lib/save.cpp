@@ -6,7 +6,7 @@
 
 #include "base/units.h"
 #include "ckpt/checksum.h"
-#include "lib/fault.h"
+#include "base/fault.h"
 #include "lib/parallel.h"
 
 namespace dlrover::lib {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/fault.h"
+#include "base/fault.h"
 
 #ifdef DLROVER_FAULT_INJECTION
 
@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace dlrover::lib {
+namespace dlrover {
 
 void fault_point(const char *name) noexcept {
     static std::atomic<unsigned long> passed{0};
@@ -19,10 +19,12 @@ void fault_point(const char *name) noexcept {
     const char *colon = std::strchr(wanted, ':');
     std::size_t length = colon != nullptr ? static_cast<std::size_t>(colon - wanted) : std::strlen(wanted);
     if (std::strlen(name) != length || std::strncmp(wanted, name, length) != 0) return;
-    unsigned long nth = colon != nullptr ? std::strtoul(colon + 1, nullptr, 10) : 1;
-    if (passed.fetch_add(1) + 1 == nth) ::kill(::getpid(), SIGKILL);
+    char *rest = nullptr;
+    unsigned long nth = colon != nullptr ? std::strtoul(colon + 1, &rest, 10) : 1;
+    bool stop = rest != nullptr && std::strcmp(rest, ":stop") == 0;
+    if (passed.fetch_add(1) + 1 == nth) ::kill(::getpid(), stop ? SIGSTOP : SIGKILL);
 }
 
-}  // namespace dlrover::lib
+}  // namespace dlrover
 
 #endif

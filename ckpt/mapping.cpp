@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/mapping.h"
+#include "ckpt/mapping.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string>
 
-namespace dlrover::lib {
+namespace dlrover::ckpt {
 namespace {
 
 constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
@@ -149,4 +149,4 @@ Status SegmentRange::update(std::vector<SegmentGrant> segments) {
     return append(segments, kept);
 }
 
-}  // namespace dlrover::lib
+}  // namespace dlrover::ckpt

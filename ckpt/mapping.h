@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 
-namespace dlrover::lib {
+namespace dlrover::ckpt {
 
 /// Owns an address range; unmaps it at the end.
 class Mapping {
@@ -84,4 +84,4 @@ class SegmentRange {
     std::vector<Held> held_;
 };
 
-}  // namespace dlrover::lib
+}  // namespace dlrover::ckpt
