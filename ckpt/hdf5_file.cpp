@@ -254,6 +254,8 @@ const char *dtype_name(DType type) noexcept {
 }
 
 Result<Hdf5File> Hdf5File::create(std::uint64_t user_block_bytes) {
+    static std::mutex turns;
+    std::unique_lock turn(turns);
     set_up_library();
     UniqueFd memory(::memfd_create("dlrover-hdf5", MFD_CLOEXEC));
     if (!memory) return Status::from_errno("memory for an HDF5 file");
@@ -263,11 +265,13 @@ Result<Hdf5File> Hdf5File::create(std::uint64_t user_block_bytes) {
     if (!access) return hdf5_error("HDF5's options");
     hid_t file = H5Fcreate("memory", H5F_ACC_TRUNC, plan.get(), access.get());
     if (file < 0) return hdf5_error("a new file in memory");
-    return Hdf5File(std::move(memory), file);
+    return Hdf5File(std::move(turn), std::move(memory), file);
 }
 
 Hdf5File::Hdf5File(Hdf5File &&other) noexcept
-    : memory_(std::move(other.memory_)), file_(std::exchange(other.file_, -1)) {}
+    : turn_(std::move(other.turn_)),
+      memory_(std::move(other.memory_)),
+      file_(std::exchange(other.file_, -1)) {}
 
 Hdf5File::~Hdf5File() {
     if (file_ >= 0) H5Fclose(file_);
@@ -321,7 +325,10 @@ Status Hdf5File::add_link(const std::string &path, const std::string &file, cons
 }
 
 Result<UniqueFd> Hdf5File::finish() {
-    if (H5Fclose(std::exchange(file_, -1)) < 0) return hdf5_error("the end of a file in memory");
+    Status status;
+    if (H5Fclose(std::exchange(file_, -1)) < 0) status = hdf5_error("the end of a file in memory");
+    turn_.unlock();
+    if (!status.ok()) return status;
     return std::move(memory_);
 }
 

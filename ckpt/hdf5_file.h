@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,8 +35,9 @@ struct Hdf5Piece {
 /// The element type's name in the attribute `dtype`: numpy's or ml_dtypes'.
 const char *dtype_name(DType type) noexcept;
 
-/// An HDF5 file that is made in memory: only its metadata takes room there, the datasets are holes. Calls
-/// into HDF5, which has one global state: one thread of the process at a time.
+/// An HDF5 file that is made in memory: only its metadata takes room there, the datasets are holes. Any
+/// thread may make one; HDF5 has one global state, so they take turns: create() waits until nobody else's is
+/// being made. A thread makes one at a time.
 class Hdf5File {
   public:
     /// `user_block_bytes`: left free at the start; 0, or a power of two from 512.
@@ -63,7 +65,9 @@ class Hdf5File {
     Result<UniqueFd> finish();
 
   private:
-    Hdf5File(UniqueFd memory, std::int64_t file) : memory_(std::move(memory)), file_(file) {}
+    Hdf5File(std::unique_lock<std::mutex> turn, UniqueFd memory, std::int64_t file)
+        : turn_(std::move(turn)), memory_(std::move(memory)), file_(file) {}
+    std::unique_lock<std::mutex> turn_;  ///< held until finish()
     UniqueFd memory_;
     std::int64_t file_;
 };

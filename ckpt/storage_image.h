@@ -27,7 +27,7 @@ struct StorageImage {
     std::uint64_t header_xxh3 = 0;
 };
 
-/// Calls HDF5: one thread of the process at a time. `table`: of object.table, checked.
+/// `table`: of object.table, checked.
 Result<StorageImage> make_storage_image(const SealedObject &object, const ObjectTableView &table);
 
 }  // namespace dlrover::ckpt
