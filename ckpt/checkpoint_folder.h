@@ -16,7 +16,7 @@ namespace dlrover::ckpt {
 struct CheckpointListing {
     std::vector<CheckpointId> complete;    ///< with a manifest, newest first
     std::vector<CheckpointId> incomplete;  ///< data alone, newest first
-    std::vector<CheckpointId> suspect;     ///< complete, but set aside by a person; newest first
+    std::vector<CheckpointId> suspect;     ///< complete, but set aside; newest first
 };
 /// A folder that is not there has none.
 Result<CheckpointListing> list_checkpoints(const std::string &folder);

@@ -124,6 +124,21 @@ BOOST_AUTO_TEST_CASE(damaged_data_shows_when_everything_is_verified) {
     BOOST_TEST((StorageFile::open(path)->read_chunk(0, bytes).code() == Code::corrupt));
 }
 
+BOOST_AUTO_TEST_CASE(what_is_set_aside_is_passed_over) {
+    Folder folder;
+    CheckpointFolder checkpoints(folder / "");
+    for (std::uint64_t step : {10, 20, 30}) publish(folder, step);
+    BOOST_TEST(checkpoints.set_aside({id_of(30), id_of(20)}).ok());
+    BOOST_TEST(checkpoints.set_aside({id_of(30)}).ok());
+    BOOST_TEST(newest_step(folder, 0) == 10u);
+    auto listing = list_checkpoints(folder / "");
+    BOOST_TEST((listing->suspect == std::vector{id_of(30), id_of(20)}));
+    BOOST_TEST((listing->complete == std::vector{id_of(10)}));
+    BOOST_TEST(listing->incomplete.empty());
+    BOOST_TEST(checkpoints.remove(id_of(20)).ok());
+    BOOST_TEST(list_checkpoints(folder / "")->suspect.size() == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(removal_takes_the_manifest_first) {
     Folder folder;
     CheckpointFolder checkpoints(folder / "");
