@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "ckpt/box_runs.h"
 #include "ckpt/storage_header.h"
 
 namespace dlrover::ckpt {
@@ -23,6 +24,9 @@ class BoxReader {
     Status read(std::span<const std::uint64_t> whole, std::uint64_t unit,
                 std::span<const std::uint64_t> offset, std::span<const std::uint64_t> shape,
                 std::span<std::byte> out);
+    /// The same into a place of a larger array, `out`, whose other elements stay as they are.
+    Status read_into(const BoxPlace &from, std::uint64_t unit, std::span<const std::uint64_t> shape,
+                     const BoxPlace &to, std::span<std::byte> out);
 
   private:
     Status read_run(std::uint64_t at, std::span<std::byte> out);

@@ -22,12 +22,12 @@ tests_unit_arena_test_SOURCES = tests/unit/main.cpp tests/unit/ckpt_slots_test.c
 tests_unit_arena_test_LDADD = libarena.la $(PTHREAD_LIBS)
 TESTS += tests/unit/arena_test
 
-# Checkpoints on storage: reading needs no HDF5, writing does. Neither is part of the daemon, the module or libdlrover.
+# Checkpoints on storage: reading needs no HDF5, writing does. The writer is no part of the daemon, the module or libdlrover.
+# Who takes libstorage takes libckpt and libbase too.
 noinst_LTLIBRARIES += libstorage.la
-libstorage_la_SOURCES = ckpt/box_reader.cpp ckpt/box_reader.h ckpt/checkpoint_folder.cpp ckpt/checkpoint_folder.h ckpt/index_plan.cpp \
+libstorage_la_SOURCES = ckpt/box_reader.cpp ckpt/box_reader.h ckpt/box_runs.h ckpt/checkpoint_folder.cpp ckpt/checkpoint_folder.h ckpt/index_plan.cpp \
 	ckpt/index_plan.h ckpt/manifest.cpp ckpt/manifest.h ckpt/retention.cpp ckpt/retention.h ckpt/storage_file.cpp ckpt/storage_file.h ckpt/storage_header.cpp \
 	ckpt/storage_header.h ckpt/storage_io.cpp ckpt/storage_io.h
-libstorage_la_LIBADD = libckpt.la libbase.la
 
 storage_write_sources = ckpt/direct_write.cpp ckpt/direct_write.h ckpt/hdf5_file.cpp ckpt/hdf5_file.h ckpt/hdf5_memory.cpp ckpt/hdf5_memory.h ckpt/storage_image.cpp ckpt/storage_image.h ckpt/storage_index.cpp \
 	ckpt/storage_index.h ckpt/storage_writer.cpp ckpt/storage_writer.h
@@ -37,7 +37,7 @@ if HAVE_HDF5
 noinst_LTLIBRARIES += libstoragewrite.la
 libstoragewrite_la_SOURCES = $(storage_write_sources)
 libstoragewrite_la_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS)
-libstoragewrite_la_LIBADD = libstorage.la $(HDF5_LIBS) $(PTHREAD_LIBS)
+libstoragewrite_la_LIBADD = libstorage.la libckpt.la libbase.la $(HDF5_LIBS) $(PTHREAD_LIBS)
 
 check_PROGRAMS += tests/unit/storage_test
 tests_unit_storage_test_SOURCES = $(storage_test_sources)

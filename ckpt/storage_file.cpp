@@ -96,6 +96,32 @@ Status StorageFile::read_part(std::uint64_t index, std::span<const std::uint64_t
     return reader.read(chunk.local_shape, element_bytes(chunk.dtype), offset, shape, out);
 }
 
+Status StorageFile::read_part_into(std::uint64_t index, std::span<const std::uint64_t> offset,
+                                   std::span<const std::uint64_t> shape, const BoxPlace &to,
+                                   std::span<std::byte> out) const {
+    ChunkInfo chunk = table_.chunk(index);
+    if (!stored(index)) return Status(Code::invalid_argument, path_ + ": the chunk is not in this file");
+    BoxReader reader(fd_.get(), path_, {places_[index], chunk.bytes});
+    return reader.read_into({chunk.local_shape, offset}, element_bytes(chunk.dtype), shape, to, out);
+}
+
+Status StorageFile::read_bytes(std::uint64_t index, std::uint64_t at, std::span<std::byte> out) const {
+    return read_at(fd_.get(), out.data(), out.size(), places_[index] + at, path_);
+}
+
+Status StorageFile::reopen() {
+    auto fd = open_to_read(path_);
+    if (!fd) return fd.take_status();
+    auto bytes = file_size(fd->get(), path_);
+    if (!bytes) return bytes.take_status();
+    std::vector<std::uint8_t> block(storage_block_bytes);
+    DLROVER_TRY(read_at(fd->get(), block.data(), block.size(), 0, path_));
+    if (*bytes != header_.file_bytes || storage_header_xxh3(block) != header_xxh3_)
+        return Status(Code::corrupt, path_ + " is another file than before");
+    fd_ = std::move(*fd);
+    return {};
+}
+
 Status StorageFile::verify_chunk(std::uint64_t index, const ReadWatch &watch) const {
     ChunkInfo chunk = table_.chunk(index);
     std::vector<std::uint64_t> hashes;

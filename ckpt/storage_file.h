@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "base/unique_fd.h"
+#include "ckpt/box_runs.h"
 #include "ckpt/object_table.h"
 #include "ckpt/storage_header.h"
 
@@ -37,6 +38,7 @@ class StorageFile {
     ObjectIdentity identity() const { return table_.identity(); }
     const ObjectTableView &table() const noexcept { return table_; }
     std::span<const std::uint8_t> ledger() const noexcept { return ledger_; }
+    std::span<const std::uint8_t> table_bytes() const noexcept { return table_bytes_; }
     RankFile summary() const;
     /// Whether the chunk's bytes are in this file (replica 0). Precondition: index < table().count().
     bool stored(std::uint64_t index) const { return places_[index] != not_stored; }
@@ -48,10 +50,24 @@ class StorageFile {
     /// has another size.
     Status read_part(std::uint64_t index, std::span<const std::uint64_t> offset,
                      std::span<const std::uint64_t> shape, std::span<std::byte> out) const;
+    /// The same into a place of a larger array.
+    Status read_part_into(std::uint64_t index, std::span<const std::uint64_t> offset,
+                          std::span<const std::uint64_t> shape, const BoxPlace &to,
+                          std::span<std::byte> out) const;
+    /// Bytes [at, at + out.size()) of the chunk, not verified. Precondition: stored, inside the chunk.
+    Status read_bytes(std::uint64_t index, std::uint64_t at, std::span<std::byte> out) const;
+    /// The sentence for a chunk whose bytes do not have its checksum.
+    Status wrong_chunk(std::uint64_t index) const;
     /// Every byte of the file against its checksum.
     Status verify() const;
     /// The same, to the end: one sentence for each chunk that is wrong. Empty: the file is whole.
     std::vector<Status> damage(const ReadWatch &watch = {}) const;
+
+    /// Gives the descriptor back; what was read so far stays. reopen() before the next read.
+    void close() noexcept { fd_.reset(); }
+    bool is_open() const noexcept { return static_cast<bool>(fd_); }
+    /// corrupt: another file is there now.
+    Status reopen();
 
   private:
     StorageFile() = default;
@@ -59,7 +75,6 @@ class StorageFile {
     Status check_places();
     Status verify_chunk(std::uint64_t index, const ReadWatch &watch) const;
     Status verify_rest(const ReadWatch &watch) const;
-    Status wrong_chunk(std::uint64_t index) const;
 
     UniqueFd fd_;
     std::string path_;

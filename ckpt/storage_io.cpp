@@ -21,7 +21,8 @@ Status file_error(const std::string &what, const std::string &path, int err) {
     Status status = Status::from_errno(what + " " + path, err);
     if (err == EDQUOT || err == EFBIG) return Status(Code::resource_exhausted, status.message());
     if (err == EROFS) return Status(Code::permission_denied, status.message());
-    if (err == ESTALE || err == ENOTDIR) return Status(Code::not_found, status.message());
+    if (err == ENOTDIR) return Status(Code::not_found, status.message());
+    if (err == ESTALE) return Status(Code::unavailable, status.message());
     return status;
 }
 

@@ -14,7 +14,8 @@
 namespace dlrover::ckpt {
 
 /// What the system says about `path`. Full disks and quotas are resource_exhausted; so is a limit on the size
-/// of files (a process that may meet one ignores SIGXFSZ).
+/// of files (a process that may meet one ignores SIGXFSZ). A stale handle is unavailable, not not_found:
+/// whether the file is still there shows when its name is looked up again.
 Status file_error(const std::string &what, const std::string &path, int err = errno);
 
 Status write_at(int fd, const void *data, std::uint64_t bytes, std::uint64_t offset, const std::string &path);

@@ -66,9 +66,9 @@ tests_fuzz_fuzz_file_footer_LDADD = libclient.la $(PTHREAD_LIBS)
 tests_fuzz_fuzz_file_footer_LDFLAGS = $(fuzz_ldflags)
 
 tests_fuzz_fuzz_manifest_SOURCES = tests/fuzz/manifest.cpp $(fuzz_main)
-tests_fuzz_fuzz_manifest_LDADD = libstorage.la
+tests_fuzz_fuzz_manifest_LDADD = libstorage.la libckpt.la libbase.la
 tests_fuzz_fuzz_manifest_LDFLAGS = $(fuzz_ldflags)
 
 tests_fuzz_fuzz_storage_header_SOURCES = tests/fuzz/storage_header.cpp $(fuzz_main)
-tests_fuzz_fuzz_storage_header_LDADD = libstorage.la
+tests_fuzz_fuzz_storage_header_LDADD = libstorage.la libckpt.la libbase.la
 tests_fuzz_fuzz_storage_header_LDFLAGS = $(fuzz_ldflags)

@@ -43,14 +43,20 @@ class Maker {
                const Numbers &local, std::uint32_t replica = 0) {
         std::uint64_t bytes = element_bytes(type);
         for (std::uint64_t n : local) bytes *= n;
-        std::uint64_t at = *align_object_offset(data.size());
-        data.resize(at + bytes);
+        std::uint64_t seed = *align_object_offset(data.size()) / 64;
+        std::vector<std::byte> content(bytes);
         for (std::uint64_t i = 0; i < bytes; ++i)
-            data[at + i] = type == DType::Bool ? std::byte(i % 2) : std::byte(i * 7 + at / 64 + (i >> 8));
-        std::span content(data.data() + at, bytes);
-        BOOST_REQUIRE(
-            writer_.add({name, type, global, offset, local, replica, at, bytes, chunk_checksum(content)})
-                .ok());
+            content[i] = type == DType::Bool ? std::byte(i % 2) : std::byte(i * 7 + seed + (i >> 8));
+        return put(name, type, global, offset, local, replica, content);
+    }
+    Maker &put(std::string_view name, DType type, const Numbers &global, const Numbers &offset,
+               const Numbers &local, std::uint32_t replica, std::span<const std::byte> content) {
+        std::uint64_t at = *align_object_offset(data.size());
+        data.resize(at);
+        data.insert(data.end(), content.begin(), content.end());
+        Status added = writer_.add(
+            {name, type, global, offset, local, replica, at, content.size(), chunk_checksum(content)});
+        BOOST_REQUIRE_MESSAGE(added.ok(), added.to_string());
         return *this;
     }
     Maker &add(std::string_view name, DType type, const Numbers &shape) {
