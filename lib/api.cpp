@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: checks of arguments, locks, exceptions and statuses into codes. What happens is elsewhere.
+#include <array>
+
 #include "base/fault.h"
 #include "lib/guard.h"
 
@@ -141,6 +143,28 @@ int give_chunk(const dlrover_restore *restore, std::uint64_t index, dlrover_chun
     return success;
 }
 
+/// Damage that shows after the opening is told to the daemon when the restore is closed.
+Status noted(dlrover_restore *restore, Status status) {
+    if (status.code() == Code::corrupt) restore->damage = status.message();
+    return status;
+}
+
+Status give_tensor(dlrover_restore *restore, std::uint64_t index, dlrover_chunk *out) {
+    auto count = restore->global().count();
+    if (!count) return noted(restore, count.take_status());
+    if (index >= *count) return Status(Code::not_found, "no global tensor of that number");
+    auto tensor = restore->global().tensor(index);
+    if (!tensor) return noted(restore, tensor.take_status());
+    const std::array<std::uint64_t, DLROVER_MAX_DIMS> origin{};
+    ckpt::ChunkInfo info;
+    info.name = tensor->name;
+    info.dtype = tensor->dtype;
+    info.global_shape = info.local_shape = tensor->shape;
+    info.global_offset = std::span(origin).first(tensor->shape.size());
+    from_info(info, *out);
+    return {};
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -266,6 +290,40 @@ int dlrover_restore_ledger(const dlrover_restore *restore, const void **data, ui
         *data = restore->reader.ledger().data();
         *bytes = restore->reader.ledger().size();
         return success;
+    });
+}
+
+int dlrover_restore_world_size(const dlrover_restore *restore) {
+    if (restore == nullptr) return DLROVER_E_INVALID;
+    return static_cast<int>(restore->tensors ? restore->tensors->saved_by() : restore->reader.world_size());
+}
+
+int dlrover_restore_global_count(dlrover_restore *restore, uint64_t *count) {
+    return guarded(restore != nullptr && count != nullptr, [&] {
+        auto result = restore->global().count();
+        if (result.ok()) *count = *result;
+        return noted(restore, result.take_status());
+    });
+}
+
+int dlrover_restore_global(dlrover_restore *restore, uint64_t index, dlrover_chunk *chunk) {
+    return guarded(restore != nullptr && chunk != nullptr,
+                   [&] { return give_tensor(restore, index, chunk); });
+}
+
+int dlrover_restore_read(dlrover_restore *restore, const char *name, uint32_t dtype, uint32_t ndim,
+                         const uint64_t *global_offset, const uint64_t *local_shape, void *out,
+                         uint64_t bytes) {
+    bool places = ndim == 0 || (global_offset != nullptr && local_shape != nullptr);
+    bool arguments = restore != nullptr && name != nullptr && ndim <= DLROVER_MAX_DIMS && places &&
+                     (out != nullptr || bytes == 0) && ckpt::to_dtype(dtype).has_value();
+    return guarded(arguments, [&] {
+        TensorBox box{name,
+                      *ckpt::to_dtype(dtype),
+                      {global_offset, ndim},
+                      {local_shape, ndim},
+                      {static_cast<std::byte *>(out), bytes}};
+        return noted(restore, restore->global().read(box));
     });
 }
 

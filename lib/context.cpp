@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "lib/file_store.h"
+#include "lib/own_tensors.h"
 
 using namespace dlrover;
 using namespace dlrover::lib;
@@ -54,7 +55,7 @@ Result<std::unique_ptr<dlrover_context>> dlrover_context::open() {
         return c->progress.attach(std::move(page));
     };
     context->link = std::make_unique<DaemonLink>(e, welcome);
-    context->store = std::make_unique<DaemonStore>(*context->link);
+    context->store = std::make_unique<DaemonStore>(*context->link, e);
     context->events = std::make_unique<Events>(*context->link);
     DLROVER_TRY(context->link->connect(context->link->deadline()));
     return context;
@@ -93,14 +94,21 @@ Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_restore() {
         return reader.take_status();
     }
     restoring = true;
-    return std::make_unique<dlrover_restore>(dlrover_restore{this, std::move(*reader), begun});
+    return std::make_unique<dlrover_restore>(
+        dlrover_restore{this, std::move(*reader), begun, std::move(source->tensors), {}});
 }
 
 void dlrover_context::close_restore(std::unique_ptr<dlrover_restore> restore, const std::string &refused) {
-    store->close(refused.empty(), microseconds_since(restore->begun), refused);
+    const std::string &why = refused.empty() ? restore->damage : refused;
+    store->close(why.empty(), microseconds_since(restore->begun), why);
     restoring = false;
 }
 
 void dlrover_context::drop_peeked() {
     if (peeked) close_restore(std::move(peeked), "the program asked for sizes and did not restart from it");
+}
+
+GlobalTensors &dlrover_restore::global() {
+    if (!tensors) tensors = std::make_unique<OwnTensors>(reader);
+    return *tensors;
 }

@@ -19,9 +19,14 @@
 #include "lib/save.h"
 
 struct dlrover_restore {
+    /// Of all ranks where they are on storage, else of this rank's own object.
+    dlrover::lib::GlobalTensors &global();
+
     dlrover_context *context;
     dlrover::lib::ObjectReader reader;
     std::chrono::steady_clock::time_point begun;
+    std::unique_ptr<dlrover::lib::GlobalTensors> tensors;  ///< none: made when asked for
+    std::string damage;                                    ///< found after it was opened
 };
 
 struct dlrover_context {

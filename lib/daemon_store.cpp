@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "ckpt/segment_grants.h"
+#include "lib/stored_checkpoint.h"
 
 namespace dlrover::lib {
 namespace {
@@ -31,6 +32,21 @@ local::SealT to_seal(SlotIndex slot, const ObjectLayout &layout, std::uint64_t c
     seal.copy_us = copy_us;
     seal.ledger = layout.ledger;
     return seal;
+}
+
+Result<StoredRequest> to_request(const local::RestorePlanT &plan, const Environment &e) {
+    const local::StoredCheckpointT &stored = *plan.stored;
+    if (!stored.generation || plan.folder.empty() || stored.world_size == 0) return unexpected();
+    StoredRequest request;
+    request.folder = plan.folder;
+    request.id.generation = {Term(stored.generation->term()), stored.generation->number()};
+    request.id.step = TrainStep(stored.train_step);
+    request.saved_by = stored.world_size;
+    request.lineage = e.lineage;
+    request.rank = e.rank;
+    request.world_size = e.world_size;
+    request.threads = e.copy_threads;
+    return request;
 }
 
 }  // namespace
@@ -173,6 +189,7 @@ Result<ObjectSource> DaemonStore::try_open() {
     if (plan == nullptr) return unexpected();
     if (plan->train_step < 0)
         return Status(Code::not_found, "there is no checkpoint: start from the beginning");
+    if (plan->stored) return open_stored(*plan);
     SlotIndex slot(plan->slot);
     auto range = map_to_read(slot, to_grants(plan->segments, std::move(reply->fds)));
     if (!range) return range.take_status();
@@ -183,7 +200,22 @@ Result<ObjectSource> DaemonStore::try_open() {
                         plan->table_xxh3,
                         std::move(plan->ledger)};
     opened_.emplace(Opened{slot, std::move(*range)});
-    return ObjectSource{opened_->range.base(), opened_->range.bytes(), std::move(layout)};
+    return ObjectSource{opened_->range.base(), opened_->range.bytes(), std::move(layout), false, nullptr};
+}
+
+Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
+    auto request = to_request(plan, environment_);
+    if (!request) return request.take_status();
+    auto begun = Clock::now();
+    auto opened = open_stored_checkpoint(*request, environment_.verify_parts);
+    if (!opened) {
+        auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun).count();
+        close(false, static_cast<std::uint64_t>(took), opened.status().message());
+        return opened.take_status();
+    }
+    stored_ = std::move(opened->object.memory);
+    return ObjectSource{stored_.base(), stored_.bytes(), std::move(opened->object.layout), true,
+                        std::move(opened->tensors)};
 }
 
 Result<ObjectSource> DaemonStore::open() {
@@ -201,6 +233,7 @@ void DaemonStore::close(bool ok, std::uint64_t restore_us, const std::string &te
     done.restore_us = restore_us;
     done.text = text;
     link_.tell(done);
+    stored_ = Mapping();
     if (!opened_) return;
     // The daemon does not send the descriptors of this slot again: the mapping serves the next save there.
     if (opened_->range.set_access(Access::read_write).ok())

@@ -16,7 +16,7 @@ using ckpt::SegmentGrant, ckpt::SegmentRange;
 
 class DaemonStore final : public Store {
   public:
-    explicit DaemonStore(DaemonLink &link) : link_(link) {}
+    DaemonStore(DaemonLink &link, const Environment &environment) : link_(link), environment_(environment) {}
     /// After every WorkerHello: what the daemon said, and the end of grants that it may have kept for us
     /// across its restart and that nobody is going to seal.
     void on_welcome(const proto::local::WorkerWelcomeT &welcome);
@@ -50,14 +50,17 @@ class DaemonStore final : public Store {
     /// be.
     Result<Begun> regain(const SaveTarget &target, std::uint64_t bytes, Time deadline);
     Result<ObjectSource> try_open();
+    Result<ObjectSource> open_stored(const proto::local::RestorePlanT &plan);
     Result<SegmentRange> map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments);
 
     DaemonLink &link_;
+    const Environment &environment_;
     std::int64_t restore_step_ = -1;
     std::map<SlotIndex, SegmentRange> slots_;
     bool saving_ = false;           ///< a slot is granted to us
     std::uint64_t granted_on_ = 0;  ///< DaemonLink::connections() when it was
     std::optional<Opened> opened_;
+    Mapping stored_;  ///< an object that was read from storage
 };
 
 }  // namespace dlrover::lib

@@ -81,6 +81,7 @@ Result<Environment> read_environment() {
     e.local_dir = text_of("DLROVER_LOCAL_DIR", "dlrover-checkpoints");
     e.copy_threads = std::clamp(processors() / e.local_world_size, 1u, 8u);
     DLROVER_TRY(read_number("DLROVER_COPY_THREADS", e.copy_threads, 1, 64));
+    DLROVER_TRY(read_number("DLROVER_VERIFY_PARTS", e.verify_parts, 0, 1));
     std::uint32_t timeout_ms = 10000;
     DLROVER_TRY(read_number("DLROVER_TIMEOUT_MS", timeout_ms, 1, 3600000));
     e.timeout = std::chrono::milliseconds(timeout_ms);

@@ -187,7 +187,7 @@ Result<ObjectSource> FileStore::open() {
     if (!layout) return std::move(layout.take_status()).with_context(path);
     opened_ = std::move(*mapping);
     previous_ = *step;
-    return ObjectSource{opened_.base(), opened_.bytes(), std::move(*layout)};
+    return ObjectSource{opened_.base(), opened_.bytes(), std::move(*layout), false, nullptr};
 }
 
 void FileStore::close(bool, std::uint64_t, const std::string &) {

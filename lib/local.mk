@@ -6,10 +6,12 @@ include_HEADERS += lib/dlrover.h lib/dlrover.f90
 noinst_LTLIBRARIES += libclient.la
 libclient_la_SOURCES = lib/context.cpp lib/context.h lib/daemon_link.cpp lib/daemon_link.h lib/daemon_store.cpp lib/daemon_store.h \
 	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h \
-	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h lib/guard.h \
+	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h \
+	lib/global_tensors.cpp lib/global_tensors.h lib/guard.h lib/own_tensors.cpp lib/own_tensors.h \
 	lib/parallel.cpp lib/parallel.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/restore.cpp lib/restore.h \
-	lib/save.cpp lib/save.h lib/store.h
-libclient_la_LIBADD = libckpt.la libproto.la
+	lib/save.cpp lib/save.h lib/store.h lib/stored_checkpoint.cpp lib/stored_checkpoint.h lib/stored_chunks.cpp lib/stored_chunks.h \
+	lib/stored_files.cpp lib/stored_files.h lib/stored_object.cpp lib/stored_object.h lib/stored_tensors.cpp lib/stored_tensors.h
+libclient_la_LIBADD = libstorage.la libckpt.la libproto.la
 
 # libtool names -lstdc++ itself: it finds a linker script that stands for the archive.
 if STATIC_CXX
@@ -49,6 +51,18 @@ tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/dying_daemon.h test
 	tests/unit/lib_protect_test.cpp
 tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
+
+# The writer makes the checkpoints; the library reads them without HDF5.
+stored_test_sources = tests/unit/main.cpp tests/unit/stored_fixture.h tests/unit/stored_object_test.cpp
+if HAVE_HDF5
+check_PROGRAMS += tests/unit/stored_test
+tests_unit_stored_test_SOURCES = $(stored_test_sources) tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h \
+	tests/unit/lib_fixture.h tests/unit/storage_fixture.h
+tests_unit_stored_test_LDADD = libdlrover.la libstoragewrite.la libproto.la $(PTHREAD_LIBS)
+TESTS += tests/unit/stored_test
+else
+EXTRA_DIST += $(stored_test_sources)
+endif
 
 TESTS += tests/checks/library tests/python/run
 dist_check_SCRIPTS += tests/checks/library tests/python/run

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <vector>
 
 namespace dlrover::lib {
@@ -43,6 +44,22 @@ void parallel_for(std::uint64_t count, unsigned threads, const std::function<voi
     ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
     loop.run();
     for (pthread_t helper : helpers) ::pthread_join(helper, nullptr);
+}
+
+Status parallel_try(std::uint64_t count, unsigned threads, const std::function<Status(std::uint64_t)> &body) {
+    std::atomic<bool> failed{false};
+    Status failure;
+    parallel_for(count, threads, [&](std::uint64_t i) {
+        if (failed.load(std::memory_order_relaxed)) return;
+        Status status;
+        try {
+            status = body(i);
+        } catch (const std::exception &) {
+            status = Status(Code::resource_exhausted, "out of memory");
+        }
+        if (!status.ok() && !failed.exchange(true)) failure = std::move(status);
+    });
+    return failure;
 }
 
 }  // namespace dlrover::lib

@@ -6,10 +6,15 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/status.h"
+
 namespace dlrover::lib {
 
 /// Calls body(i) once for every i in [0, count), on this thread and at most threads - 1 others (signals
 /// blocked there). Fewer when threads can not be had. body must not throw.
 void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body);
+
+/// The same for a body that may fail or run out of memory: returns a failure, and begins no more after it.
+Status parallel_try(std::uint64_t count, unsigned threads, const std::function<Status(std::uint64_t)> &body);
 
 }  // namespace dlrover::lib

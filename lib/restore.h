@@ -25,6 +25,7 @@ class ObjectReader {
                                      unsigned threads);
 
     TrainStep train_step() const noexcept { return layout_.train_step; }
+    std::uint32_t world_size() const { return table_.identity().world_size; }
     std::uint64_t count() const noexcept { return table_.count(); }
     ckpt::ChunkInfo chunk(std::uint64_t index) const { return table_.chunk(index); }
     const std::byte *data(const ckpt::ChunkInfo &chunk) const noexcept { return base_ + chunk.offset; }

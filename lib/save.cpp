@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/fault.h"
 #include "base/units.h"
 #include "ckpt/checksum.h"
-#include "base/fault.h"
 #include "lib/parallel.h"
 
 namespace dlrover::lib {

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "lib/global_tensors.h"
 
 namespace dlrover::lib {
 
@@ -36,6 +37,8 @@ struct ObjectSource {
     const std::byte *base = nullptr;
     std::uint64_t bytes = 0;
     ObjectLayout layout;
+    bool verified = false;                   ///< every chunk was checked as it was read
+    std::unique_ptr<GlobalTensors> tensors;  ///< of all ranks; none: this rank's own object is all there is
 };
 
 /// Calls are serialised by the context's lock; the memory behind SaveTarget and ObjectSource is used without

@@ -128,6 +128,15 @@ local::RestoreDoneT FakeDaemon::last_restore_done() {
     return restore_done_;
 }
 
+void FakeDaemon::restore_from(std::string folder, proto::Generation generation, std::uint64_t step,
+                              std::uint32_t world_size) {
+    std::lock_guard lock(mutex_);
+    stored_folder_ = std::move(folder);
+    stored_.generation = std::make_unique<proto::Generation>(generation);
+    stored_.train_step = step;
+    stored_.world_size = world_size;
+}
+
 void FakeDaemon::run() {
     for (;;) {
         std::vector<pollfd> polled;
@@ -303,6 +312,12 @@ void FakeDaemon::restore(int number, std::uint32_t id) {
         if (slot.state == SlotState::sealed && (!newest || newest->seal.train_step < slot.seal.train_step))
             newest = &slot;
     local::RestorePlanT plan;
+    if (!stored_folder_.empty()) {
+        plan.train_step = static_cast<std::int64_t>(stored_.train_step);
+        plan.stored = std::make_unique<local::StoredCheckpointT>(stored_);
+        plan.folder = stored_folder_;
+        return answer(number, id, std::move(plan));
+    }
     if (!newest) return answer(number, id, std::move(plan));
     plan.train_step = static_cast<std::int64_t>(newest->seal.train_step);
     plan.slot = static_cast<std::uint16_t>(newest - slots_.data());

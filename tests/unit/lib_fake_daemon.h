@@ -53,6 +53,10 @@ class FakeDaemon {
     proto::ProgressPage *page() { return page_; }
     local::RestoreDoneT last_restore_done();
 
+    /// From now on the ranks restore that checkpoint of the folder.
+    void restore_from(std::string folder, proto::Generation generation, std::uint64_t step,
+                      std::uint32_t world_size);
+
     std::uint32_t slots_told = 3;
 
   private:
@@ -88,6 +92,8 @@ class FakeDaemon {
     std::map<local::Body, std::pair<local::Refusal, std::string>> refusals_;
     std::map<local::Body, std::size_t> counts_;
     local::RestoreDoneT restore_done_;
+    std::string stored_folder_;
+    local::StoredCheckpointT stored_;
     bool quit_ = false;
     std::thread thread_;
 };

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/stored_files.h"
+
+#include <unistd.h>
+
+#include <optional>
+
+#include "lib/parallel.h"
+
+namespace dlrover::lib {
+namespace {
+
+constexpr std::size_t idle_descriptors = 64;
+
+std::string name_of(const ckpt::CheckpointId &id) {
+    return "the checkpoint of step " + std::to_string(id.step.value()) + ", generation " +
+           to_string(id.generation);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<StoredFiles>> StoredFiles::open(const StoredRequest &request) {
+    std::shared_ptr<StoredFiles> files(new StoredFiles(request));
+    DLROVER_TRY(files->read_manifest(request));
+    return files;
+}
+
+Status StoredFiles::read_manifest(const StoredRequest &request) {
+    auto manifest = folder_.read_manifest(id_);
+    std::string there = path_ + "/" + ckpt::manifest_name(id_);
+    if (manifest.status().code() == Code::not_found) {
+        bool suspect = ::access((path_ + "/" + ckpt::suspect_name(id_)).c_str(), F_OK) == 0;
+        return Status(Code::corrupt,
+                      there + (suspect ? " was marked suspect meanwhile: the next start goes on "
+                                         "from an older checkpoint"
+                                       : " is not there any more: the next start looks again"));
+    }
+    if (!manifest) return judge(manifest.take_status());
+    if (!request.lineage.empty() && manifest->lineage != request.lineage)
+        return Status(Code::corrupt, there + " belongs to another lineage (" +
+                                         manifest->lineage.substr(0, 200) + "), and is not restored");
+    if (manifest->ranks.size() != request.saved_by)
+        return judge(Status(Code::corrupt, there + " is of " + std::to_string(manifest->ranks.size()) +
+                                               " ranks, not of " + std::to_string(request.saved_by) +
+                                               " as when it was chosen"));
+    manifest_ = std::move(*manifest);
+    return {};
+}
+
+Result<const ckpt::StorageFile *> StoredFiles::rank(std::uint32_t rank) {
+    auto found = files_.find(rank);
+    if (found == files_.end()) {
+        auto file = folder_.open_rank(manifest_, manifest_.ranks[rank]);
+        if (!file) return file.take_status();
+        found = files_.emplace(rank, std::move(*file)).first;
+        ++open_;
+    } else if (!found->second.is_open()) {
+        DLROVER_TRY(found->second.reopen());
+        ++open_;
+    }
+    return &found->second;
+}
+
+Status StoredFiles::load_tables(unsigned threads) {
+    std::vector<std::optional<ckpt::StorageFile>> loaded(ranks());
+    DLROVER_TRY(parallel_try(ranks(), threads, [&](std::uint64_t i) {
+        if (files_.contains(static_cast<std::uint32_t>(i))) return Status();
+        auto file = folder_.open_rank(manifest_, manifest_.ranks[i]);
+        if (!file) return file.take_status();
+        file->close();
+        loaded[i].emplace(std::move(*file));
+        return Status();
+    }));
+    for (std::uint32_t i = 0; i < ranks(); ++i)
+        if (loaded[i]) files_.emplace(i, std::move(*loaded[i]));
+    return {};
+}
+
+void StoredFiles::release() {
+    if (open_ <= idle_descriptors) return;
+    for (auto &[rank, file] : files_) file.close();
+    open_ = 0;
+}
+
+Status StoredFiles::judge(Status why) const {
+    if (why.code() == Code::corrupt || why.code() == Code::not_found) return mark(why);
+    Code code = why.code() == Code::permission_denied ? Code::system : why.code();
+    return Status(code, why.message() + "; " + name_of(id_) + " was not read, and is left as it is");
+}
+
+Status StoredFiles::mark(const Status &why) const {
+    Status marked = folder_.set_aside({id_});
+    if (!marked.ok())
+        return Status(Code::corrupt, why.message() + "; " + name_of(id_) + " could not be marked suspect (" +
+                                         marked.message() +
+                                         "): rename its manifest, or the next start takes it again");
+    return Status(Code::corrupt, why.message() + "; " + name_of(id_) +
+                                     " was marked suspect: the next start goes on from an older one");
+}
+
+}  // namespace dlrover::lib

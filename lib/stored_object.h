@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's object read from storage into private memory, where it is as in a slot.
+#pragma once
+
+#include "ckpt/mapping.h"
+#include "lib/store.h"
+#include "lib/stored_files.h"
+
+namespace dlrover::lib {
+
+struct StoredObject {
+    Mapping memory;  ///< read-only
+    ObjectLayout layout;
+};
+
+/// Every chunk verified, and replicas, which are not in this rank's file, fetched from the file of a rank
+/// that has the same piece. Precondition: rank < files.ranks().
+Result<StoredObject> read_stored_object(StoredFiles &files, std::uint32_t rank, unsigned threads);
+
+/// For a rank of a world of another size, which has no object there: no chunks; skeleton and ledger of rank
+/// 0.
+Result<StoredObject> empty_stored_object(StoredFiles &files, std::uint32_t rank, std::uint32_t world_size);
+
+}  // namespace dlrover::lib

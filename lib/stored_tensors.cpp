@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/stored_tensors.h"
+
+#include <algorithm>
+
+#include "lib/parallel.h"
+
+namespace dlrover::lib {
+namespace {
+
+constexpr std::uint64_t stripe_bytes = std::uint64_t{8} << 20;
+
+/// What two intervals share; false: nothing.
+bool shared(std::uint64_t a, std::uint64_t a_length, std::uint64_t b, std::uint64_t b_length,
+            std::uint64_t &begin, std::uint64_t &length) {
+    begin = std::max(a, b);
+    std::uint64_t end = std::min(a + a_length, b + b_length);
+    length = end > begin ? end - begin : 0;
+    return length != 0;
+}
+
+bool has_elements(std::span<const std::uint64_t> shape) {
+    return std::find(shape.begin(), shape.end(), 0u) == shape.end();
+}
+
+}  // namespace
+
+Status StoredTensors::make_plan() {
+    if (plan_) return {};
+    if (Status s = files_->load_tables(threads_); !s.ok()) return files_->judge(std::move(s));
+    std::vector<const ckpt::ObjectTableView *> tables;
+    for (std::uint32_t rank = 0; rank < files_->ranks(); ++rank) tables.push_back(&files_->table(rank));
+    plan_ = ckpt::plan_index(tables);
+    for (std::size_t i = 0; i < plan_->tensors.size(); ++i) by_name_.emplace(plan_->tensors[i].name, i);
+    return {};
+}
+
+Result<std::uint64_t> StoredTensors::count() {
+    DLROVER_TRY(make_plan());
+    return std::uint64_t{plan_->tensors.size()};
+}
+
+Result<TensorInfo> StoredTensors::tensor(std::uint64_t index) {
+    DLROVER_TRY(make_plan());
+    const ckpt::GlobalTensor &tensor = plan_->tensors[index];
+    return TensorInfo{tensor.name, tensor.dtype, tensor.shape};
+}
+
+Status StoredTensors::find(std::string_view name, const ckpt::GlobalTensor *&out) {
+    DLROVER_TRY(make_plan());
+    if (auto found = by_name_.find(name); found != by_name_.end()) {
+        out = &plan_->tensors[found->second];
+        return {};
+    }
+    std::string quoted = "\"" + std::string(name.substr(0, 200)) + "\"";
+    const auto &others = plan_->left_out;
+    if (std::find(others.begin(), others.end(), name) != others.end())
+        return Status(Code::unsupported, quoted +
+                                             " is no one tensor: the ranks' values under this name differ, "
+                                             "overlap or leave a hole");
+    return Status(Code::not_found, "the checkpoint has no tensor " + quoted);
+}
+
+std::vector<StoredTensors::Part> StoredTensors::parts_of(const ckpt::GlobalTensor &tensor,
+                                                         const TensorBox &box) const {
+    std::vector<Part> parts;
+    std::size_t dims = tensor.shape.size();
+    for (const ckpt::ChunkRef &ref : tensor.pieces) {
+        ckpt::ChunkInfo chunk = files_->table(ref.rank.value()).chunk(ref.index);
+        Part part{ref.rank.value(), ref.index, {}, {}, std::vector<std::uint64_t>(dims)};
+        bool any = true;
+        for (std::size_t i = 0; any && i < dims; ++i) {
+            std::uint64_t begin = 0;
+            any = shared(chunk.global_offset[i], chunk.local_shape[i], box.offset[i], box.shape[i], begin,
+                         part.shape[i]);
+            part.in_piece.push_back(begin - chunk.global_offset[i]);
+            part.in_box.push_back(begin - box.offset[i]);
+        }
+        if (any) parts.push_back(std::move(part));
+    }
+    std::stable_sort(parts.begin(), parts.end(), [](auto &a, auto &b) { return a.rank < b.rank; });
+    return parts;
+}
+
+/// A part cut along its first dimension that has a length, for several threads.
+Status StoredTensors::read_stripes(std::span<const Part> parts, const TensorBox &box) {
+    std::vector<Part> stripes;
+    std::uint64_t unit = ckpt::element_bytes(box.dtype);
+    for (const Part &part : parts) {
+        std::size_t dim = 0;
+        while (dim < part.shape.size() && part.shape[dim] == 1) ++dim;
+        std::uint64_t bytes = ckpt::box_elements(part.shape) * unit;
+        std::uint64_t rows = dim < part.shape.size() ? part.shape[dim] : 1;
+        std::uint64_t each = std::max<std::uint64_t>(1, stripe_bytes / (bytes / rows));
+        for (std::uint64_t row = 0; row < rows; row += each) {
+            Part stripe = part;
+            if (dim < part.shape.size()) {
+                stripe.shape[dim] = std::min(each, rows - row);
+                stripe.in_piece[dim] += row;
+                stripe.in_box[dim] += row;
+            }
+            stripes.push_back(std::move(stripe));
+        }
+    }
+    std::vector<const ckpt::StorageFile *> sources;
+    for (const Part &stripe : stripes) {
+        auto file = files_->rank(stripe.rank);
+        if (!file) return file.take_status();
+        sources.push_back(*file);
+    }
+    return parallel_try(stripes.size(), threads_, [&](std::uint64_t i) {
+        const Part &p = stripes[i];
+        return sources[i]->read_part_into(p.index, p.in_piece, p.shape, {box.shape, p.in_box}, box.out);
+    });
+}
+
+/// Of at most files_at_once ranks. Whole pieces go straight to their place; of the others every byte is
+/// verified before the wanted ones are read.
+Status StoredTensors::read_some(std::span<const Part> parts, const TensorBox &box) {
+    std::uint64_t unit = ckpt::element_bytes(box.dtype);
+    std::vector<ChunkRead> reads;
+    std::vector<Part> strided;
+    for (const Part &part : parts) {
+        ckpt::ChunkInfo chunk = files_->table(part.rank).chunk(part.index);
+        bool whole = std::equal(part.shape.begin(), part.shape.end(), chunk.local_shape.begin());
+        ckpt::BoxRuns runs({chunk.local_shape, part.in_piece}, {box.shape, part.in_box}, part.shape, unit);
+        if (whole && runs.single()) {
+            reads.push_back({part.rank, part.index, box.out.data() + runs.b()});
+            continue;
+        }
+        bool wanted = verify_parts_ || whole;
+        if (wanted && !verified_.contains({part.rank, part.index}))
+            reads.push_back({part.rank, part.index, nullptr});
+        strided.push_back(part);
+    }
+    DLROVER_TRY(read_chunks(*files_, reads, threads_));
+    for (const ChunkRead &read : reads) verified_.emplace(read.rank, read.index);
+    return read_stripes(strided, box);
+}
+
+Status StoredTensors::read(const TensorBox &box) {
+    const ckpt::GlobalTensor *tensor = nullptr;
+    DLROVER_TRY(find(box.name, tensor));
+    DLROVER_TRY(check_box(box, {tensor->name, tensor->dtype, tensor->shape}));
+    if (!has_elements(box.shape)) return {};
+    std::vector<Part> parts = parts_of(*tensor, box);
+    Status status = for_ranks(*files_, std::span<const Part>(parts),
+                              [&](std::span<const Part> some) { return read_some(some, box); });
+    return status.ok() ? Status() : files_->judge(std::move(status));
+}
+
+}  // namespace dlrover::lib
