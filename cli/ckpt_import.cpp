@@ -71,7 +71,7 @@ Status import_checkpoint(const CkptOptions &options) {
     auto table = make_import_table(*file, options.lineage, manifest.id.step,
                                    [&](std::uint64_t n) { progress.add(n); });
     progress.clear();
-    if (!table) return std::move(table.take_status()).with_context(options.file);
+    if (!table) return Status(Code::unsupported, options.file + ": " + table.status().message());
     if (Status status = write_checkpoint(folder, *file, manifest, *table); !status.ok()) {
         (void)CheckpointFolder(folder).remove(manifest.id).ok();
         return status;

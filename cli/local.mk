@@ -30,6 +30,7 @@ dlrover_SOURCES = cli/main.cpp
 dlrover_LDADD = libclickpt.la
 
 check_PROGRAMS += tests/unit/cli_test
-tests_unit_cli_test_SOURCES = tests/unit/main.cpp tests/unit/cli_ckpt_test.cpp tests/unit/cli_test.cpp
+tests_unit_cli_test_SOURCES = tests/unit/main.cpp tests/unit/cli_ckpt_files_test.cpp tests/unit/cli_ckpt_test.cpp \
+	tests/unit/cli_test.cpp
 tests_unit_cli_test_LDADD = libclickpt.la
 TESTS += tests/unit/cli_test

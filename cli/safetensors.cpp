@@ -22,7 +22,10 @@ Status wrong(const std::string &what) {
 std::vector<std::uint64_t> read_numbers(JsonReader &json, std::size_t most) {
     std::vector<std::uint64_t> numbers;
     json.begin_array();
-    while (json.next_element() && numbers.size() < most) numbers.push_back(json.number());
+    while (json.next_element()) {
+        numbers.push_back(json.number());
+        if (numbers.size() > most) json.fail();
+    }
     return numbers;
 }
 

@@ -13,7 +13,7 @@ fuzz_targets = tests/fuzz/fuzz_units tests/fuzz/fuzz_hostlist tests/fuzz/fuzz_se
 	tests/fuzz/fuzz_frame_reader tests/fuzz/fuzz_local_message tests/fuzz/fuzz_keeper_message \
 	tests/fuzz/fuzz_peer_link tests/fuzz/fuzz_group_message tests/fuzz/fuzz_object_table \
 	tests/fuzz/fuzz_spank_options tests/fuzz/fuzz_file_footer \
-	tests/fuzz/fuzz_manifest tests/fuzz/fuzz_storage_header
+	tests/fuzz/fuzz_manifest tests/fuzz/fuzz_storage_header tests/fuzz/fuzz_safetensors
 check_PROGRAMS += $(fuzz_targets)
 if !FUZZING
 TESTS += $(fuzz_targets)
@@ -72,3 +72,7 @@ tests_fuzz_fuzz_manifest_LDFLAGS = $(fuzz_ldflags)
 tests_fuzz_fuzz_storage_header_SOURCES = tests/fuzz/storage_header.cpp $(fuzz_main)
 tests_fuzz_fuzz_storage_header_LDADD = libstorage.la libckpt.la libbase.la
 tests_fuzz_fuzz_storage_header_LDFLAGS = $(fuzz_ldflags)
+
+tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/safetensors.cpp $(fuzz_main)
+tests_fuzz_fuzz_safetensors_LDADD = libclickpt.la
+tests_fuzz_fuzz_safetensors_LDFLAGS = $(fuzz_ldflags)

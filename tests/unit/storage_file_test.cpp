@@ -168,6 +168,26 @@ BOOST_AUTO_TEST_CASE(memory_that_changed_after_the_seal_makes_no_file) {
     BOOST_TEST(names_in(folder.path).empty());
 }
 
+BOOST_AUTO_TEST_CASE(chunks_may_lie_anywhere_in_memory) {
+    Folder folder;
+    Maker maker = mixed();
+    SealedObject object = maker.object();
+    auto table = ObjectTableView::parse(object.table);
+    std::vector<std::vector<std::byte>> copies;
+    std::vector<const std::byte *> places;
+    for (std::uint64_t i = 0; i < table->count(); ++i) {
+        auto bytes = object.data.subspan(table->chunk(i).offset, table->chunk(i).bytes);
+        copies.emplace_back(bytes.begin(), bytes.end());
+        places.push_back(copies.back().data());
+    }
+    auto together = write_storage_file(folder / "a", object);
+    SealedObject scattered{{}, object.table, object.ledger, places};
+    BOOST_TEST((write_storage_file(folder / "b", scattered).value() == *together));
+    BOOST_TEST(StorageFile::open(folder / "b/rank-0.h5")->verify().ok());
+    scattered.scattered = scattered.scattered.first(1);
+    BOOST_TEST((write_storage_file(folder / "c", scattered).status().code() == Code::invalid_argument));
+}
+
 BOOST_AUTO_TEST_CASE(a_crashed_writers_file_gives_way) {
     Folder folder;
     std::ofstream(folder / ".new-rank-0.h5") << "half";

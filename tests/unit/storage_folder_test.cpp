@@ -155,4 +155,46 @@ BOOST_AUTO_TEST_CASE(removal_takes_the_manifest_first) {
     BOOST_TEST((names_in(folder.path) == std::vector<std::string>{"latest"}));
 }
 
+BOOST_AUTO_TEST_CASE(what_is_set_aside_is_passed_over_until_it_is_taken_back) {
+    Folder folder;
+    CheckpointFolder checkpoints(folder / "");
+    for (std::uint64_t step : {10, 20, 30}) publish(folder, step);
+    BOOST_TEST(checkpoints.set_aside({id_of(30), id_of(20)}).ok());
+    BOOST_TEST(checkpoints.set_aside({id_of(30)}).ok());
+    BOOST_TEST(newest_step(folder, 0) == 10u);
+    auto listing = list_checkpoints(folder / "");
+    BOOST_TEST((listing->suspect == std::vector{id_of(30), id_of(20)}));
+    BOOST_TEST((listing->complete == std::vector{id_of(10)}));
+    BOOST_TEST(listing->incomplete.empty());
+    BOOST_TEST(checkpoints.verify(*checkpoints.read_suspect(id_of(30))).ok());
+    checkpoints.refresh_hint();
+    BOOST_TEST(std::filesystem::read_symlink(folder / "latest") == "step-10.gen-0.3.2");
+    // The same one written again counts, and its mark is void.
+    publish(folder, 30);
+    BOOST_TEST((list_checkpoints(folder / "")->suspect == std::vector{id_of(20)}));
+    BOOST_TEST(checkpoints.take_back({id_of(20), id_of(30)}).ok());
+    BOOST_TEST((list_checkpoints(folder / "")->complete == std::vector{id_of(30), id_of(20), id_of(10)}));
+    BOOST_TEST(!std::filesystem::exists(folder / suspect_name(id_of(30))));
+    BOOST_TEST(checkpoints.set_aside({id_of(30)}).ok());
+    BOOST_TEST(checkpoints.remove(id_of(30)).ok());
+    BOOST_TEST(list_checkpoints(folder / "")->suspect.empty());
+}
+
+BOOST_AUTO_TEST_CASE(all_damage_is_named) {
+    Folder folder;
+    CheckpointFolder checkpoints(folder / "");
+    Manifest manifest = publish(folder, 10);
+    std::uint64_t read = 0, bytes = 0;
+    BOOST_TEST(checkpoints.damage(manifest, [&](std::uint64_t n) { read += n; }).empty());
+    for (const RankFile &file : manifest.ranks) bytes += file.file_bytes - storage_block_bytes;
+    BOOST_TEST(read == bytes);
+    std::filesystem::remove(checkpoints.rank_path(id_of(10), Rank(0)));
+    std::string path = checkpoints.rank_path(id_of(10), Rank(2));
+    flip_bit(path, std::filesystem::file_size(path) - 1);
+    auto found = checkpoints.damage(manifest);
+    BOOST_REQUIRE(found.size() == 2u);
+    BOOST_TEST((found[0].code() == Code::not_found));
+    BOOST_TEST(found[1].message().find("rank-2.h5") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

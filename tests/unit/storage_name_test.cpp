@@ -36,6 +36,9 @@ BOOST_AUTO_TEST_CASE(checkpoints_have_one_name) {
     BOOST_TEST(checkpoint_folder_name(id) == "step-1200.gen-2.5.9");
     BOOST_TEST((parse_checkpoint_folder_name("step-1200.gen-2.5.9") == id));
     BOOST_TEST((parse_manifest_name(manifest_name(id)) == id));
+    BOOST_TEST((parse_suspect_name(suspect_name(id)) == id));
+    BOOST_TEST(!parse_manifest_name(suspect_name(id)).has_value());
+    BOOST_TEST(!parse_suspect_name(manifest_name(id)).has_value());
     for (const char *wrong :
          {"", "step-", "step-1", "step-1.gen-1.1", "step-01.gen-0.0.1", "step-1.gen-0.0.1x",
           "step-1.gen-4294967296.0.1", "step-18446744073709551616.gen-0.0.1", "step--1.gen-0.0.1",
