@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-dist_man_MANS += man/dlrover.1
+dist_man_MANS += man/dlrover.1 man/dlrover-ckpt.1
 dist_man_MANS += man/dlrover.toml.5
 dist_man_MANS += man/dlrover-elastic.1
 dist_man_MANS += man/libdlrover.3
