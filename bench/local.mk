@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 dist_noinst_SCRIPTS += bench/overhead bench/recovery
 EXTRA_DIST += bench/report.py
+EXTRA_PROGRAMS += bench/plan_index
+CLEANFILES += bench/plan_index
+bench_plan_index_SOURCES = bench/plan_index.cpp
+bench_plan_index_LDADD = libstorage.la libckpt.la libbase.la
 if HAVE_HDF5
 EXTRA_PROGRAMS += bench/storage_write
 CLEANFILES += bench/storage_write

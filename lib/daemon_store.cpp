@@ -233,7 +233,7 @@ void DaemonStore::close(bool ok, std::uint64_t restore_us, const std::string &te
     done.restore_us = restore_us;
     done.text = text;
     link_.tell(done);
-    stored_ = Mapping();
+    stored_ = ckpt::Mapping();
     if (!opened_) return;
     // The daemon does not send the descriptors of this slot again: the mapping serves the next save there.
     if (opened_->range.set_access(Access::read_write).ok())

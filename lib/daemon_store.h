@@ -60,7 +60,7 @@ class DaemonStore final : public Store {
     bool saving_ = false;           ///< a slot is granted to us
     std::uint64_t granted_on_ = 0;  ///< DaemonLink::connections() when it was
     std::optional<Opened> opened_;
-    Mapping stored_;  ///< an object that was read from storage
+    ckpt::Mapping stored_;  ///< an object that was read from storage
 };
 
 }  // namespace dlrover::lib

@@ -53,7 +53,7 @@ tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
 
 # The writer makes the checkpoints; the library reads them without HDF5.
-stored_test_sources = tests/unit/main.cpp tests/unit/stored_fixture.h tests/unit/stored_object_test.cpp
+stored_test_sources = tests/unit/main.cpp tests/unit/stored_fixture.h tests/unit/stored_object_test.cpp tests/unit/stored_tensors_test.cpp
 if HAVE_HDF5
 check_PROGRAMS += tests/unit/stored_test
 tests_unit_stored_test_SOURCES = $(stored_test_sources) tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h \

@@ -38,7 +38,7 @@ Result<std::uint64_t> data_end(const ckpt::ObjectTableView &table) {
 Result<StoredObject> make_room(std::span<const std::uint8_t> table, std::uint64_t data_bytes, TrainStep step,
                                std::span<const std::uint8_t> ledger) {
     std::uint64_t offset = *ckpt::align_object_offset(data_bytes);
-    auto memory = Mapping::anonymous(offset + table.size());
+    auto memory = ckpt::Mapping::anonymous(offset + table.size());
     if (!memory) return memory.take_status();
     ::madvise(memory->base(), memory->bytes(), MADV_HUGEPAGE);
     std::memcpy(memory->base() + offset, table.data(), table.size());

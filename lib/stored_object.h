@@ -9,7 +9,7 @@
 namespace dlrover::lib {
 
 struct StoredObject {
-    Mapping memory;  ///< read-only
+    ckpt::Mapping memory;  ///< read-only
     ObjectLayout layout;
 };
 

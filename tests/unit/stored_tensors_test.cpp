@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Global tensors read from storage and from memory at other world sizes and cut otherwise.
+#include <numeric>
+
+#include "stored_fixture.h"
+
+using namespace dlrover;
+using namespace dlrover::test;
+
+namespace {
+
+constexpr std::uint32_t saved_by = 8;
+
+struct Tensor {
+    const char *name;
+    DType dtype;
+    Numbers shape;
+    std::size_t saved_dim, read_dim;  ///< along which it is cut
+};
+
+/// Cut along the first, the last, a middle dimension; read along another; one with a length that many ranks
+/// do not share; one whose pieces have several blocks.
+const Tensor tensors[] = {
+    {"rows", DType::Float32, {37, 6}, 0, 0},    {"cols", DType::UInt8, {5, 41}, 1, 0},
+    {"cube", DType::Int64, {3, 26, 7}, 1, 2},   {"back", DType::Complex128, {4, 3, 31}, 2, 1},
+    {"short", DType::BFloat16, {3, 5}, 0, 1},   {"line", DType::Int16, {1000}, 0, 0},
+    {"large", DType::UInt8, {2048, 9000}, 0, 1}};
+
+std::uint64_t elements(const Numbers &shape) {
+    return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies<>());
+}
+
+/// The content of a box: every element tells its place in the whole tensor.
+std::vector<std::byte> content(const Tensor &tensor, const Numbers &offset, const Numbers &shape) {
+    std::uint32_t unit = ckpt::element_bytes(tensor.dtype);
+    std::vector<std::byte> out(elements(shape) * unit);
+    for (std::uint64_t i = 0; i < elements(shape); ++i) {
+        std::uint64_t rest = i, place = 0, step = 1;
+        for (std::size_t d = shape.size(); d-- > 0; step *= tensor.shape[d]) {
+            place += (offset[d] + rest % shape[d]) * step;
+            rest /= shape[d];
+        }
+        for (std::uint32_t b = 0; b < unit; ++b)
+            out[i * unit + b] = std::byte((place * 0x9E3779B97F4A7C15u + tensor.name[0]) >> (8 * (b % 7)));
+    }
+    return out;
+}
+
+/// Where rank's piece of `length` begins: ranks get shares of 1 : 2 : 10 : 1 : 2 : 10 …
+std::uint64_t begin_of(std::uint64_t length, std::uint32_t rank, std::uint32_t world_size) {
+    auto share = [](std::uint32_t r) { return r % 3 == 0 ? 1u : r % 3 == 1 ? 2u : 10u; };
+    std::uint64_t before = 0, all = 0;
+    for (std::uint32_t r = 0; r < world_size; ++r) {
+        if (r < rank) before += share(r);
+        all += share(r);
+    }
+    return length * before / all;
+}
+
+struct Box {
+    Numbers offset, shape;
+};
+Box piece_of(const Tensor &tensor, std::size_t dim, std::uint32_t rank, std::uint32_t world_size) {
+    Box box{Numbers(tensor.shape.size()), tensor.shape};
+    box.offset[dim] = begin_of(tensor.shape[dim], rank, world_size);
+    box.shape[dim] = begin_of(tensor.shape[dim], rank + 1, world_size) - box.offset[dim];
+    return box;
+}
+
+void fill(Maker &maker, std::uint32_t rank) {
+    for (const Tensor &tensor : tensors) {
+        Box box = piece_of(tensor, tensor.saved_dim, rank, saved_by);
+        if (elements(box.shape) == 0 && rank != 0) continue;
+        maker.put(tensor.name, tensor.dtype, tensor.shape, box.offset, box.shape, 0,
+                  content(tensor, box.offset, box.shape));
+    }
+    // Two dimensions cut at once; the same on all ranks; a replica; a value of each rank's own.
+    const Tensor grid{"grid", DType::Float64, {10, 12}, 0, 0};
+    Numbers at{rank / 4 * 5, rank % 4 * 3};
+    maker.put("grid", DType::Float64, grid.shape, at, {5, 3}, 0, content(grid, at, {5, 3}));
+    maker.put("same", DType::Int8, {3}, {0}, {3}, 0, std::vector<std::byte>(3, std::byte(9)));
+    maker.put("kept", DType::Int8, {3}, {0}, {3}, rank == 5 ? 0 : 1, std::vector<std::byte>(3, std::byte(8)));
+    maker.put("own", DType::UInt8, {1}, {0}, {1}, 0, std::vector<std::byte>(1, std::byte(rank)));
+    if (rank == 2)
+        maker.put("scalar", DType::Float32, {}, {}, {}, 0, std::vector<std::byte>(4, std::byte(5)));
+    if (rank == 3) maker.put("empty", DType::Float32, {0, 4}, {0, 0}, {0, 4}, 0, {});
+    maker.skeleton("{\"of\": " + std::to_string(rank) + "}");
+}
+
+/// The code; `out` has no trace of an earlier read.
+int read(dlrover_restore *restore, const std::string &name, DType dtype, const Box &box,
+         std::vector<std::byte> &out) {
+    out.assign(elements(box.shape) * ckpt::element_bytes(dtype), std::byte(0xA5));
+    return dlrover_restore_read(restore, name.c_str(), static_cast<std::uint32_t>(dtype),
+                                static_cast<std::uint32_t>(box.shape.size()), box.offset.data(),
+                                box.shape.data(), out.data(), out.size());
+}
+
+bool reads(dlrover_restore *restore, const Tensor &tensor, const Box &box) {
+    std::vector<std::byte> out;
+    int code = read(restore, tensor.name, tensor.dtype, box, out);
+    BOOST_TEST(code == DLROVER_OK, tensor.name << ": " << dlrover_error_text());
+    return out == content(tensor, box.offset, box.shape);
+}
+
+void check_others(dlrover_restore *restore) {
+    const Tensor grid{"grid", DType::Float64, {10, 12}, 0, 0};
+    BOOST_TEST(reads(restore, grid, {{3, 2}, {4, 9}}));
+    std::vector<std::byte> out;
+    BOOST_TEST(read(restore, "same", DType::Int8, {{1}, {2}}, out) == DLROVER_OK);
+    BOOST_TEST((out == std::vector<std::byte>(2, std::byte(9))));
+    BOOST_TEST(read(restore, "kept", DType::Int8, {{0}, {3}}, out) == DLROVER_OK);
+    BOOST_TEST((out == std::vector<std::byte>(3, std::byte(8))));
+    BOOST_TEST(read(restore, "scalar", DType::Float32, {{}, {}}, out) == DLROVER_OK);
+    BOOST_TEST((out == std::vector<std::byte>(4, std::byte(5))));
+    BOOST_TEST(read(restore, "empty", DType::Float32, {{0, 1}, {0, 2}}, out) == DLROVER_OK);
+    BOOST_TEST(read(restore, "own", DType::UInt8, {{0}, {1}}, out) == DLROVER_E_UNSUPPORTED);
+    BOOST_TEST(error_says("is no one tensor"));
+    BOOST_TEST(read(restore, "none", DType::UInt8, {{0}, {1}}, out) == DLROVER_E_NOT_FOUND);
+}
+
+struct Sharded : Stored {
+    Sharded() { save(saved_by, fill); }
+    void read_all(std::uint32_t world_size) {
+        for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+            auto c = context(rank, world_size);
+            auto restore = open_restore(c.get());
+            for (const Tensor &tensor : tensors) {
+                Box box = piece_of(tensor, tensor.read_dim, rank, world_size);
+                BOOST_TEST(reads(restore.get(), tensor, box), tensor.name << " at rank " << rank);
+            }
+        }
+        BOOST_TEST(complete());
+    }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(stored_tensors)
+
+BOOST_FIXTURE_TEST_CASE(any_world_reads_what_eight_ranks_saved, Sharded) {
+    for (std::uint32_t world_size : {1, 2, 3, 4, 8, 16}) read_all(world_size);
+}
+
+BOOST_FIXTURE_TEST_CASE(without_verifying_parts_the_same_comes, Sharded) {
+    ::setenv("DLROVER_VERIFY_PARTS", "0", 1);
+    read_all(3);
+    auto c = context(0, 4);
+    check_others(open_restore(c.get()).get());
+    ::unsetenv("DLROVER_VERIFY_PARTS");
+}
+
+BOOST_FIXTURE_TEST_CASE(what_a_world_of_another_size_sees, Sharded) {
+    auto c = context(1, 3);
+    auto restore = open_restore(c.get());
+    dlrover_restore *r = restore.get();
+    BOOST_TEST(dlrover_restore_world_size(r) == 8);
+    BOOST_TEST(dlrover_restore_step(r) == 7);
+    BOOST_TEST(dlrover_restore_count(r) == 0u);
+    const char *json = nullptr;
+    const void *ledger = nullptr;
+    std::uint64_t bytes = 0, count = 0;
+    BOOST_REQUIRE(dlrover_restore_skeleton(r, &json, &bytes) == DLROVER_OK);
+    BOOST_TEST(std::string(json, bytes) == "{\"of\": 0}");
+    BOOST_REQUIRE(dlrover_restore_ledger(r, &ledger, &bytes) == DLROVER_OK);
+    BOOST_TEST(std::string(static_cast<const char *>(ledger), bytes) == "pos");
+    BOOST_REQUIRE(dlrover_restore_global_count(r, &count) == DLROVER_OK);
+    std::vector<std::string> found;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        dlrover_chunk chunk;
+        BOOST_REQUIRE(dlrover_restore_global(r, i, &chunk) == DLROVER_OK);
+        found.push_back(chunk.name);
+        if (found.back() != "cube") continue;
+        BOOST_TEST(chunk.dtype == static_cast<std::uint32_t>(DLROVER_INT64));
+        BOOST_TEST(chunk.ndim == 3u);
+        BOOST_TEST(chunk.global_shape[1] == 26u);
+        BOOST_TEST(chunk.local_shape[1] == 26u);
+        BOOST_TEST(chunk.global_offset[1] == 0u);
+    }
+    std::vector<std::string> expected{"back",  "cols", "cube", "empty", "grid",   "kept",
+                                      "large", "line", "rows", "same",  "scalar", "short"};
+    BOOST_TEST(found == expected, boost::test_tools::per_element());
+    dlrover_chunk chunk;
+    BOOST_TEST(dlrover_restore_global(r, count, &chunk) == DLROVER_E_NOT_FOUND);
+    check_others(r);
+}
+
+BOOST_FIXTURE_TEST_CASE(the_same_size_has_both, Sharded) {
+    auto c = context(2, 8);
+    auto restore = open_restore(c.get());
+    BOOST_TEST(dlrover_restore_count(restore.get()) > 8u);
+    check_others(restore.get());
+    BOOST_TEST(reads(restore.get(), tensors[0], {{0, 0}, {37, 6}}));
+}
+
+BOOST_FIXTURE_TEST_CASE(wrong_boxes_are_refused, Sharded) {
+    auto c = context(0, 2);
+    auto restore = open_restore(c.get());
+    std::vector<std::byte> out;
+    dlrover_restore *r = restore.get();
+    BOOST_TEST(read(r, "rows", DType::Float64, {{0, 0}, {1, 1}}, out) == DLROVER_E_INVALID);
+    BOOST_TEST(read(r, "rows", DType::Float32, {{0}, {1}}, out) == DLROVER_E_INVALID);
+    BOOST_TEST(read(r, "rows", DType::Float32, {{37, 0}, {1, 1}}, out) == DLROVER_E_INVALID);
+    BOOST_TEST(error_says("is no part of tensor \"rows\", whose shape is [37, 6]"));
+    BOOST_TEST(read(r, "rows", DType::Float32, {{UINT64_MAX, 0}, {2, 1}}, out) == DLROVER_E_INVALID);
+    std::uint64_t at[2] = {0, 0}, shape[2] = {2, 2};
+    char small[8];
+    BOOST_TEST(dlrover_restore_read(r, "rows", DLROVER_FLOAT32, 2, at, shape, small, 8) == DLROVER_E_INVALID);
+    BOOST_TEST(dlrover_restore_read(r, "rows", 99, 2, at, shape, small, 8) == DLROVER_E_INVALID);
+    BOOST_TEST(dlrover_restore_read(r, "rows", DLROVER_FLOAT32, 17, at, shape, small, 8) ==
+               DLROVER_E_INVALID);
+    BOOST_TEST(dlrover_restore_read(r, nullptr, DLROVER_FLOAT32, 2, at, shape, small, 8) ==
+               DLROVER_E_INVALID);
+    BOOST_TEST(dlrover_restore_read(r, "rows", DLROVER_FLOAT32, 2, nullptr, shape, small, 8) ==
+               DLROVER_E_INVALID);
+    BOOST_TEST(dlrover_restore_world_size(nullptr) == DLROVER_E_INVALID);
+    BOOST_TEST(complete());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_missing_file_never_reads_as_zeros, Sharded) {
+    auto c = context(0, 4);
+    auto restore = open_restore(c.get());
+    std::filesystem::remove(rank_path(6));
+    std::vector<std::byte> out;
+    BOOST_TEST(read(restore.get(), "rows", DType::Float32, {{0, 0}, {37, 6}}, out) == DLROVER_E_CORRUPT);
+    BOOST_TEST(error_says("rank-6.h5"));
+    BOOST_TEST(suspect());
+    restore.reset();
+    for (int i = 0; i < 500 && daemon.last_restore_done().text.empty(); ++i) ::usleep(10000);
+    BOOST_TEST(!daemon.last_restore_done().ok);
+    BOOST_TEST(daemon.last_restore_done().text.find("rank-6.h5") != std::string::npos);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_flipped_bit_outside_of_the_box_counts_too, Sharded) {
+    ckpt::StorageHeader header{};
+    std::ifstream file(rank_path(2), std::ios::binary);
+    file.read(reinterpret_cast<char *>(&header), sizeof header);
+    std::uint64_t place = 0;  // of the chunk "large", the last but those of check_others
+    file.seekg(static_cast<std::streamoff>(header.places_offset + 8 * (std::size(tensors) - 1)));
+    file.read(reinterpret_cast<char *>(&place), sizeof place);
+    Box piece = piece_of(tensors[6], 0, 2, saved_by);
+    ckpt::test::flip_bit(rank_path(2), place + elements(piece.shape) - 1);
+    auto c = context(0, 4);
+    auto restore = open_restore(c.get());
+    Box corner{piece.offset, {1, 10}};
+    ::setenv("DLROVER_VERIFY_PARTS", "0", 1);
+    auto trusting = context(0, 4);
+    ::unsetenv("DLROVER_VERIFY_PARTS");
+    BOOST_TEST(reads(open_restore(trusting.get()).get(), tensors[6], corner));
+    std::vector<std::byte> out;
+    BOOST_TEST(read(restore.get(), "large", DType::UInt8, corner, out) == DLROVER_E_CORRUPT);
+    BOOST_TEST(error_says("rank-2.h5: the checksum of chunk \"large\" is wrong"));
+    BOOST_TEST(suspect());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_tensor_on_more_ranks_than_descriptors, Stored) {
+    constexpr std::uint32_t many = 150;
+    save(many, [](Maker &maker, std::uint32_t rank) {
+        maker.put("w", DType::UInt8, {many, 3}, {rank, 0}, {1, 3}, 0,
+                  std::vector<std::byte>(3, std::byte(rank)));
+    });
+    auto c = context(0, 1);
+    auto restore = open_restore(c.get());
+    std::vector<std::byte> out;
+    BOOST_REQUIRE(read(restore.get(), "w", DType::UInt8, {{0, 0}, {many, 3}}, out) == DLROVER_OK);
+    for (std::uint32_t i = 0; i < many; ++i) BOOST_TEST((out[3 * i + 2] == std::byte(i)));
+    std::size_t open = 0;
+    for (auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        open += std::filesystem::read_symlink(entry, gone).string().find("/rank-") != std::string::npos;
+    }
+    BOOST_TEST(open <= 64u);
+    BOOST_REQUIRE(read(restore.get(), "w", DType::UInt8, {{140, 1}, {10, 2}}, out) == DLROVER_OK);
+    BOOST_TEST((out[0] == std::byte(140)));
+}
+
+BOOST_FIXTURE_TEST_CASE(from_memory_a_rank_reads_its_own_pieces, Stored) {
+    auto c = context(0, 1);
+    BOOST_REQUIRE(save_step(c.get(), 5) == DLROVER_OK);
+    dlrover_save *s = nullptr;
+    BOOST_REQUIRE(dlrover_save_begin(c.get(), 6, 4000, &s) == DLROVER_OK);
+    const Tensor tensor{"t", DType::Int32, {10, 20}, 0, 0};
+    for (std::uint64_t row : {0, 2, 6}) {
+        dlrover_chunk chunk{};
+        chunk.name = "t";
+        chunk.dtype = DLROVER_INT32;
+        chunk.ndim = 2;
+        chunk.global_shape[0] = 10;
+        chunk.global_shape[1] = chunk.local_shape[1] = 20;
+        chunk.global_offset[0] = row;
+        chunk.local_shape[0] = 2;
+        auto data = content(tensor, {row, 0}, {2, 20});
+        BOOST_REQUIRE(dlrover_save_add(s, &chunk, data.data(), data.size()) == DLROVER_OK);
+    }
+    BOOST_REQUIRE(dlrover_save_commit(s) == DLROVER_OK);
+    auto restore = open_restore(c.get());
+    BOOST_TEST(dlrover_restore_world_size(restore.get()) == 1);
+    BOOST_TEST(reads(restore.get(), tensor, {{1, 5}, {3, 7}}));
+    BOOST_TEST(reads(restore.get(), tensor, {{6, 0}, {2, 20}}));
+    std::vector<std::byte> out;
+    BOOST_TEST(read(restore.get(), "t", DType::Int32, {{3, 0}, {2, 20}}, out) == DLROVER_E_UNSUPPORTED);
+    BOOST_TEST(error_says("is in another rank's memory"));
+    BOOST_TEST(read(restore.get(), "a", DType::Float32, {{0}, {1}}, out) == DLROVER_E_NOT_FOUND);
+    std::uint64_t count = 0;
+    BOOST_REQUIRE(dlrover_restore_global_count(restore.get(), &count) == DLROVER_OK);
+    BOOST_TEST(count == 1u);
+    dlrover_chunk chunk;
+    BOOST_REQUIRE(dlrover_restore_global(restore.get(), 0, &chunk) == DLROVER_OK);
+    BOOST_TEST(chunk.name == "t");
+    BOOST_TEST(chunk.global_shape[0] == 10u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
