@@ -10,7 +10,7 @@ from typing import Any, Iterator
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import MetadataIndex
-from torch.distributed.checkpoint.planner import SavePlanner, WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner import SavePlanner, TensorWriteData, WriteItem, WriteItemType
 
 from ._chunks import Chunk, Names, StoredChunk, bytes_chunk, fits_table
 from ._dtypes import BYTES, TABLE
@@ -110,7 +110,8 @@ class ObjectBuilder:
         for item in items:
             if item.type != WriteItemType.BYTE_IO:
                 self._entry(item)
-        self._values = [(item, planner.resolve_data(item).getvalue()) for item in items if item.type == WriteItemType.BYTE_IO]
+        values = (item for item in items if item.type == WriteItemType.BYTE_IO)
+        self._values: list[tuple[WriteItem, bytes]] = [(item, _resolve(planner, item).getvalue()) for item in values]
         self._written: list[tuple[WriteItem, int]] = []
         # The same memory under two names (tied weights) is saved once. Only where the planner hands out the state's own tensors: a
         # copy's address says nothing once it is gone.
@@ -120,8 +121,8 @@ class ObjectBuilder:
         """Upper bound of the object's size."""
         total = sum(size_in_object(len(data), item.index.fqn) for item, data in self._values)
         for item in self._tensors:
-            count = torch.Size(item.tensor_data.chunk.sizes).numel()
-            total += size_in_object(count * _element_size(item.tensor_data.properties.dtype), item.index.fqn)
+            count = torch.Size(_data(item).chunk.sizes).numel()
+            total += size_in_object(count * _element_size(_data(item).properties.dtype), item.index.fqn)
         names = sum(len(json.dumps(item.index.fqn)) for item in self._tensors) + sum(len(p) for p in self._layout.values)
         paths = len(json.dumps(self._layout.paths))
         return total + 3 * names + paths + _SKELETON_BYTES_PER_ITEM * (len(self._tensors) + len(self._values) + 1)
@@ -134,7 +135,7 @@ class ObjectBuilder:
             batch.append(bytes_chunk(name, data))
             self._written.append((item, len(data)))
         for item in self._tensors:
-            tensor = self._planner.resolve_data(item).detach()
+            tensor: torch.Tensor = _resolve(self._planner, item).detach()
             chunk = self._chunk(item, tensor)
             if chunk is None:
                 continue
@@ -166,7 +167,7 @@ class ObjectBuilder:
         return json.dumps(document, separators=(",", ":")).encode()
 
     def _entry(self, item: WriteItem) -> Entry:
-        name, data = item.index.fqn, item.tensor_data
+        name, data = item.index.fqn, _data(item)
         if name not in self._layout.tensors:
             made = Entry(dtype_name(data.properties.dtype), tuple(data.size), bool(data.properties.requires_grad))
             self._layout.tensors[name] = made
@@ -211,14 +212,25 @@ class ObjectBuilder:
         return int(_replicated_by_another(getattr(self._planner, "state_dict", {}).get(item.index.fqn)))
 
 
+def _data(item: WriteItem) -> TensorWriteData:
+    """Of an item that is a tensor or a shard."""
+    if item.tensor_data is None:
+        raise UnsupportedError(f"{item.index.fqn}: the planner says nothing of the tensor's shape")
+    return item.tensor_data
+
+
+def _resolve(planner: SavePlanner, item: WriteItem) -> Any:
+    return planner.resolve_data(item)
+
+
 def _box(item: WriteItem) -> Box:
-    chunk = item.tensor_data.chunk
+    chunk = _data(item).chunk
     return Box(tuple(chunk.offsets), tuple(chunk.sizes))
 
 
 def _empty_shard(item: WriteItem) -> bool:
     """Of a tensor that is not empty: a rank may have nothing of it."""
-    return 0 in item.tensor_data.chunk.sizes and 0 not in item.tensor_data.size
+    return 0 in _data(item).chunk.sizes and 0 not in _data(item).size
 
 
 def _address(tensor: torch.Tensor) -> int:
@@ -232,7 +244,7 @@ def _element_size(dtype: torch.dtype) -> int:
 def _check(item: WriteItem, tensor: torch.Tensor, entry: Entry) -> None:
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise UnsupportedError(f"{item.index.fqn} is a sparse or quantized tensor: not in this version")
-    if tuple(tensor.shape) != tuple(item.tensor_data.chunk.sizes) or dtype_name(tensor.dtype) != entry.dtype:
+    if tuple(tensor.shape) != tuple(_data(item).chunk.sizes) or dtype_name(tensor.dtype) != entry.dtype:
         raise UnsupportedError(f"{item.index.fqn}: the planner announced another shape or type than it gave")
 
 

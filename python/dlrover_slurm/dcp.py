@@ -313,7 +313,7 @@ class MemoryReader(StorageReader):
     def _read_tensor(self, item: ReadItem, planner: LoadPlanner) -> None:
         stored = self._stored(item)
         if stored is None:
-            self._refuse(item)
+            stored = self._refuse(item)
         for dim, (first, length) in enumerate(zip(item.storage_offsets, item.lengths)):
             stored = stored.narrow(dim, first, length)
         target = planner.resolve_tensor(item).detach()
@@ -322,7 +322,7 @@ class MemoryReader(StorageReader):
         target.copy_(stored)
         planner.commit_tensor(item, target)
 
-    def _refuse(self, item: ReadItem) -> Any:
+    def _refuse(self, item: ReadItem) -> torch.Tensor:
         """What this rank did not save itself. The place where a reader of checkpoints on storage plugs in."""
         self.close()
         raise UnsupportedError(

@@ -23,7 +23,7 @@ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DLROVER_MANAGED"):
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
 
-DEADLINE = 180
+DEADLINE = float(os.environ.get("DLROVER_TEST_DEADLINE", "300"))  # seconds for one run of the ranks
 
 
 class Killed:
