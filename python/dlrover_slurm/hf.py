@@ -102,7 +102,7 @@ class DlroverCallback(TrainerCallback):
     def _state(self, state: Any, control: Any, model: Any, optimizer: Any, lr_scheduler: Any, **_: Any) -> dict[str, Any]:
         trainer = dataclasses.asdict(state)
         for callback in [control, *self._stateful]:
-            if hasattr(callback, "state"):
+            if "stateful_callbacks" in trainer and hasattr(callback, "state"):
                 trainer["stateful_callbacks"][type(callback).__name__] = callback.state()
         parts: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         if lr_scheduler is not None:

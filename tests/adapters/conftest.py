@@ -21,7 +21,10 @@ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DLROVER_MANAGED"):
     os.environ.pop(name, None)
 
 import torch  # noqa: E402
-import torch.distributed  # noqa: E402
+import torch._dynamo  # noqa: E402  (the first optimizer step would import it)
+import torch.distributed.checkpoint.state_dict  # noqa: E402
+import torch.distributed.fsdp  # noqa: E402
+import torch.distributed.tensor.parallel  # noqa: E402
 
 DEADLINE = float(os.environ.get("DLROVER_TEST_DEADLINE", "300"))  # seconds for one run of the ranks
 

@@ -169,18 +169,20 @@ def test_tied_weights_are_saved_once_and_replicas_are_marked(ranks):
 
 
 def every_dtype(rank):
-    from dlrover_slurm import dcp
+    from dlrover_slurm import _dcp_object, dcp
 
     names = ["bool", "uint8", "int16", "int64", "uint64", "bfloat16", "float16", "float64", "complex64", "float8_e4m3fn", "float8_e5m2",
              "float8_e4m3fnuz", "float8_e5m2fnuz"]  # fmt: skip
     state = {name: torch.arange(12).reshape(3, 4).to(getattr(torch, name)) for name in names}
     state.update(scalar=torch.tensor(2.5), empty=torch.empty(0, 3), transposed=torch.arange(6.0).reshape(2, 3).t(),
                  deep=torch.ones((1,) * 18), value=None, text="x", names=["a", {"b": 1}], number=float("inf"))  # fmt: skip
-    assert dcp.save(1, state)
-    target = {key: torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0 for key, value in state.items()}
-    target["names"] = ["", {"b": 0}]
-    assert dcp.load(target) == 1
-    assert digest(target) == digest(state)
+    for step, batch_bytes in enumerate([1 << 20, 1]):  # 1: every tensor that has to be copied first ends a batch
+        _dcp_object._BATCH_BYTES = batch_bytes
+        assert dcp.save(step, state)
+        target = {key: torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0 for key, value in state.items()}
+        target["names"] = ["", {"b": 0}]
+        assert dcp.load(target) == step
+        assert digest(target) == digest(state)
 
 
 def test_dtypes_and_values(ranks):
