@@ -52,7 +52,7 @@ def ckpt():
     """Runs dlrover ckpt; checks its exit status; returns (stdout, stderr). A crash never passes."""
 
     def run(*words, status=0, **options):
-        done = subprocess.run([DLROVER, "ckpt", *map(str, words)], capture_output=True, stdin=subprocess.DEVNULL, timeout=60, **options)
+        done = subprocess.run([DLROVER, "ckpt", *map(str, words)], capture_output=True, stdin=subprocess.DEVNULL, timeout=120, **options)
         out, err = done.stdout.decode(), done.stderr.decode()
         assert done.returncode == status, (done.returncode, out, err)
         if status != 0:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dlrover ckpt export and import: other formats, read by their own programs or by what the format says."""
+import functools
 import hashlib
 import json
 import os
@@ -67,6 +68,7 @@ def environment(**more):
     return dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_PYTHON=python_with_torch() or sys.executable, **more)
 
 
+@functools.lru_cache(maxsize=None)
 def python_with_torch():
     for python in (os.environ.get("DLROVER_PYTHON"), sys.executable, "/usr/bin/python3"):
         if python and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
