@@ -25,6 +25,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._events import Event, EventKind, Subscription, on_membership, poll_membership
+from ._global import GlobalTensors, TensorInfo
 from ._hook import install_optimizer_hook
 from ._progress import phase, report_step
 from ._rng import RngState, rng_state, set_rng_state
@@ -38,6 +39,7 @@ __all__ = [
     "Event",
     "EventKind",
     "ForkedError",
+    "GlobalTensors",
     "InvalidError",
     "NoMemoryError",
     "NotFoundError",
@@ -45,6 +47,7 @@ __all__ = [
     "SkippedError",
     "StaleError",
     "Subscription",
+    "TensorInfo",
     "TimeoutError",
     "UnavailableError",
     "UnsupportedError",

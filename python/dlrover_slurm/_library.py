@@ -77,6 +77,13 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "dlrover_restore_skeleton": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
     "dlrover_restore_ledger": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_uint64)]),
+    "dlrover_restore_world_size": (c_int, [c_void_p]),
+    "dlrover_restore_read": (
+        c_int,
+        [c_void_p, c_char_p, c_uint32, c_uint32, POINTER(c_uint64), POINTER(c_uint64), c_void_p, c_uint64],
+    ),
+    "dlrover_restore_global_count": (c_int, [c_void_p, POINTER(c_uint64)]),
+    "dlrover_restore_global": (c_int, [c_void_p, c_uint64, POINTER(ChunkStruct)]),
     "dlrover_restore_close": (None, [c_void_p]),
     "dlrover_report_step": (c_int, [c_void_p, c_uint64]),
     "dlrover_phase_begin": (c_int, [c_void_p, c_char_p]),

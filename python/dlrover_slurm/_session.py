@@ -12,7 +12,7 @@ from typing import Any, Iterator
 
 from . import _hook, _state
 from ._chunks import Chunk, StoredChunk, to_struct
-from ._errors import ForkedError, NotFoundError, SkippedError
+from ._errors import ForkedError, NotFoundError, SkippedError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
 
 _ALIGNMENT = 64
@@ -192,8 +192,19 @@ class Opened:
         if self._restore and self._pid == os.getpid() and _session is not None and _session.handle:
             library().dlrover_restore_close(self._restore)
 
+    def pointer(self) -> c_void_p:
+        return self._restore
+
     def step(self) -> int:
         return library().dlrover_restore_step(self._restore)
+
+    def check_world_size(self) -> None:
+        saved_by, here = library().dlrover_restore_world_size(self._restore), world().world_size
+        if saved_by != here:
+            raise UnsupportedError(
+                f"the checkpoint of step {self.step()} was saved by {saved_by} ranks, this world has {here}: a state is loaded "
+                "as a whole at the size that saved it; read its tensors with dlrover_slurm.GlobalTensors"
+            )
 
     def _all(self) -> Iterator[tuple[str, tuple[int, ...], StoredChunk]]:
         lib, info, data, size = library(), ChunkStruct(), c_void_p(), c_uint64()
@@ -228,6 +239,7 @@ def load(map_location: Any = "cpu", *, views: bool = False) -> Checkpoint | None
             opened = Opened()
         except NotFoundError:
             return None
+        opened.check_world_size()
         state, ledger = _state.decode(opened.skeleton(), opened.chunks(), opened.ledger(), map_location, views)
         step = opened.step()
     note_step(step)
