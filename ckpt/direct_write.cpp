@@ -12,6 +12,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/fault.h"
 #include "base/unique_fd.h"
 #include "ckpt/storage_io.h"
 
@@ -56,6 +57,7 @@ class PartWriter {
             std::uint64_t bytes = std::min(window_bytes, file_bytes_ - at);
             Status status = fill(window, at, bytes);
             if (status.ok()) status = write(window, at, bytes);
+            fault_point("writer_mid_file");
             if (status.ok()) continue;
             failed_ = true;
             return status;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/fault.h"
 #include "ckpt/checksum.h"
 #include "ckpt/direct_write.h"
 #include "ckpt/storage_header.h"
@@ -89,14 +90,16 @@ Status write_content(int fd, const SealedObject &object, const ObjectTableView &
 }
 
 Status write_file(const std::string &folder, const SealedObject &object, const ObjectTableView &table,
-                  const StorageImage &image, StorageWriteOptions options) {
+                  const StorageImage &image, const StorageWriteOptions &options) {
     std::string name = rank_file_name(table.identity().rank), temporary = folder + "/.new-" + name;
     SourceCheck check(object, table, options.check_source);
     UniqueFd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (!fd) return file_error("open of", temporary);
     Status status = write_content(fd.get(), object, table, image, temporary, options.direct);
     if (Status memory = check.wait(); !memory.ok()) status = std::move(memory);
+    if (status.ok() && options.confirm) status = options.confirm();
     std::string path = folder + "/" + name;
+    fault_point("writer_before_rename");
     if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = file_error("rename to", path);
     if (status.ok()) return sync_folder(folder);
     ::unlink(temporary.c_str());
@@ -106,7 +109,7 @@ Status write_file(const std::string &folder, const SealedObject &object, const O
 }  // namespace
 
 Result<RankFile> write_storage_file(const std::string &folder, const SealedObject &object,
-                                    StorageWriteOptions options) {
+                                    const StorageWriteOptions &options) {
     auto table =
         ObjectTableView::parse(object.table, object.scattered.empty() ? object.data.size() : UINT64_MAX);
     if (!table) return table.take_status();

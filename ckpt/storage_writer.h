@@ -2,6 +2,7 @@
 // Puts one rank's sealed object on storage: docs/format-storage.md.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "ckpt/storage_file.h"
@@ -12,12 +13,14 @@ namespace dlrover::ckpt {
 struct StorageWriteOptions {
     bool direct = true;        ///< past the page cache where the filesystem can
     bool check_source = true;  ///< corrupt, and no file, where memory does not have the table's checksums
+    /// Asked, if set, when memory has been read for the last time: a failure, and there is no file.
+    std::function<Status()> confirm;
 };
 
 /// Writes FOLDER/rank-R.h5; makes the folder, removes what a crashed writer of this rank left there. On
 /// return the file is on the device and has its final name, or there is no file of that name but one from
 /// before. Runs as the user whose folder it is. Blocks; any thread, and two more meanwhile.
 Result<RankFile> write_storage_file(const std::string &folder, const SealedObject &object,
-                                    StorageWriteOptions options = {});
+                                    const StorageWriteOptions &options = {});
 
 }  // namespace dlrover::ckpt

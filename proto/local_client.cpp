@@ -57,6 +57,7 @@ std::size_t fds_of(const local::MessageT &message) {
     };
     if (auto *granted = message.body.AsSlotGranted()) return count(granted->segments);
     if (auto *plan = message.body.AsRestorePlan()) return count(plan->segments);
+    if (auto *object = message.body.AsStoreObject()) return count(object->segments);
     return message.body.type == local::Body::WorkerWelcome ? 1 : 0;
 }
 

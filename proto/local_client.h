@@ -40,6 +40,10 @@ class LocalClient {
     Status send(BodyT body, Timeout timeout) {
         return send_message(make_local(0, std::move(body)), timeout);
     }
+    /// The same, of a message that was made before.
+    Status send_made(const local::MessageT &message, Timeout timeout) {
+        return send_message(message, timeout);
+    }
     /// Next push; timeout when none came (0: only what is there already).
     Result<LocalMessage> receive(Timeout timeout);
 
@@ -65,8 +69,8 @@ class LocalClient {
     std::uint32_t next_id_ = 1;
 };
 
-/// How many descriptors travel with this message (SlotGranted, RestorePlan: the segments with fd set;
-/// WorkerWelcome: 1).
+/// How many descriptors travel with this message (SlotGranted, RestorePlan, StoreObject: the segments with
+/// fd set; WorkerWelcome: 1).
 std::size_t fds_of(const local::MessageT &message);
 
 /// The Status a Failure message stands for.

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writer/folder_look.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/storage_io.h"
+
+namespace dlrover::writer {
+namespace {
+
+constexpr std::size_t most_reasons = 3;
+
+/// A folder may be there and full, over quota or read-only: only writing tells.
+Status try_to_write(const Destination &to, const std::string &node) {
+    DLROVER_TRY(ckpt::make_folders(to.folder));
+    std::string path = to.folder + "/.new-probe-" + ckpt::escape_file_name(node);
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+    if (!fd) return ckpt::file_error("making", path);
+    std::vector<char> block(4096, 'x');
+    Status status = ckpt::write_at(fd.get(), block.data(), block.size(), 0, path);
+    if (status.ok() && ::fsync(fd.get()) != 0) status = ckpt::file_error("fsync of", path);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT && status.ok())
+        status = ckpt::file_error("removal of", path);
+    return status;
+}
+
+void add_sentence(std::string &text, const std::string &sentence) {
+    text += (text.empty() ? "" : "; ") + sentence;
+}
+
+std::unique_ptr<proto::local::StoredCheckpointT> describe(const ckpt::Manifest &manifest) {
+    auto stored = std::make_unique<proto::local::StoredCheckpointT>();
+    const GenerationId &generation = manifest.id.generation;
+    stored->generation = std::make_unique<proto::Generation>(generation.term.value(), generation.number);
+    stored->train_step = manifest.id.step.value();
+    stored->world_size = static_cast<std::uint32_t>(manifest.ranks.size());
+    return stored;
+}
+
+void say_passed_over(const std::vector<Status> &reasons, std::string &text) {
+    for (std::size_t i = 0; i < reasons.size() && i < most_reasons; ++i)
+        add_sentence(text, "passed over a checkpoint: " + reasons[i].message());
+    if (reasons.size() > most_reasons)
+        add_sentence(text, "and " + std::to_string(reasons.size() - most_reasons) + " more");
+}
+
+Status choose_newest(const Destination &to, proto::local::FolderFoundT &found) {
+    auto listing = ckpt::list_checkpoints(to.folder);
+    if (!listing) return listing.take_status();
+    if (listing->complete.empty()) return {};
+    auto chosen = ckpt::CheckpointFolder(to.folder).newest();
+    if (chosen.status().code() == Code::not_found) {
+        add_sentence(found.text, chosen.status().message());
+        return {};
+    }
+    if (!chosen) return chosen.take_status();
+    say_passed_over(chosen->passed_over, found.text);
+    if (chosen->manifest.lineage != to.lineage) {
+        add_sentence(found.text, "the checkpoints in " + to.folder + " belong to the lineage \"" +
+                                     chosen->manifest.lineage.substr(0, 200) + "\"");
+        return {};
+    }
+    found.newest = describe(chosen->manifest);
+    return {};
+}
+
+}  // namespace
+
+proto::local::FolderFoundT look_at_folder(const Destination &to, const RunId &run, const std::string &node) {
+    proto::local::FolderFoundT found;
+    Status status = try_to_write(to, node);
+    if (status.ok()) {
+        auto term = claim_term(to.folder, run);
+        found.next_term = term.ok() ? *term : 0;
+        status = term.take_status();
+    }
+    found.ok = status.ok();
+    if (!status.ok()) found.text = in_words(status, to);
+    // What can not be written may still be read: the run can go on from it.
+    if (Status read = choose_newest(to, found); !read.ok()) {
+        found.ok = false;
+        add_sentence(found.text, in_words(read, to));
+    }
+    return found;
+}
+
+}  // namespace dlrover::writer

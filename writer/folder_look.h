@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run finds in its lineage's folder.
+#pragma once
+
+#include <string>
+
+#include "writer/destination.h"
+#include "writer/term_claim.h"
+
+namespace dlrover::writer {
+
+/// Makes the folder, tries whether it can be written, chooses the newest whole checkpoint and claims a term.
+/// Blocks. `node` is part of a temporary name. All but `order` is filled in.
+proto::local::FolderFoundT look_at_folder(const Destination &to, const RunId &run, const std::string &node);
+
+}  // namespace dlrover::writer

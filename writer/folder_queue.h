@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that looks at folders and completes checkpoints, so that neither waits for objects being stored.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "writer/completion.h"
+#include "writer/outbox.h"
+
+namespace dlrover::writer {
+
+struct LookOrder {
+    Ticket ticket;
+    Destination to;
+};
+
+/// Checkpoints that wait for files are looked at in turns. Thread of the members: any. Lives as long as the
+/// process.
+class FolderQueue {
+  public:
+    static constexpr std::size_t max_looks = 16, max_completions = 16;
+
+    /// `node`: part of a temporary name.
+    FolderQueue(Outbox &outbox, RunId run, std::string node)
+        : outbox_(outbox), run_(std::move(run)), node_(std::move(node)) {}
+    FolderQueue(const FolderQueue &) = delete;
+    FolderQueue &operator=(const FolderQueue &) = delete;
+    void start();
+
+    /// False: too many wait.
+    [[nodiscard]] bool submit(LookOrder order);
+    [[nodiscard]] bool submit(CompleteOrder order);
+    /// Not answered. What is begun ends at the next opportunity before the manifest.
+    void cancel(const Ticket &ticket);
+    void cancel_all();
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    struct Waiting {
+        CompleteOrder order;
+        Clock::time_point start, deadline, next_look;
+        std::chrono::milliseconds pause;
+        std::atomic<bool> cancelled{false};
+    };
+    /// One of them.
+    struct Job {
+        std::optional<LookOrder> look;
+        std::shared_ptr<Waiting> completion;
+    };
+    void run();
+    Job next_job();
+    std::shared_ptr<Waiting> earliest() const;
+    void look(const LookOrder &order);
+    void serve(const std::shared_ptr<Waiting> &waiting);
+    void finish(const std::shared_ptr<Waiting> &waiting, Result<Completed> result);
+    std::vector<ckpt::CheckpointId> others_than(const Waiting *waiting);
+
+    Outbox &outbox_;
+    const RunId run_;
+    const std::string node_;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<LookOrder> looks_;
+    std::vector<std::shared_ptr<Waiting>> completions_;  ///< the one in hand is among them
+};
+
+}  // namespace dlrover::writer

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writer/process.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace dlrover::writer {
+namespace {
+
+constexpr int nicer_by = 10;
+constexpr int io_of_process = 1, io_best_effort_lowest = 2 << 13 | 7;  // ioprio_set(2); glibc has no names
+
+/// Files appear under their final names when they are whole: any moment is a good one to end.
+void set_signals() {
+    for (int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::signal(number, SIG_DFL);
+    for (int number : {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2}) ::signal(number, SIG_IGN);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// As far as the system lets us.
+void step_back() {
+    errno = 0;
+    (void)!::nice(nicer_by);
+    ::syscall(SYS_ioprio_set, io_of_process, 0, io_best_effort_lowest);
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+Status settle_in() {
+    pid_t parent = ::getppid();
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return Status::from_errno("prctl");
+    if (::getppid() != parent) return Status(Code::unavailable, "the process above is gone");
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return Status::from_errno("prctl");
+    set_signals();
+    step_back();
+    return {};
+}
+
+}  // namespace dlrover::writer

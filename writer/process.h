@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// This process among those of the step: it must not outlive its parent, nor disturb the training.
+#pragma once
+
+#include "base/status.h"
+
+namespace dlrover::writer {
+
+/// Once, before any thread: ends with the parent and at SIGTERM, survives broken pipes and limits on files,
+/// has a low priority, takes as many descriptors as it may.
+Status settle_in();
+
+}  // namespace dlrover::writer

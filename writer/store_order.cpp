@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "writer/store_order.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/fault.h"
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/segment_grants.h"
+#include "ckpt/storage_writer.h"
+
+namespace dlrover::writer {
+namespace {
+
+constexpr std::uint64_t frame_bytes_per_chunk = 1024;  // HDF5's, and what aligning costs; generous
+constexpr std::uint64_t align_bytes_from = 64u << 10, align_bytes = 4096;
+constexpr std::uint64_t frame_bytes = 256u << 10;
+
+Status check_identity(const StoreOrder &order, const ckpt::ObjectIdentity &who) {
+    std::string wrong;
+    if (who.lineage != order.to.lineage) wrong = "of the lineage \"" + who.lineage.substr(0, 200) + "\"";
+    if (who.world_size != order.checkpoint.world_size)
+        wrong = "of a world of " + std::to_string(who.world_size) + " ranks";
+    if (who.generation != order.checkpoint.id.generation)
+        wrong = "of generation " + to_string(who.generation);
+    if (who.train_step != order.checkpoint.id.step)
+        wrong = "of step " + std::to_string(who.train_step.value());
+    if (who.rank != order.rank) wrong = "of rank " + std::to_string(who.rank.value());
+    if (wrong.empty()) return {};
+    return Status(Code::corrupt, "the object in memory is not the one to be stored: it is " + wrong);
+}
+
+/// The same object, whole.
+bool is_stored(const StoreOrder &order, const ckpt::StorageFile &file) {
+    return check_identity(order, file.identity()).ok() &&
+           file.summary().table_xxh3 == order.place.table_xxh3 &&
+           std::ranges::equal(file.ledger(), order.ledger);
+}
+
+/// About what the file will have; never less.
+std::uint64_t file_bytes_bound(const StoreOrder &order, const ckpt::ObjectTableView &table) {
+    std::uint64_t bytes = frame_bytes + 2 * order.place.table_bytes + order.ledger.size();
+    for (std::uint64_t i = 0; i < table.count(); ++i) {
+        ckpt::ChunkInfo chunk = table.chunk(i);
+        bytes += frame_bytes_per_chunk + chunk.name.size() + 24 * chunk.local_shape.size();
+        if (chunk.replica != 0) continue;
+        bytes += chunk.bytes + (chunk.bytes >= align_bytes_from ? align_bytes : 0);
+    }
+    return bytes;
+}
+
+/// The file of this name, if it is the object's already.
+Result<std::uint64_t> find_stored(const StoreOrder &order, const ckpt::CheckpointFolder &folder) {
+    std::string path = folder.rank_path(order.checkpoint.id, order.rank);
+    auto there = ckpt::StorageFile::open(path);
+    if (there.ok() && is_stored(order, *there)) return there->summary().file_bytes;
+    std::string manifest = order.to.folder + "/" + ckpt::manifest_name(order.checkpoint.id);
+    if (::access(manifest.c_str(), F_OK) == 0)
+        return Status(Code::already_exists, manifest + " is there, with another object of rank " +
+                                                std::to_string(order.rank.value()) +
+                                                " than the one to be stored");
+    return Status(Code::not_found, path + " is not there");
+}
+
+/// Otherwise somebody else may have written to the memory meanwhile.
+Status check_still_wanted(const StoreOrder &order) {
+    if (*order.cancelled) return Status(Code::stale, "the order was cancelled");
+    if (!order.line->alive()) return Status(Code::stale, "the daemon that gave the order is gone");
+    return {};
+}
+
+}  // namespace
+
+Result<StoreOrder> make_store_order(Ticket ticket, std::shared_ptr<const Line> line, const Destination &to,
+                                    const proto::local::StoreObjectT &message, std::vector<UniqueFd> fds) {
+    auto checkpoint = make_checkpoint(message.checkpoint.get());
+    if (!checkpoint) return checkpoint.take_status();
+    if (message.rank >= checkpoint->world_size)
+        return Status(Code::invalid_argument, "the order's rank is outside its world");
+    if (message.ledger.size() > ckpt::max_ledger_bytes)
+        return Status(Code::invalid_argument, "the order's ledger is larger than 64 KiB");
+    StoreOrder order;
+    order.ticket = ticket;
+    order.line = std::move(line);
+    order.to = to;
+    order.checkpoint = *checkpoint;
+    order.rank = Rank(message.rank);
+    order.segments = ckpt::to_grants(message.segments, std::move(fds));
+    order.place = {message.data_bytes, message.table_offset, message.table_bytes, message.table_xxh3};
+    order.ledger = message.ledger;
+    return order;
+}
+
+Result<std::uint64_t> store_object(StoreOrder &order) {
+    auto range = ckpt::SegmentRange::map(std::move(order.segments), ckpt::Access::read_only);
+    if (!range) return range.take_status();
+    auto bytes = ckpt::find_object_table({range->base(), range->bytes()}, order.place);
+    if (!bytes) return bytes.take_status();
+    auto table = ckpt::ObjectTableView::parse(*bytes, order.place.data_bytes);
+    if (!table) return table.take_status();
+    DLROVER_TRY(check_identity(order, table->identity()));
+    ckpt::CheckpointFolder folder(order.to.folder);
+    auto there = find_stored(order, folder);
+    if (there.ok() || there.status().code() != Code::not_found) return there;
+    DLROVER_TRY(
+        check_file_limit(file_bytes_bound(order, *table), folder.rank_path(order.checkpoint.id, order.rank)));
+    fault_point("writer_before_file");
+    ckpt::StorageWriteOptions options;
+    options.confirm = [&] { return check_still_wanted(order); };
+    auto written =
+        ckpt::write_storage_file(folder.data_folder(order.checkpoint.id),
+                                 {{range->base(), order.place.data_bytes}, *bytes, order.ledger}, options);
+    if (!written) return written.take_status();
+    return written->file_bytes;
+}
+
+}  // namespace dlrover::writer
