@@ -48,15 +48,21 @@ void say_passed_over(const std::vector<Status> &reasons, std::string &text) {
         add_sentence(text, "and " + std::to_string(reasons.size() - most_reasons) + " more");
 }
 
+/// A run never begins anew of itself where there was one before.
+Status nothing_whole(const Destination &to, const std::string &why) {
+    return Status(Code::corrupt, "there are checkpoints in " + to.folder + ", but none to go on from (" +
+                                     why +
+                                     "): look at them with dlrover ckpt ls, and remove them, or give another "
+                                     "--dlrover-name, to begin anew");
+}
+
 Status choose_newest(const Destination &to, proto::local::FolderFoundT &found) {
     auto listing = ckpt::list_checkpoints(to.folder);
     if (!listing) return listing.take_status();
-    if (listing->complete.empty()) return {};
+    if (listing->complete.empty() && listing->suspect.empty()) return {};
+    if (listing->complete.empty()) return nothing_whole(to, "all of them are set aside");
     auto chosen = ckpt::CheckpointFolder(to.folder).newest();
-    if (chosen.status().code() == Code::not_found) {
-        add_sentence(found.text, chosen.status().message());
-        return {};
-    }
+    if (chosen.status().code() == Code::not_found) return nothing_whole(to, chosen.status().message());
     if (!chosen) return chosen.take_status();
     say_passed_over(chosen->passed_over, found.text);
     if (chosen->manifest.lineage != to.lineage) {

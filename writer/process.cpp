@@ -13,10 +13,11 @@ namespace {
 constexpr int nicer_by = 10;
 constexpr int io_of_process = 1, io_best_effort_lowest = 2 << 13 | 7;  // ioprio_set(2); glibc has no names
 
-/// Files appear under their final names when they are whole: any moment is a good one to end.
+/// What ends the job must not keep its last checkpoint from storage: who has started this program kills it in
+/// the end, and any moment is good for that.
 void set_signals() {
-    for (int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::signal(number, SIG_DFL);
-    for (int number : {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2}) ::signal(number, SIG_IGN);
+    for (int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2, SIGALRM})
+        ::signal(number, SIG_IGN);
     sigset_t none;
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -6,7 +6,7 @@
 
 namespace dlrover::writer {
 
-/// Once, before any thread: ends with the parent and at SIGTERM, survives broken pipes and limits on files,
+/// Once, before any thread: ends with the parent alone, survives broken pipes and limits on files,
 /// has a low priority, takes as many descriptors as it may.
 Status settle_in();
 
