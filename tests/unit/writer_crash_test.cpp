@@ -142,14 +142,15 @@ BOOST_AUTO_TEST_CASE(points_of_failure) {
 
 #endif
 
-BOOST_AUTO_TEST_CASE(sigterm_ends_it_at_once) {
+BOOST_AUTO_TEST_CASE(what_ends_the_job_does_not_end_its_writer) {
     Folder dir;
     Node node(dir.path);
     node.start_writer();
-    node.push_complete(checkpoint(7), 1, 600000);
-    node.signal_writer(SIGTERM);
+    for (int number : {SIGTERM, SIGINT, SIGHUP}) node.signal_writer(number);
+    BOOST_TEST(node.look().ok);
+    node.signal_writer(SIGKILL);
     int status = node.wait_writer();
-    BOOST_TEST(WTERMSIG(status) == SIGTERM);
+    BOOST_TEST(WTERMSIG(status) == SIGKILL);
 }
 
 BOOST_AUTO_TEST_CASE(it_comes_back_to_every_daemon) {
