@@ -126,7 +126,7 @@ class Cgroups:
         """Freeze all processes of the host; False where the machine has no freezer."""
         for file, frozen, _, is_frozen in self._freezers(host):
             _write(file, frozen)
-            proc.wait_until(is_frozen, 10, f"{host} to freeze")
+            proc.wait_until(is_frozen, 30, f"{host} to freeze")
             return True
         return False
 
