@@ -25,4 +25,5 @@ EXTRA_DIST += tests/system/cluster.py tests/system/heat.py tests/system/test_dae
 
 # Against PyTorch from PyPI, not part of "make check": tests/adapters/run.
 dist_noinst_SCRIPTS += tests/adapters/run
-EXTRA_DIST += tests/adapters/conftest.py tests/adapters/models.py tests/adapters/test_compat.py tests/adapters/test_dcp.py tests/adapters/test_hf.py
+EXTRA_DIST += tests/adapters/conftest.py tests/adapters/models.py tests/adapters/test_compat.py tests/adapters/test_dcp.py tests/adapters/test_hf.py \
+	tests/adapters/test_memory.py

@@ -47,7 +47,7 @@ try:
     from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
     from torch.futures import Future
 except ImportError as error:
-    raise ImportError(f"dlrover_slurm.dcp needs torch 2.4 or later ({error})") from error
+    raise ImportError(f"dlrover_slurm.dcp needs torch 2.6 or later ({error})") from error
 
 from . import _session
 from ._chunks import StoredChunk

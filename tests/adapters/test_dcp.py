@@ -261,7 +261,7 @@ def not_ours(rank):
     with pytest.raises(dlrover_slurm.InvalidError, match="no step"):
         dcp.MemoryWriter().reset("run/last")
     with pytest.raises(CheckpointException, match="which step"):
-        torch_dcp.save({"x": 1}, storage_writer=dcp.MemoryWriter(), no_dist=True)
+        torch_dcp.save({"x": 1}, storage_writer=dcp.MemoryWriter())
 
 
 def test_what_is_not_ours(ranks):
