@@ -58,7 +58,7 @@ if HAVE_HDF5
 check_PROGRAMS += tests/unit/stored_test
 tests_unit_stored_test_SOURCES = $(stored_test_sources) tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h \
 	tests/unit/lib_fixture.h tests/unit/storage_fixture.h
-tests_unit_stored_test_LDADD = libdlrover.la libstoragewrite.la libproto.la $(PTHREAD_LIBS)
+tests_unit_stored_test_LDADD = libdlrover.la libstoragewrite.la libstorage.la libckpt.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/stored_test
 else
 EXTRA_DIST += $(stored_test_sources)

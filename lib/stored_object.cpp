@@ -21,15 +21,15 @@ Result<std::uint64_t> data_end(const ckpt::ObjectTableView &table) {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> extents;
     for (std::uint64_t i = 0; i < table.count(); ++i) {
         ckpt::ChunkInfo chunk = table.chunk(i);
-        if (chunk.bytes != 0) extents.emplace_back(chunk.offset, chunk.bytes);
+        extents.emplace_back(chunk.offset, chunk.bytes);
     }
     std::sort(extents.begin(), extents.end());
     std::uint64_t end = 0;
     for (auto [offset, bytes] : extents) {
-        if (offset < end) return Status(Code::corrupt, "two chunks share bytes of the object");
+        if (bytes != 0 && offset < end) return Status(Code::corrupt, "two chunks share bytes of the object");
         if (offset > max_object_bytes || bytes > max_object_bytes - offset)
             return Status(Code::corrupt, "the object is larger than any memory");
-        end = offset + bytes;
+        end = std::max(end, offset + bytes);
     }
     return end;
 }
