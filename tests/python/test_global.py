@@ -7,7 +7,7 @@ import pytest
 def test_boxes_of_arrays(dlrover):
     numpy = pytest.importorskip("numpy")
     grid = numpy.arange(60, dtype="int32").reshape(5, 12)
-    assert dlrover.save(3, {"grid": grid, "one": numpy.array(2.5), "none": numpy.empty((0, 4)), "words": b"abc"})
+    assert dlrover.save(3, {"grid": grid, "single": numpy.array(2.5), "void": numpy.empty((0, 4)), "words": b"abc"})
     with dlrover.GlobalTensors() as tensors:
         assert (tensors.step, tensors.saved_by) == (3, 1)
         infos = tensors.infos()
@@ -17,9 +17,9 @@ def test_boxes_of_arrays(dlrover):
         part = tensors.numpy(name, (1, 3), (2, 7))
         assert part.dtype == grid.dtype and (part == grid[1:3, 3:10]).all()
         assert (tensors.numpy(name, (4, 0), (1, 12), "int32") == grid[4:]).all()
-        scalar = next(n for n in infos if "one" in n)
+        scalar = next(n for n in infos if "single" in n)
         assert tensors.numpy(scalar).shape == () and tensors.numpy(scalar) == 2.5
-        empty = next(n for n in infos if "none" in n)
+        empty = next(n for n in infos if "void" in n)
         assert tensors.numpy(empty).shape == (0, 4)
         for offset, shape, kind in [((4, 0), (2, 12), None), ((0, 0), (1, 1), "int64"), ((0,), (1,), None), ((-1, 0), (1, 1), None)]:
             with pytest.raises(dlrover.InvalidError):
