@@ -26,7 +26,7 @@ state = {"x": numpy.full(size, world.rank + 1.0), "n": 0}
 restored = dlrover.load()
 first = 0
 if restored:
-    state["x"][:] = restored["x"]
+    state["x"][:] = restored.state["x"]
     first = restored.step + 1
 print("rank", world.rank, "from", first, flush=True)
 for step in range(first, steps):
@@ -64,7 +64,7 @@ class Folder:
 
     def steps(self) -> "list[int]":
         found = self.lineage()
-        names = [p.name for p in found.glob("*.manifest")] if found else []
+        names = [p.name for p in found.glob("step-*.manifest")] if found else []
         return sorted(int(re.match(r"step-(\d+)\.", name).group(1)) for name in names)
 
     def manifest(self, step: int) -> pathlib.Path:
