@@ -86,8 +86,7 @@ Flusher::Actions Flusher::done(Time now, std::uint64_t number) {
 }
 
 void Flusher::fail(Time now, const std::string &text, Actions &out) {
-    if (failures_ == 0 || trouble_ != text)
-        out.emplace_back(describe(now, false, text));
+    if (failures_ == 0 || trouble_ != text) out.emplace_back(describe(now, false, text));
     trouble_ = text;
     auto wait = config_.retry_min * (std::int64_t{1} << std::min(failures_, 16u));
     retry_at_ = now + std::min(wait, config_.retry_max);
