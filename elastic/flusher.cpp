@@ -29,7 +29,7 @@ void Flusher::consider(Time now, Actions &out) {
     flight_ = Flight{++number_, newest_->id, now};
     ordered_at_ = now;
     steps_since_ = 0;
-    out.push_back(FlushBegin{number_, *newest_});
+    out.emplace_back(FlushBegin{number_, *newest_});
 }
 
 FlushNote Flusher::describe(Time now, bool ok, const std::string &text) const {
@@ -42,7 +42,7 @@ FlushNote Flusher::describe(Time now, bool ok, const std::string &text) const {
 }
 
 void Flusher::land(std::uint64_t number, Actions &out) {
-    out.push_back(FlushDrop{number});
+    out.emplace_back(FlushDrop{number});
     flight_.reset();
 }
 
