@@ -121,7 +121,7 @@ class Storage(unittest.TestCase):
 
     def test_a_later_job_goes_on(self) -> None:
         # The command belongs to the lineage: one that is killed and one that goes on have the same.
-        arguments = {"steps": 60, "pause": 0.05}
+        arguments = {"steps": 150, "pause": 0.05}
         first = self.start("--dlrover-ckpt-every=10", "--dlrover-ckpt-keep=2", **arguments)
         wait_until(lambda: len(self.folder.steps()) >= 2 or first.poll() is not None, 60, "two checkpoints on storage", 0.05)
         self.assertIsNone(first.poll(), "".join(first.communicate()) if first.poll() is not None else "")
@@ -135,15 +135,15 @@ class Storage(unittest.TestCase):
         self.assertEqual(second.returncode, 0, second.stdout + second.stderr)
         for rank in range(RANKS):
             self.assertIn(f"rank {rank} from {newest + 1}\n", second.stdout)
-        self.expect_end(second.stdout, 60)
-        self.assertEqual(self.folder.steps()[-1], 59, "the last checkpoint is there at the end")
+        self.expect_end(second.stdout, 150)
+        self.assertEqual(self.folder.steps()[-1], 149, "the last checkpoint is there at the end")
         self.assertLessEqual(len(self.folder.steps()), 2)
-        self.folder.expect_whole(59, 1000)
-        self.assertEqual(os.readlink(self.folder.lineage() / "latest"), self.folder.manifest(59).with_suffix("").name)
+        self.folder.expect_whole(149, 1000)
+        self.assertEqual(os.readlink(self.folder.lineage() / "latest"), self.folder.manifest(149).with_suffix("").name)
         self.cluster.expect_clean()
 
     def test_a_damaged_checkpoint_is_passed_over(self) -> None:
-        done = self.train("--dlrover-ckpt-every=5", steps=12)
+        done = self.train("--dlrover-ckpt-every=5", steps=60)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         steps = self.folder.steps()
         self.assertGreaterEqual(len(steps), 2)
@@ -153,10 +153,10 @@ class Storage(unittest.TestCase):
             at = next(d for d in f["chunks"].values() if d.shape == (1000,)).id.get_offset() + 4000
         data[at] ^= 1
         file.write_bytes(data)
-        again = self.train("--dlrover-ckpt-every=5", steps=12)
+        again = self.train("--dlrover-ckpt-every=5", steps=60)
         self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
         self.assertIn(f"rank 3 from {steps[-2] + 1}\n", again.stdout)
-        self.expect_end(again.stdout, 12)
+        self.expect_end(again.stdout, 60)
 
     def test_nothing_whole_is_no_beginning(self) -> None:
         done = self.train("--dlrover-ckpt-every=off", steps=6)
