@@ -93,7 +93,7 @@ void Agent::on_up(const proto::local::AgentWelcomeT &welcome) {
     if (lease_lost_) err_.say("dlroverd on " + config_.node + " is back");
     report_again();
     lease_lost_ = false;
-    arm_lease();
+    if (!ending_) arm_lease();
 }
 
 /// What the daemon may have missed.
@@ -150,8 +150,8 @@ void Agent::on_message(proto::local::MessageT message) {
 
 /// The group is over but for its last checkpoint: nobody has a lease to renew any more.
 void Agent::on_ending(const proto::local::GroupEndingT &ending) {
-    if (ending_ || exit_code_) return;
-    ending_ = true;
+    if (exit_code_) return;
+    ending_ = true;  // a daemon that was restarted says it again, and waits anew
     wanted_.reset();
     for (Loop::Timer *timer : {&lease_timer_, &rejoin_timer_, &end_timer_}) loop_.cancel(*timer);
     end_timer_ = loop_.after(Loop::Duration(ending.wait_ms) + verdict_wait, [this] {

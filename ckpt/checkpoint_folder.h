@@ -48,7 +48,8 @@ class CheckpointFolder {
         Manifest manifest;
         std::vector<Status> passed_over;  ///< why newer ones were not taken, newest first
     };
-    /// The highest one that passes check(). not_found: none does; the sentence says why for the newest.
+    /// The highest one that passes check(). Only damage is passed over: trouble with reading is the answer.
+    /// not_found: none does; the sentence says why for the newest.
     Result<Chosen> newest() const;
 
     /// Makes a checkpoint complete: checks all files as check() does, then writes its manifest, then the hint

@@ -26,7 +26,7 @@ proto::Bytes encode_flush_word(const FlushWord &word) {
 Result<FlushWord> decode_flush_word(std::span<const std::uint8_t> bytes) {
     auto in = proto::decode<wire::Word>(bytes, wire::WordIdentifier());
     if (!in) return in.take_status();
-    if (in->kind < FlushWord::Kind::Begin || in->kind > FlushWord::Kind::Over)
+    if (in->kind < FlushWord::Kind::Begin || in->kind > FlushWord::Kind::Gone)
         return Status(Code::corrupt, "a word about a flush is of an unknown kind");
     if (in->text.size() > max_text_bytes || in->train_step > INT64_MAX)
         return Status(Code::corrupt, "a word about a flush has a value out of range");

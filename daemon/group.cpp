@@ -304,7 +304,7 @@ void Group::tell_end(int exit_code, const std::string &message) {
     record_.exit_code = exit_code;
     record_.end_message = message;
     record_.summary = final_goodput_ ? summary_text(*final_goodput_) : "";
-    if (storage_ && !agents_.empty()) return begin_ending();
+    if (storage_ && record_.workers != 0 && record_.removed_us == 0) return begin_ending();
     finish_end();
 }
 

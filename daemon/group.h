@@ -94,6 +94,7 @@ class Group {
         Rank rank;
         std::set<SegmentId> known_segments;
         std::optional<SlotIndex> reading;
+        bool reading_stored = false;  ///< restores from storage
         bool subscribed = false;
         bool skipping = false;  ///< its last save found no slot
     };

@@ -54,8 +54,11 @@ void Group::act(elastic::LookAtStorage &action) {
 /// The newest complete step, as far as this node holds objects of it.
 std::optional<elastic::CompleteStep> Group::complete_in_memory() const {
     std::optional<elastic::CompleteStep> found;
+    bool restored = complete_ == world_->restore_step;
+    if (restored && world_->stored_world_size > 0) return found;
     for (const auto &seal : arena_.seals())
-        if (complete_ == seal.step && (!found || found->id.generation < seal.generation))
+        if (complete_ == seal.step && (!restored || seal.generation == world_->restore_generation) &&
+            (!found || found->id.generation < seal.generation))
             found = elastic::CompleteStep{{seal.generation, seal.step}, seal.world_size, world_->nodes};
     return found;
 }
@@ -72,10 +75,12 @@ void Group::on_flush_word(const std::string &node, const std::vector<std::uint8_
     if (!word)
         return log::error({job(), step()}, "a word of " + node + " is refused: " + word.status().message());
     if (storage_ && !record_.ended) return storage_->on_word(*from, *word);
-    // Nothing is waited for any more.
-    if (!record_.ended || word->kind != FlushWord::Kind::Ask) return;
-    FlushWord answer;
-    answer.kind = FlushWord::Kind::Over;
+    // Nothing is waited for any more, and nothing is kept.
+    bool asks = word->kind == FlushWord::Kind::Ask, begins = word->kind == FlushWord::Kind::Begin;
+    if (!record_.ended || (!asks && !begins)) return;
+    FlushWord answer = *word;
+    answer.kind = asks ? FlushWord::Kind::Over : FlushWord::Kind::Gone;
+    answer.text = services_.node + " has ended already";
     send_envelope(node, transport::PeerEnvelope::Kind::flush, encode_flush_word(answer));
 }
 

@@ -2,6 +2,7 @@
 #include "daemon/group_storage.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/log.h"
 #include "daemon/records.h"
@@ -23,6 +24,14 @@ elastic::FlushConfig flush_config(const proto::ElasticOptionsT &options, const S
     config.every = elastic::Duration(options.ckpt_every_us);
     config.order_limit = settings.storage.order_limit;
     return config;
+}
+
+/// Above it there is no room for the reigns of a run.
+constexpr std::uint64_t most_term = std::uint64_t{0xfffffffe} << 32;
+constexpr std::size_t max_text_bytes = 1024;
+
+std::string bounded(const std::string &text) {
+    return text.substr(0, max_text_bytes);
 }
 
 std::string step_text(const CheckpointId &id) {
@@ -116,8 +125,13 @@ void GroupStorage::on_no_writer() {
 void GroupStorage::on_folder_found(const local::FolderFoundT &found) {
     if (!question_ || found.order != look_order_) return;
     elastic::LocalStorage answer;
-    answer.ok = found.ok;
-    answer.text = found.text;
+    // The writer is a process of the user: nothing in its words is believed.
+    bool possible = (found.next_term & 0xffffffffU) == 0 && found.next_term <= most_term &&
+                    (!found.newest || found.newest->train_step <= INT64_MAX);
+    answer.ok = found.ok && possible;
+    answer.text =
+        possible ? bounded(found.text) : "dlrover-writer on " + facts_.node + " says what can not be";
+    if (!possible) return answer_question(answer);
     answer.next_term = Term(found.next_term);
     if (found.newest && found.newest->world_size > 0) {
         answer.newest =
@@ -144,17 +158,22 @@ void GroupStorage::on_world(const elastic::World &world, std::optional<elastic::
     home_ = world.nodes.front();
     world_nodes_ = world.nodes;
     home_heard_ = services_.loop.now();
-    if (*home_ != facts_.self) {
-        flusher_.reset();
-        flying_.reset();
-        return;
-    }
+    if (part_ && part_->home != *home_) release_part();
+    bool fresh = std::exchange(world_, world.id) != world.id;
+    bool stored = fresh && world.stored_world_size > 0 && world.restore_step;
+    bool nodes_left = flying_ && !std::ranges::all_of(flying_->step.nodes, [&](NodeIndex node) {
+                          return std::ranges::find(world.nodes, node) != world.nodes.end();
+                      });
+    // What was complete in memory is lost, or rank 0 is elsewhere now.
+    if (stored || nodes_left || *home_ != facts_.self) stop_ordering();
+    if (*home_ != facts_.self) return;
     auto now = services_.loop.now();
     if (!flusher_)
         flusher_.emplace(flush_config(facts_.options, services_.settings),
                          static_cast<std::uint64_t>(wall_clock_us()), now);
-    if (world.stored_world_size > 0) {
+    if (stored) {
         stored_ = CheckpointId{world.restore_generation, *world.restore_step};
+        stored_us_ = 0;
         act(flusher_->known(now, *stored_));
     }
     if (complete) act(flusher_->complete(now, std::move(*complete)));
@@ -190,6 +209,14 @@ void GroupStorage::on_word(NodeIndex from, const FlushWord &word) {
                 return act(flusher_->failed(services_.loop.now(), word.order, word.text));
             if (silent_.erase(from) != 0) complete_order();
             return;
+        case Kind::Gone:
+            if (is_home() && ending_ && flying_ && flying_->number == word.order) {
+                hooks_.tell(proto::EventKind::Warning,
+                            "The last checkpoint is not on storage: " + word.text + ".", flying_->step.id,
+                            -1);
+                say_over();
+            }
+            return;
         case Kind::Ask: {
             FlushWord answer;
             answer.kind = ending_ && over_ ? Kind::Over : Kind::Wait;
@@ -211,7 +238,7 @@ void GroupStorage::begin_part(NodeIndex home, const FlushWord &order) {
         if (part_->stored) answer_home(FlushWord::Kind::Stored, {});  // the first word was lost
         return;
     }
-    if (part_ && part_->order.order > order.order) return;
+    if (part_ && part_->home == home && part_->order.order > order.order) return;
     release_part();
     part_ = Part{home, order, {}, false};
     for (Rank rank : services_.arena.holders(order.id)) {
@@ -256,7 +283,7 @@ void GroupStorage::on_object_stored(const local::ObjectStoredT &stored) {
     if (!part_ || part_->stored || part_->objects.empty() || stored.order != part_->order.order) return;
     auto &[rank, object] = part_->objects.back();
     if (stored.rank != rank.value()) return;
-    if (!stored.ok) return fail_part(stored.text);
+    if (!stored.ok) return fail_part(bounded(stored.text));
     services_.arena.end_read(rank, object.place.slot);
     part_->objects.pop_back();
     store_next();
@@ -354,10 +381,17 @@ void GroupStorage::drop_order(std::uint64_t number) {
     remind_timer_.reset();
 }
 
+void GroupStorage::stop_ordering() {
+    if (flying_) drop_order(flying_->number);
+    flusher_.reset();
+    flush_timer_.reset();
+}
+
 void GroupStorage::on_checkpoint_stored(const local::CheckpointStoredT &stored) {
     if (!is_home() || !flying_ || stored.order != flying_->number) return;
     auto now = services_.loop.now();
-    act(stored.ok ? flusher_->done(now, stored.order) : flusher_->failed(now, stored.order, stored.text));
+    act(stored.ok ? flusher_->done(now, stored.order)
+                  : flusher_->failed(now, stored.order, bounded(stored.text)));
 }
 
 void GroupStorage::tell(const elastic::FlushNote &note) {
@@ -422,6 +456,8 @@ void GroupStorage::say_over() {
         for (NodeIndex node : world_nodes_)
             if (node != facts_.self) send(node, word);
     }
+    stop_ordering();
+    release_part();
     services_.loop.post([this, alive = alive_] {
         if (*alive) hooks_.over();
     });

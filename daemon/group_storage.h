@@ -89,6 +89,7 @@ class GroupStorage {
     void act(elastic::Flusher::Actions actions);
     void begin_order(const elastic::FlushBegin &begin);
     void drop_order(std::uint64_t number);
+    void stop_ordering();
     void tell(const elastic::FlushNote &note);
     void complete_order();
     void on_checkpoint_stored(const local::CheckpointStoredT &stored);
@@ -112,6 +113,7 @@ class GroupStorage {
     std::optional<ConnectionId> writer_;
     std::optional<std::uint64_t> question_;  ///< elastic::LookAtStorage::request
     std::uint64_t look_order_ = 0;
+    GenerationId world_;
     std::optional<NodeIndex> home_;
     std::vector<NodeIndex> world_nodes_;
     std::optional<Part> part_;

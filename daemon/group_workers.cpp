@@ -176,7 +176,8 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
         return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
     local::RestorePlanT plan;
     if (!world_->restore_step) return services_.port.answer(to, id, std::move(plan));
-    if (world_->stored_world_size > 0) return services_.port.answer(to, id, plan_from_storage());
+    worker.reading_stored = world_->stored_world_size > 0;
+    if (worker.reading_stored) return services_.port.answer(to, id, plan_from_storage());
     auto object = arena_.begin_read(worker.rank, *world_->restore_step);
     if (!object) {
         log::error({job(), step()}, "restore: " + object.status().message());
@@ -196,7 +197,7 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
 }
 
 void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
-    bool stored = world_ && world_->stored_world_size > 0;
+    bool stored = std::exchange(worker.reading_stored, false);
     if (!worker.reading && !stored) return;
     if (worker.reading) arena_.end_read(worker.rank, *worker.reading);
     worker.reading.reset();

@@ -266,7 +266,7 @@ class Unpacker {
         world.reason = text(w->reason);
         world.restore_generation = unpack(w->restore_generation);
         world.budget_used = w->budget_used;
-        world.stored_world_size = w->stored_world_size;
+        world.stored_world_size = world.restore_step ? w->stored_world_size : 0;
         expect(!world.nodes.empty());
         return world;
     }

@@ -79,7 +79,7 @@ elastic::World from_record(const records::WorldRecordT &record) {
     if (record.restore_step >= 0)
         world.restore_step = TrainStep(static_cast<std::uint64_t>(record.restore_step));
     world.restore_generation = from_proto(record.restore_generation);
-    world.stored_world_size = record.stored_world_size;
+    world.stored_world_size = world.restore_step ? record.stored_world_size : 0;
     world.restart_count = record.restart_count;
     world.master_port = record.master_port;
     world.reason = record.reason;

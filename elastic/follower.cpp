@@ -113,7 +113,7 @@ void Member::State::on_commit(NodeIndex from, const Commit &m) {
 void Member::State::install(const World &w) {
     if (w.id > promise.generation) stop_before(w.id, w.reason);
     bool known = world && world->id == w.id;
-    if (!known) storage.found.reset();
+    if (!known) storage.forget();
     if (!known || promise.world != w) {
         promise.world_nodes = w.nodes;
         promise.world = w;

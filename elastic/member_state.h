@@ -68,6 +68,11 @@ struct StorageTalk {
     bool pending = false;
     std::optional<LocalStorage> found;
     Time retry_at{0};
+    /// Also an answer that is still on its way.
+    void forget() {
+        found.reset();
+        pending = false;
+    }
 };
 
 /// Heartbeats sent, newest last: when was sequence n sent?

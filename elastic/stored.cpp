@@ -41,6 +41,13 @@ bool Member::State::storage_settled() {
         ask_storage();
         return false;
     }
+    if (storage.found->ok && storage.found->next_term >= promise.term) {
+        // Whoever let this run begin could not look.
+        term_seen = std::max(term_seen, storage.found->next_term);
+        step_down("the checkpoints on storage are of higher terms");
+        election_deadline = now + place_delay();
+        return false;
+    }
     if (storage.found->ok) return true;
     bool first = preparing->id.number == 1;
     if (first || now - preparing->since >= config.timings.join) {

@@ -19,7 +19,7 @@ bool run(std::span<const std::uint8_t> input) {
 
 std::vector<Bytes> seeds() {
     std::vector<Bytes> all;
-    for (auto kind = FlushWord::Kind::Begin; kind <= FlushWord::Kind::Over;
+    for (auto kind = FlushWord::Kind::Begin; kind <= FlushWord::Kind::Gone;
          kind = static_cast<FlushWord::Kind>(static_cast<int>(kind) + 1)) {
         FlushWord word;
         word.kind = kind;

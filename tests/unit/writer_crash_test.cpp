@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -166,6 +167,9 @@ BOOST_AUTO_TEST_CASE(it_comes_back_to_every_daemon) {
 
 BOOST_AUTO_TEST_CASE(it_does_not_outlive_its_parent) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int own = ::getpriority(PRIO_PROCESS, 0);
+    if (own == 19) return std::puts("skipped: a lower priority (there is none)"), void();
+    std::string before = std::to_string(own);
     int report[2];
     BOOST_REQUIRE(::pipe(report) == 0);
     pid_t guard = ::fork();
@@ -190,7 +194,6 @@ BOOST_AUTO_TEST_CASE(it_does_not_outlive_its_parent) {
         for (int field = 0; field < 19; ++field) stat >> word;
         return word;
     };
-    std::string before = nice_of();
     for (int i = 0; i < 6000 && nice_of() == before; ++i) ::poll(nullptr, 0, 10);
     BOOST_TEST(nice_of() != before);
     ::kill(guard, SIGKILL);
