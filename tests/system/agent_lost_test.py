@@ -112,6 +112,36 @@ class Lost(AgentCase):
                 self.assertEqual(agent.wait(DEADLINE), 0)
                 daemon.kill()
 
+    def test_the_end_outlasts_the_daemon_and_the_lease(self):
+        daemon = self.daemon(lease_ms=300)
+        agent = self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        daemon.order("ending 20000")
+        wait_until(lambda: not alive(pid), "the worker is stopped")
+        daemon.kill()
+        daemon = self.daemon(lease_ms=300)
+        daemon.expect("agent")
+        daemon.order("ending 20000")
+        time.sleep(1.5)  # five leases that nobody renews
+        self.assertIsNone(agent.poll())
+        self.assertEqual(self.text("err"), "")
+        daemon.order("world 2")
+        daemon.order("ended 5")
+        self.assertEqual(agent.wait(DEADLINE), 5)
+        self.assertEqual(daemon.lines.count("started gen=1:2"), 0)
+
+    def test_an_end_without_a_verdict(self):
+        daemon = self.daemon()
+        agent = self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        daemon.expect("started")
+        daemon.order("ending 100")
+        self.assertEqual(agent.wait(DEADLINE), 75)
+        self.assertIn("has not said how the group ended", self.text("err"))
+
     def test_a_world_during_the_start_of_a_daemon_is_not_lost(self):
         daemon = self.daemon()
         agent = self.start("/bin/sh", "-c", "exit 0")

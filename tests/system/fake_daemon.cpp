@@ -182,6 +182,11 @@ class Server {
             stop.generation = generation(number);
             push(stop);
         }
+        if (verb == "ending") {
+            proto::local::GroupEndingT ending;
+            in >> ending.wait_ms;
+            push(std::move(ending));
+        }
         if (verb == "ended") {
             local::GroupEndedT ended;
             in >> ended.exit_code;
