@@ -122,14 +122,21 @@ void Sink::say(std::string_view text) {
     write(program_ + ": " + std::string(text) + "\n", nullptr);
 }
 
-void Sink::flush(Loop::Duration limit) {
-    auto deadline = Loop::now() + limit;
+void Sink::drain_until(Loop::Time deadline) {
     while (!broken_ && !drain() && !broken_) {
         auto left = std::chrono::ceil<Loop::Duration>(deadline - Loop::now()).count();
         pollfd p{writer_.poll_fd(), POLLOUT, 0};
         if (left <= 0 || ::poll(&p, 1, static_cast<int>(left)) == 0) break;
     }
-    if (!broken_ && chunks_.empty() && overflow_) end_overflow();
+}
+
+void Sink::flush(Loop::Duration limit) {
+    auto deadline = Loop::now() + limit;
+    drain_until(deadline);
+    if (!broken_ && chunks_.empty() && overflow_) {
+        end_overflow();
+        drain_until(deadline);  // a slow reader may not have room for the line yet
+    }
     go_broken();
     broken_ = false;
 }

@@ -43,6 +43,7 @@ class Sink {
     void spill_over(std::string_view data, SpillFile *spill);
     void on_writable();
     bool drain();
+    void drain_until(Loop::Time deadline);
     void go_broken();
     void end_overflow();
     void watch(bool on);

@@ -41,7 +41,8 @@ bool Member::State::storage_settled() {
         ask_storage();
         return false;
     }
-    if (storage.found->ok && storage.found->next_term >= promise.term) {
+    bool below = storage.found->next_term >= promise.term && !bugged(PlantedBug::storage_terms_ignored);
+    if (storage.found->ok && below) {
         // Whoever let this run begin could not look.
         term_seen = std::max(term_seen, storage.found->next_term);
         step_down("the checkpoints on storage are of higher terms");
