@@ -363,6 +363,42 @@ BOOST_AUTO_TEST_CASE(answers_that_nobody_waits_for_do_nothing) {
     BOOST_TEST(t.stored_step() == -1);
 }
 
+BOOST_AUTO_TEST_CASE(what_can_not_be_is_not_believed_of_a_writer) {
+    for (auto [step, term] :
+         {std::pair(std::uint64_t{1} << 63, std::uint64_t{0}), std::pair(std::uint64_t{5}, UINT64_MAX),
+          std::pair(std::uint64_t{5}, std::uint64_t{3})}) {
+        Fixture t(1, [step = step, term = term](Fixture &f) {
+            for (Writer *d : {f.d1.get(), f.d2.get()}) {
+                d->newest_step = step;
+                d->next_term = term;
+            }
+        });
+        t.run(6s);
+        auto e1 = t.n1.port->take<local::GroupEndedT>(t.a1.id);
+        BOOST_REQUIRE(e1.has_value());
+        BOOST_TEST(e1->exit_code == 1);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_has_ended_is_not_waited_for) {
+    Fixture t(100);
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.d1->slow = t.d2->slow = true;
+    t.finish_all();
+    t.run(2s);
+    // The step's last task on the other node is gone: nothing is kept there any more.
+    Node &gone = t.other().node;
+    auto module = gone.client(local::Role::Spank, 0);
+    local::EndStepT end;
+    end.job_id = 7;
+    gone.say(module, std::move(end));
+    t.run(5s);
+    BOOST_TEST(t.home().completed.empty());
+    Client &agent = t.w1.first_rank == 0 ? t.a1 : t.a2;
+    BOOST_TEST(t.ended(t.home().node, agent));
+}
+
 BOOST_AUTO_TEST_CASE(words_of_peers_are_checked) {
     FlushWord word;
     word.kind = FlushWord::Kind::Begin;
