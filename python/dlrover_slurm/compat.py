@@ -37,8 +37,8 @@ def _check_type(storage_type: StorageType) -> None:
     if storage_type is StorageType.DISK and not _warned:
         _warned = True
         warnings.warn(
-            "StorageType.DISK: this version keeps checkpoints in the node's memory only, nothing is written to the checkpoint folder; "
-            "also save with torch.save or torch.distributed.checkpoint what must outlive the job",
+            "StorageType.DISK: the checkpoint is in the node's memory, and nothing is written to this folder; what must outlive the job goes to "
+            "storage by --dlrover-ckpt-dir, or is saved with torch.save or torch.distributed.checkpoint as well",
             stacklevel=4,
         )
 
