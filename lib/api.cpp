@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: checks of arguments, locks, exceptions and statuses into codes. What happens is elsewhere.
 #include <array>
+#include <chrono>
+#include <thread>
 
 #include "base/fault.h"
 #include "lib/guard.h"
@@ -28,6 +30,9 @@ const char *dlrover_error_text(void) {
 namespace {
 
 constexpr int success = DLROVER_OK;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds longest_pause(20);
 constexpr std::uint64_t table_allowance_bytes = std::uint64_t{1} << 20;
 
 ckpt::ObjectIdentity identity_of(const Environment &e, TrainStep step) {
@@ -62,30 +67,41 @@ void from_info(const ckpt::ChunkInfo &info, dlrover_chunk &out) {
     std::copy(info.local_shape.begin(), info.local_shape.end(), out.local_shape);
 }
 
-int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes, dlrover_save **out) {
+int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes, Clock::time_point begun_at,
+               dlrover_save **out) {
     if (context->saving) return fail(DLROVER_E_INVALID, "a save is open already");
     context->drop_peeked();
     if (__builtin_add_overflow(bytes, table_allowance_bytes, &bytes) || step > INT64_MAX)
         return fail(DLROVER_E_INVALID, "step or bytes is too large");
-    auto begun_at = std::chrono::steady_clock::now();
-    context->progress.save_begin();
     auto begun = context->store->begin(TrainStep(step), bytes);
-    auto lost = [&] { return std::chrono::steady_clock::now() - begun_at; };
-    if (!begun.ok()) {
-        context->progress.save_end(lost(), false);
-        return to_code(begun.status());
-    }
-    if (auto *skipped = std::get_if<SaveSkipped>(&*begun)) {
-        context->progress.save_end(lost(), false);
-        context->progress.save_skipped();
+    if (!begun.ok()) return to_code(begun.status());
+    if (auto *skipped = std::get_if<SaveSkipped>(&*begun))
         return fail(DLROVER_E_SKIPPED, skipped->reason.c_str());
-    }
     const Environment &e = context->environment;
     *out = new dlrover_save{
         context, ObjectWriter(std::get<SaveTarget>(*begun), identity_of(e, TrainStep(step)), e.copy_threads),
         begun_at};
     context->saving = true;
     return success;
+}
+
+/// Asks for a slot until one is free or the context's patience ends; who else calls is not kept waiting.
+int begin_patiently(dlrover_context *context, std::uint64_t step, std::uint64_t bytes, dlrover_save **out) {
+    auto begun_at = Clock::now();
+    std::chrono::milliseconds patience(context->save_wait_ms.load()), pause(1);
+    context->progress.save_begin();
+    for (;;) {
+        int code = locked(context, true, [&] { return begin_save(context, step, bytes, begun_at, out); });
+        if (code == success) return code;
+        auto lost = Clock::now() - begun_at;
+        if (code != DLROVER_E_SKIPPED || lost >= patience) {
+            context->progress.save_end(lost, false);
+            if (code == DLROVER_E_SKIPPED) context->progress.save_skipped();
+            return code;
+        }
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, longest_pause);
+    }
 }
 
 Status add_chunks(dlrover_save *save, std::uint64_t count, const dlrover_chunk *chunks,
@@ -200,8 +216,16 @@ int dlrover_prepare(dlrover_context *context, uint64_t bytes) {
                   [&] { return context->store->prepare(bytes + table_allowance_bytes); });
 }
 
+int dlrover_save_wait(dlrover_context *context, uint32_t milliseconds) {
+    return guarded(context != nullptr, [&] {
+        context->save_wait_ms = milliseconds;
+        return success;
+    });
+}
+
 int dlrover_save_begin(dlrover_context *context, uint64_t step, uint64_t bytes, dlrover_save **out) {
-    return locked(context, out != nullptr, [&] { return begin_save(context, step, bytes, out); });
+    return guarded(context != nullptr && out != nullptr,
+                   [&] { return begin_patiently(context, step, bytes, out); });
 }
 
 int dlrover_save_add(dlrover_save *save, const dlrover_chunk *chunk, const void *data, uint64_t bytes) {

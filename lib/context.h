@@ -52,6 +52,7 @@ struct dlrover_context {
     std::unique_ptr<dlrover::lib::Store> store;
     std::unique_ptr<dlrover::lib::Events> events;
     bool saving = false, restoring = false;
+    std::atomic<std::uint32_t> save_wait_ms = 0;
     std::unique_ptr<dlrover_restore> peeked;  ///< by dlrover_restart_size(), for dlrover_restart()
 
     std::mutex protected_mutex;  ///< of protected_memory, and held while it is copied; taken before `mutex`

@@ -43,6 +43,13 @@ module dlrover
             integer(c_int64_t), value :: bytes
         end function
 
+        ! Later checkpoints wait up to so long for a free slot; 0: they are skipped at once.
+        integer(c_int) function dlrover_save_wait(context, milliseconds) bind(c)
+            import :: c_int, c_int32_t, c_ptr
+            type(c_ptr), value :: context
+            integer(c_int32_t), value :: milliseconds
+        end function
+
         ! memory: c_loc() of a variable with the target or pointer attribute.
         integer(c_int) function dlrover_protect(context, id, memory, count, dtype) bind(c)
             import :: c_int, c_int32_t, c_int64_t, c_ptr

@@ -89,6 +89,10 @@ int dlrover_get_world(dlrover_context *context, dlrover_world *out);
 /** Makes slots of at least `bytes` (data + 1 KiB per chunk is enough) ready in the background. Optional; the first save does it otherwise, slower. */
 int dlrover_prepare(dlrover_context *context, uint64_t bytes);
 
+/** From now on a save that finds no free slot waits up to `milliseconds` for one; 0, the default: it is skipped at once. A slot is free as soon as all ranks
+ * have sealed a newer step. For a save that must not be skipped: the last of a training. */
+int dlrover_save_wait(dlrover_context *context, uint32_t milliseconds);
+
 /** Begins the checkpoint of training step `step`. `bytes`: upper bound of its data, plus 1 KiB per chunk and the skeleton's length (1 MiB of this
  * is added by itself, so a few hundred chunks need no counting). DLROVER_E_SKIPPED when no slot is free. One save at a time per context. */
 int dlrover_save_begin(dlrover_context *context, uint64_t step, uint64_t bytes, dlrover_save **out);

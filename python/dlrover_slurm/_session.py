@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 from ctypes import byref, c_uint64, c_void_p
@@ -17,6 +18,7 @@ from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
 
 _ALIGNMENT = 64
 _TABLE_BYTES_PER_CHUNK = 1024
+_LONGEST_WAIT_S = 86400.0
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,11 @@ def prepare(state_or_bytes: Any) -> None:
 class Saving:
     """A checkpoint on its way into memory: chunks are added, then it is sealed or given up. For one thread at a time."""
 
-    def __init__(self, step: int, size: int) -> None:
-        """``size``: upper bound of the object. SkippedError: no slot is free."""
+    def __init__(self, step: int, size: int, wait: float = 0.0) -> None:
+        """``size``: upper bound of the object. SkippedError: no slot is free, nor was for ``wait`` seconds."""
         self._save = c_void_p()
+        milliseconds = math.ceil(min(max(wait, 0.0), _LONGEST_WAIT_S) * 1000)
+        check(library().dlrover_save_wait(handle(), milliseconds))
         check(library().dlrover_save_begin(handle(), step, size, byref(self._save)))
 
     def add(self, chunks: list[Chunk]) -> None:
@@ -158,17 +162,18 @@ class Saving:
             library().dlrover_save_abort(save)
 
 
-def save(step: int, state: Any, *, ledger: Any = None, allow_pickle: bool = False) -> bool:
+def save(step: int, state: Any, *, ledger: Any = None, allow_pickle: bool = False, wait: float = 0.0) -> bool:
     """Copies ``state`` after training step ``step`` into the node's memory and seals it.
 
     True: everything is copied and checksummed; the state may change. False: no slot was free, this save was skipped.
     ``ledger``: the position in the data (bytes, or anything that JSON can say), at most 64 KiB.
+    ``wait``: for a save that should not be skipped, the last of a training: how many seconds to wait for a free slot.
     """
     note_step(step)
     encoded = _state.encode(state, ledger, allow_pickle)
     with _lock:
         try:
-            saving = Saving(step, _bound(encoded.chunks, encoded.skeleton))
+            saving = Saving(step, _bound(encoded.chunks, encoded.skeleton), wait)
             try:
                 saving.add(encoded.chunks)
             except BaseException:

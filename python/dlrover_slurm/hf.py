@@ -32,6 +32,9 @@ from ._torch import to_cpu
 
 __all__ = ["DlroverCallback"]
 
+#: The last save of a training waits so long for a free slot.
+_LAST_WAIT_S = 60.0
+
 
 def _rng_state() -> dict[str, Any]:
     """As the Trainer keeps it."""
@@ -93,7 +96,8 @@ class DlroverCallback(TrainerCallback):
         self._end_resume()
         if state.global_step % self.every != 0:
             return
-        if not _session.save(state.global_step, self._state(state, control, **kwargs)):
+        wait = _LAST_WAIT_S if state.global_step == state.max_steps else 0.0
+        if not _session.save(state.global_step, self._state(state, control, **kwargs), wait=wait):
             self.skipped += 1
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -106,8 +106,15 @@ BOOST_AUTO_TEST_CASE(no_free_slot_is_a_skipped_save) {
     BOOST_TEST(daemon.page()->saves_skipped.load() == 1u);
     BOOST_TEST(daemon.page()->saves_done.load() == 3u);
     BOOST_TEST(wait_until([&] { return daemon.granted() == 0; }));
-    dlrover_restore_close(r);
+    BOOST_TEST(dlrover_save_wait(c.get(), 50) == DLROVER_OK);
+    BOOST_TEST(save_step(c.get(), 4) == DLROVER_E_SKIPPED, "nor in 50 ms");
+    BOOST_TEST(daemon.page()->saves_skipped.load() == 2u, "one save, however often it asked");
+    BOOST_TEST(dlrover_save_wait(c.get(), 60000) == DLROVER_OK);
+    std::thread reader([r] { dlrover_restore_close(r); });  // the waiting save does not keep it out
     BOOST_TEST(save_step(c.get(), 5) == DLROVER_OK);
+    reader.join();
+    BOOST_TEST(daemon.page()->saves_skipped.load() == 2u);
+    BOOST_TEST(dlrover_save_wait(nullptr, 1) == DLROVER_E_INVALID);
 }
 
 BOOST_AUTO_TEST_CASE(daemon_restarts_between_saves) {
