@@ -142,6 +142,7 @@ Status SegmentRange::update(std::vector<SegmentGrant> segments) {
     if (kept == 0) {
         auto range = reserve_with_room(*total);
         if (!range) return range.take_status();
+        attached_.reset();
         range_ = std::move(*range);
         held_.clear();
         bytes_ = 0;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,9 @@ class SegmentRange {
 
     std::byte *base() const noexcept { return range_.base(); }
     std::uint64_t bytes() const noexcept { return bytes_; }
+    /// Something that must end before the memory is unmapped: it is let go of first. Growing in place keeps
+    /// it.
+    std::shared_ptr<void> &attached() noexcept { return attached_; }
 
   private:
     struct Held {
@@ -82,6 +86,7 @@ class SegmentRange {
     Mapping range_;  ///< with room to grow
     std::uint64_t bytes_ = 0;
     std::vector<Held> held_;
+    std::shared_ptr<void> attached_;  ///< the last member: goes first
 };
 
 }  // namespace dlrover::ckpt

@@ -53,6 +53,8 @@ class ObjectTableWriter {
     explicit ObjectTableWriter(ObjectIdentity identity);
     /// Copies what `chunk` points to. Names may come once per global offset; checked in finish().
     Status add(const ChunkInfo &chunk);
+    /// Of a chunk whose bytes came later than its entry. Precondition: index < count().
+    void set_checksum(std::uint64_t index, std::uint64_t checksum) { table_.chunks[index]->xxh3 = checksum; }
     Status set_skeleton(std::string_view json);
     std::uint64_t count() const noexcept { return table_.chunks.size(); }
     /// Upper bound of what finish() returns now.

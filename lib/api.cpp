@@ -104,8 +104,8 @@ int begin_patiently(dlrover_context *context, std::uint64_t step, std::uint64_t 
     }
 }
 
-Status add_chunks(dlrover_save *save, std::uint64_t count, const dlrover_chunk *chunks,
-                  const void *const *data, const std::uint64_t *bytes) {
+Result<std::vector<ChunkSource>> to_sources(std::uint64_t count, const dlrover_chunk *chunks,
+                                            const void *const *data, const std::uint64_t *bytes) {
     if (count > ckpt::max_chunks) return Status(Code::invalid_argument, "too many chunks");
     std::vector<ChunkSource> sources;
     sources.reserve(count);
@@ -114,17 +114,34 @@ Status add_chunks(dlrover_save *save, std::uint64_t count, const dlrover_chunk *
         if (!source) return source.take_status();
         sources.push_back(*source);
     }
-    return save->writer.add(sources);
+    return sources;
+}
+
+Status add_chunks(dlrover_save *save, std::uint64_t count, const dlrover_chunk *chunks,
+                  const void *const *data, const std::uint64_t *bytes) {
+    auto sources = to_sources(count, chunks, data, bytes);
+    return sources.ok() ? save->writer.add(*sources) : sources.take_status();
+}
+
+Status add_cuda_chunks(dlrover_save *save, std::uint64_t count, const dlrover_chunk *chunks,
+                       const void *const *data, const std::uint64_t *bytes, void *stream) {
+    auto sources = to_sources(count, chunks, data, bytes);
+    if (!sources) return sources.take_status();
+    auto stage = save->context->stage();
+    if (!stage) return stage.take_status();
+    return save->writer.add_cuda(*sources, **stage, stream);
 }
 
 int commit_save(dlrover_save *save) {
     dlrover_context *context = save->context;
     const SaveTarget &target = save->writer.target();
     if (save->failed) {
+        context->end_staging();
         context->store->abort(target);
         return fail(DLROVER_E_INVALID, save_given_up);
     }
     auto layout = save->writer.finish();
+    context->end_staging();
     if (!layout) {
         context->store->abort(target);
         return to_code(layout.status());
@@ -141,7 +158,9 @@ int commit_save(dlrover_save *save) {
 
 void end_save(std::unique_ptr<dlrover_save> save, bool saved) {
     save->context->saving = false;
-    save->context->progress.save_end(std::chrono::steady_clock::now() - save->begun, saved);
+    bool here = save->thread == std::this_thread::get_id();
+    auto until = here ? std::chrono::steady_clock::now() : save->left_at;
+    save->context->progress.save_end(until - save->begun, saved);
 }
 
 int open_restore(dlrover_context *context, dlrover_restore **out) {
@@ -239,6 +258,27 @@ int dlrover_save_add_many(dlrover_save *save, uint64_t count, const dlrover_chun
                      [&] { return add_chunks(save, count, chunks, data, bytes); });
 }
 
+int dlrover_save_add_cuda(dlrover_save *save, uint64_t count, const dlrover_chunk *chunks,
+                          const void *const *data, const uint64_t *bytes, void *stream) {
+    bool arrays = chunks != nullptr && data != nullptr && bytes != nullptr;
+    return save_part(save, count == 0 || arrays,
+                     [&] { return add_cuda_chunks(save, count, chunks, data, bytes, stream); });
+}
+
+int dlrover_wait_staged(dlrover_context *context) {
+    return guarded(context != nullptr, [&] {
+        CudaStage *stage = context->stage_if_used();
+        return stage != nullptr ? stage->wait() : Status();
+    });
+}
+
+int dlrover_fence_staged(dlrover_context *context, void *stream) {
+    return guarded(context != nullptr, [&] {
+        CudaStage *stage = context->stage_if_used();
+        return stage != nullptr ? stage->fence(stream) : Status();
+    });
+}
+
 int dlrover_save_skeleton(dlrover_save *save, const char *json, uint64_t bytes) {
     return save_part(save, json != nullptr || bytes == 0, [&] {
         return save->writer.set_skeleton({json, bytes});
@@ -252,6 +292,14 @@ int dlrover_save_ledger(dlrover_save *save, const void *data, uint64_t bytes) {
 }
 
 int dlrover_save_commit(dlrover_save *save) {
+    // Without the context's lock: the copies of a GPU may take a while.
+    if (save != nullptr && !save->failed) {
+        int settled = save_part(save, true, [&] { return save->writer.settle(); });
+        if (settled != DLROVER_OK) {
+            dlrover_save_abort(save);
+            return settled;
+        }
+    }
     return locked(save != nullptr ? save->context : nullptr, true, [&] {
         int code = commit_save(save);
         end_save(std::unique_ptr<dlrover_save>(save), code == DLROVER_OK);
@@ -261,6 +309,7 @@ int dlrover_save_commit(dlrover_save *save) {
 
 void dlrover_save_abort(dlrover_save *save) {
     (void)locked(save != nullptr ? save->context : nullptr, true, [&] {
+        save->context->end_staging();
         save->context->store->abort(save->writer.target());
         end_save(std::unique_ptr<dlrover_save>(save), false);
         return success;

@@ -108,6 +108,25 @@ void dlrover_context::drop_peeked() {
     if (peeked) close_restore(std::move(peeked), "the program asked for sizes and did not restart from it");
 }
 
+Result<CudaStage *> dlrover_context::stage() {
+    std::lock_guard lock(stage_mutex);
+    if (!cuda_stage) {
+        auto made = CudaStage::create();
+        if (!made) return made.take_status();
+        cuda_stage = std::move(*made);
+    }
+    return cuda_stage.get();
+}
+
+CudaStage *dlrover_context::stage_if_used() {
+    std::lock_guard lock(stage_mutex);
+    return cuda_stage.get();
+}
+
+void dlrover_context::end_staging() {
+    if (CudaStage *used = stage_if_used()) used->end();
+}
+
 GlobalTensors &dlrover_restore::global() {
     if (!tensors) tensors = std::make_unique<OwnTensors>(reader);
     return *tensors;

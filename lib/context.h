@@ -7,7 +7,9 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <thread>
 
+#include "lib/cuda_stage.h"
 #include "lib/daemon_link.h"
 #include "lib/daemon_store.h"
 #include "lib/dlrover.h"
@@ -33,6 +35,7 @@ struct dlrover_context {
     dlrover_context() = default;
     dlrover_context(const dlrover_context &) = delete;
     dlrover_context &operator=(const dlrover_context &) = delete;
+    ~dlrover_context() { end_staging(); }
 
     /// Reads the environment; connects when managed.
     static dlrover::Result<std::unique_ptr<dlrover_context>> open();
@@ -44,6 +47,16 @@ struct dlrover_context {
     void close_restore(std::unique_ptr<dlrover_restore> restore, const std::string &refused = "");
     /// Ends a restore that was opened for its sizes alone.
     void drop_peeked();
+
+    /// The GPU side, made at the first use.
+    dlrover::Result<dlrover::lib::CudaStage *> stage();
+    /// nullptr: no memory of a GPU was saved so far.
+    dlrover::lib::CudaStage *stage_if_used();
+    /// Before a save's memory goes out of our hands: nothing is being copied into it any more.
+    void end_staging();
+
+    std::mutex stage_mutex;  ///< of cuda_stage itself; it lives as long as this, and longer than the store
+    std::unique_ptr<dlrover::lib::CudaStage> cuda_stage;
 
     std::mutex mutex;  ///< of link, store, events, peeked and the two flags
     dlrover::lib::Environment environment;
@@ -68,4 +81,8 @@ struct dlrover_save {
     dlrover::lib::ObjectWriter writer;
     std::chrono::steady_clock::time_point begun;
     bool failed = false;  ///< a part of it was refused: it can only be given up
+    /// Another thread may end the save, while this one goes on with the training: it has lost the time until
+    /// then.
+    std::thread::id thread = std::this_thread::get_id();
+    std::chrono::steady_clock::time_point left_at = begun;
 };

@@ -93,8 +93,8 @@ Result<DaemonStore::Begun> DaemonStore::take_slot(TrainStep step, const local::S
         return s;
     }
     granted_on_ = link_.connections();
-    const SegmentRange &range = slots_.at(slot);
-    return Begun(SaveTarget{range.base(), range.bytes(), step, slot});
+    SegmentRange &range = slots_.at(slot);
+    return Begun(SaveTarget{range.base(), range.bytes(), step, slot, &range.attached()});
 }
 
 Result<DaemonStore::Begun> DaemonStore::ask_slot(TrainStep step, std::uint64_t bytes,

@@ -100,6 +100,17 @@ int dlrover_save_begin(dlrover_context *context, uint64_t step, uint64_t bytes, 
 int dlrover_save_add(dlrover_save *save, const dlrover_chunk *chunk, const void *data, uint64_t bytes);
 /** The same for `count` chunks at once: larger ones are shared by several threads (DLROVER_COPY_THREADS). */
 int dlrover_save_add_many(dlrover_save *save, uint64_t count, const dlrover_chunk *chunks, const void *const *data, const uint64_t *bytes);
+/** The same for memory of one CUDA device; `stream`: the CUstream (cudaStream_t) whose work so far makes the data (NULL: the device's legacy default
+ * stream). The copies are made on a stream of our own, behind that work, and are NOT made when this returns: the memory must neither change nor be freed until
+ * dlrover_wait_staged, or work behind dlrover_fence_staged, or dlrover_save_commit. NVIDIA's driver library is loaded at the first call; without it
+ * DLROVER_E_UNSUPPORTED. DLROVER_E_INVALID, and the capture is left as it was, where `stream` is being captured into a graph. */
+int dlrover_save_add_cuda(dlrover_save *save, uint64_t count, const dlrover_chunk *chunks, const void *const *data, const uint64_t *bytes, void *stream);
+/** Blocks until what dlrover_save_add_cuda has begun in the context's open save is copied; 0 at once where there is nothing. A failure of these copies is told here
+ * and by dlrover_save_commit. Any thread, also while another is in dlrover_save_commit. */
+int dlrover_wait_staged(dlrover_context *context);
+/** The same for a stream: work that it is given from now on runs behind those copies. Blocks only for what goes through the small buffer (docs/c-api.md), and
+ * where `stream` is being captured. NULL: the default stream of each device concerned. */
+int dlrover_fence_staged(dlrover_context *context, void *stream);
 /** JSON of the saved structure (Python); optional, at most 64 MiB. */
 int dlrover_save_skeleton(dlrover_save *save, const char *json, uint64_t bytes);
 /** Position in the data, opaque to us, at most 64 KiB. */

@@ -105,10 +105,11 @@ Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, s
     if (image_.bytes() < bytes) {
         auto image = ckpt::Mapping::anonymous(bytes);
         if (!image) return image.take_status();
+        image_user_.reset();
         image_ = std::move(*image);
     }
     return std::variant<SaveTarget, SaveSkipped>(
-        SaveTarget{image_.base(), image_.bytes(), step, SlotIndex(0)});
+        SaveTarget{image_.base(), image_.bytes(), step, SlotIndex(0), &image_user_});
 }
 
 Status FileStore::write_object(const SaveTarget &target, const ObjectLayout &layout) const {

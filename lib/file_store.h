@@ -39,6 +39,7 @@ class FileStore final : public Store {
     std::uint32_t world_size_;
     std::optional<std::uint64_t> previous_;
     ckpt::Mapping image_, opened_;
+    std::shared_ptr<void> image_user_;  ///< SaveTarget::attached of image_, and goes before it
 };
 
 }  // namespace dlrover::lib

@@ -52,6 +52,8 @@ int save_part(dlrover_save *save, bool arguments, Body &&body) noexcept {
         return body();
     });
     if (code != DLROVER_OK && save != nullptr) save->failed = true;
+    if (save != nullptr && save->thread == std::this_thread::get_id())
+        save->left_at = std::chrono::steady_clock::now();
     return code;
 }
 

@@ -4,11 +4,12 @@ include_HEADERS += lib/dlrover.h lib/dlrover.f90
 
 # Everything but the entry points, for the tests.
 noinst_LTLIBRARIES += libclient.la
-libclient_la_SOURCES = lib/context.cpp lib/context.h lib/daemon_link.cpp lib/daemon_link.h lib/daemon_store.cpp lib/daemon_store.h \
+libclient_la_SOURCES = lib/context.cpp lib/context.h lib/cuda_driver.cpp lib/cuda_driver.h \
+	lib/cuda_lane.cpp lib/cuda_lane.h lib/cuda_stage.cpp lib/cuda_stage.h lib/daemon_link.cpp lib/daemon_link.h lib/daemon_store.cpp lib/daemon_store.h \
 	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h \
 	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h \
 	lib/global_tensors.cpp lib/global_tensors.h lib/guard.h lib/own_tensors.cpp lib/own_tensors.h \
-	lib/parallel.cpp lib/parallel.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/restore.cpp lib/restore.h \
+	lib/parallel.cpp lib/parallel.h lib/pinned_range.cpp lib/pinned_range.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/restore.cpp lib/restore.h \
 	lib/save.cpp lib/save.h lib/store.h lib/stored_checkpoint.cpp lib/stored_checkpoint.h lib/stored_chunks.cpp lib/stored_chunks.h \
 	lib/stored_files.cpp lib/stored_files.h lib/stored_object.cpp lib/stored_object.h lib/stored_tensors.cpp lib/stored_tensors.h
 libclient_la_LIBADD = libstorage.la libckpt.la libproto.la
@@ -51,6 +52,17 @@ tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/dying_daemon.h test
 	tests/unit/lib_protect_test.cpp
 tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
+
+# Saving from a GPU, without one: a driver that records takes the place of NVIDIA's.
+check_LTLIBRARIES += tests/fakes/libcuda.la
+tests_fakes_libcuda_la_SOURCES = tests/fakes/libcuda.cpp tests/fakes/libcuda.h
+tests_fakes_libcuda_la_LDFLAGS = $(AM_LDFLAGS) -shared -rpath /nowhere -version-info 1:0:0
+
+check_PROGRAMS += tests/unit/cuda_test
+tests_unit_cuda_test_SOURCES = tests/unit/main.cpp tests/unit/fake_cuda.h tests/unit/lib_cuda_driver_test.cpp tests/unit/lib_cuda_save_test.cpp \
+	tests/unit/lib_cuda_stage_test.cpp tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h tests/unit/lib_fixture.h
+tests_unit_cuda_test_LDADD = libdlrover.la tests/fakes/libcuda.la libclient.la libproto.la $(PTHREAD_LIBS)
+TESTS += tests/unit/cuda_test
 
 # The writer makes the checkpoints; the library reads them without HDF5.
 stored_test_sources = tests/unit/main.cpp tests/unit/stored_fixture.h tests/unit/stored_object_test.cpp tests/unit/stored_tensors_test.cpp

@@ -58,14 +58,17 @@ Status ObjectWriter::place(std::span<ChunkSource> chunks) {
     return {};
 }
 
+unsigned ObjectWriter::threads_for(std::uint64_t bytes) const {
+    return static_cast<unsigned>(std::min<std::uint64_t>(threads_, 1 + bytes / bytes_per_thread));
+}
+
 void ObjectWriter::copy(std::span<ChunkSource> chunks) {
     std::vector<Block> blocks = cut(chunks, target_.base);
     std::vector<std::uint64_t> hashes(blocks.size());
     std::uint64_t bytes = 0;
     for (const auto &chunk : chunks) bytes += chunk.info.bytes;
-    auto threads = static_cast<unsigned>(std::min<std::uint64_t>(threads_, 1 + bytes / bytes_per_thread));
     const auto &kernel = ckpt::block_kernel();
-    parallel_for(blocks.size(), threads, [&](std::uint64_t i) {
+    parallel_for(blocks.size(), threads_for(bytes), [&](std::uint64_t i) {
         hashes[i] = kernel.copy_hash(blocks[i].to, blocks[i].from, blocks[i].bytes);
         fault_point("mid_copy");
     });
@@ -89,6 +92,63 @@ Status ObjectWriter::add(std::span<ChunkSource> chunks) {
     return {};
 }
 
+Status ObjectWriter::add_cuda(std::span<ChunkSource> chunks, CudaStage &stage, void *stream) {
+    if (broken_) return Status(Code::invalid_argument, "this save has failed already");
+    broken_ = true;
+    auto begun = std::chrono::steady_clock::now();
+    DLROVER_TRY(place(chunks));
+    std::vector<CudaCopy> copies;
+    for (const auto &chunk : chunks) {
+        staged_.push_back({table_.count(), chunk.info.offset, chunk.info.bytes});
+        DLROVER_TRY(table_.add(chunk.info));
+        if (chunk.info.bytes == 0) continue;
+        auto from = reinterpret_cast<cuda::Pointer>(chunk.data);
+        copies.push_back({target_.base + chunk.info.offset, from, chunk.info.bytes});
+    }
+    stage_ = &stage;
+    DLROVER_TRY(stage.copy(copies, stream, target_));
+    copy_time_ += std::chrono::steady_clock::now() - begun;
+    broken_ = false;
+    return {};
+}
+
+void ObjectWriter::checksum_staged() {
+    std::vector<std::pair<const std::byte *, std::size_t>> blocks;
+    std::uint64_t bytes = 0;
+    for (const Staged &s : staged_) {
+        for (std::uint64_t i = 0; i < ckpt::checksum_blocks(s.bytes); ++i) {
+            std::uint64_t at = i * checksum_block_bytes;
+            blocks.emplace_back(target_.base + s.offset + at,
+                                std::min<std::uint64_t>(checksum_block_bytes, s.bytes - at));
+        }
+        bytes += s.bytes;
+    }
+    std::vector<std::uint64_t> hashes(blocks.size());
+    parallel_for(blocks.size(), threads_for(bytes), [&](std::uint64_t i) {
+        hashes[i] = ckpt::block_kernel().hash(blocks[i].first, blocks[i].second);
+        fault_point("mid_checksum");
+    });
+    std::size_t next = 0;
+    for (const Staged &s : staged_) {
+        std::size_t count = ckpt::checksum_blocks(s.bytes);
+        table_.set_checksum(s.index, ckpt::combine_block_hashes(std::span(hashes).subspan(next, count)));
+        next += count;
+    }
+}
+
+Status ObjectWriter::settle() {
+    if (broken_) return Status(Code::invalid_argument, "this save has failed already");
+    if (staged_.empty()) return {};
+    broken_ = true;
+    auto begun = std::chrono::steady_clock::now();
+    DLROVER_TRY(stage_->wait());
+    checksum_staged();
+    staged_.clear();
+    copy_time_ += std::chrono::steady_clock::now() - begun;
+    broken_ = false;
+    return {};
+}
+
 Status ObjectWriter::set_ledger(std::span<const std::uint8_t> bytes) {
     if (bytes.size() > ckpt::max_ledger_bytes)
         return Status(Code::invalid_argument, "the ledger is larger than 64 KiB");
@@ -97,7 +157,7 @@ Status ObjectWriter::set_ledger(std::span<const std::uint8_t> bytes) {
 }
 
 Result<ObjectLayout> ObjectWriter::finish() {
-    if (broken_) return Status(Code::invalid_argument, "this save has failed already");
+    DLROVER_TRY(settle());
     auto table = table_.finish();
     if (!table) return table.take_status();
     auto offset = ckpt::align_object_offset(end_);

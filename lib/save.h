@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "ckpt/object_table.h"
+#include "lib/cuda_stage.h"
 #include "lib/store.h"
 
 namespace dlrover::lib {
@@ -23,16 +24,27 @@ class ObjectWriter {
     /// Copies and checksums all of them, sharing the blocks among the threads. After a failure the object can
     /// only be thrown away.
     Status add(std::span<ChunkSource> chunks);
+    /// Begins to copy chunks from the memory of a GPU, as CudaStage::copy(). The stage must live until
+    /// settle() or the end of the save.
+    Status add_cuda(std::span<ChunkSource> chunks, CudaStage &stage, void *stream);
+    /// Waits for the copies begun, and takes their checksums from what has arrived.
+    Status settle();
     Status set_skeleton(std::string_view json) { return table_.set_skeleton(json); }
     Status set_ledger(std::span<const std::uint8_t> bytes);
-    /// Writes the table behind the data.
+    /// Settles, and writes the table behind the data.
     Result<ObjectLayout> finish();
     const SaveTarget &target() const noexcept { return target_; }
     std::chrono::nanoseconds copy_time() const noexcept { return copy_time_; }
 
   private:
+    /// An entry of the table that has no checksum yet.
+    struct Staged {
+        std::uint64_t index, offset, bytes;
+    };
     Status place(std::span<ChunkSource> chunks);
     void copy(std::span<ChunkSource> chunks);
+    void checksum_staged();
+    unsigned threads_for(std::uint64_t bytes) const;
     Status too_small(std::uint64_t needed) const;
 
     SaveTarget target_;
@@ -40,6 +52,8 @@ class ObjectWriter {
     ckpt::ObjectTableWriter table_;
     std::uint64_t end_ = 0;
     std::vector<std::uint8_t> ledger_;
+    CudaStage *stage_ = nullptr;  ///< while staged_ has something
+    std::vector<Staged> staged_;
     std::chrono::nanoseconds copy_time_{0};
     bool broken_ = false;
 };

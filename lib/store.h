@@ -20,6 +20,8 @@ struct SaveTarget {
     std::uint64_t capacity = 0;
     TrainStep train_step;
     SlotIndex slot;
+    /// The store's place for something that must end before it unmaps this memory.
+    std::shared_ptr<void> *attached = nullptr;
 };
 struct SaveSkipped {
     std::string reason;
