@@ -12,6 +12,7 @@
 """
 
 from ._errors import (
+    ChangedError,
     CorruptError,
     DlroverError,
     ForkedError,
@@ -29,10 +30,11 @@ from ._global import GlobalTensors, TensorInfo
 from ._hook import install_optimizer_hook
 from ._progress import phase, report_step
 from ._rng import RngState, rng_state, set_rng_state
-from ._session import Checkpoint, World, load, prepare, save, world
+from ._session import Checkpoint, World, load, prepare, save, wait_saved, wait_staged, world
 from ._version import __version__
 
 __all__ = [
+    "ChangedError",
     "Checkpoint",
     "CorruptError",
     "DlroverError",
@@ -63,5 +65,7 @@ __all__ = [
     "rng_state",
     "save",
     "set_rng_state",
+    "wait_saved",
+    "wait_staged",
     "world",
 ]

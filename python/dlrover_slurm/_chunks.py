@@ -29,6 +29,8 @@ class Chunk:
     offset: tuple[int, ...] = ()
     replica: int = 0
     """greater than 0: another rank saves the same bytes"""
+    device: int | None = None
+    """the GPU whose memory it is; None: the host's"""
 
 
 def bytes_chunk(name: str, data: bytes) -> Chunk:

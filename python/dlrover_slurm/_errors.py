@@ -48,6 +48,10 @@ class SkippedError(DlroverError):
     code = -7
 
 
+class ChangedError(DlroverError):
+    """A tensor on a GPU was changed while a save was copying it: that save is given up."""
+
+
 class ForkedError(DlroverError):
     """Called in a forked child (a data-loader worker, say)."""
 

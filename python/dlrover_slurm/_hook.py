@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts optimizer steps without any code of the user.
+"""Counts optimizer steps without any code of the user, and holds them back until what they change has been copied from the GPU.
 
 torch >= 2 has a global hook. For older ones the class methods are wrapped: those of the classes that are there, and of later
 ones when their first instance is made. Of several optimizers the first that steps is the one that counts.
@@ -38,6 +38,14 @@ def _stepped(optimizer: Any) -> None:
     library().dlrover_report_step(_session.handle(), _session.last_step)
 
 
+def _before_change() -> None:
+    """Before an optimizer's step or the replay of a CUDA graph."""
+    if not _forked():
+        from . import _session
+
+        _session.fence_staged()
+
+
 def _forked() -> bool:
     from . import _session
 
@@ -56,6 +64,8 @@ def _wrap(cls: type) -> None:
         outer = getattr(_inside, "depth", 0)
         _inside.depth = outer + 1
         try:
+            if outer == 0:
+                _before_change()
             result = step(self, *args, **kwargs)
         finally:
             _inside.depth = outer
@@ -88,21 +98,46 @@ def _patch_classes(base: type) -> None:
     base.__init__ = init  # type: ignore[misc]
 
 
-def install_optimizer_hook() -> bool:
-    """Counts every optimizer step from now on. False: torch is not imported. Safe to call again."""
-    global _counting, _handle, _stopped
+def _guard_graphs(torch: Any) -> None:
+    """A graph may hold an optimizer's step, and its replay calls no hook of the optimizer."""
+    graph = getattr(torch.cuda, "CUDAGraph", None)
+    replay = getattr(graph, "replay", None)
+    if replay is None:
+        return
+
+    @functools.wraps(replay)
+    def guarded(self: Any) -> Any:
+        _before_change()
+        return replay(self)
+
+    graph.replay = guarded  # type: ignore[union-attr]
+
+
+def install_guard() -> bool:
+    """From now on optimizer steps and replayed graphs wait for what is being copied. False: torch is not imported. Safe to call again."""
+    global _handle
     torch = sys.modules.get("torch")
     if torch is None:
         return False
     if _handle is None:
         from torch.optim import optimizer
 
-        register = getattr(optimizer, "register_optimizer_step_post_hook", None)
-        if register is not None:
-            _handle = register(lambda opt, _args, _kwargs: _stepped(opt))
+        after = getattr(optimizer, "register_optimizer_step_post_hook", None)
+        if after is not None:
+            before = optimizer.register_optimizer_step_pre_hook
+            _handle = (before(lambda *_: _before_change()), after(lambda opt, _args, _kwargs: _stepped(opt)))
         else:
             _patch_classes(optimizer.Optimizer)
             _handle = True
+        _guard_graphs(torch)
+    return True
+
+
+def install_optimizer_hook() -> bool:
+    """Counts every optimizer step from now on. False: torch is not imported. Safe to call again."""
+    global _counting, _stopped
+    if not install_guard():
+        return False
     _counting, _stopped = True, False
     return True
 

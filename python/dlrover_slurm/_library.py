@@ -65,6 +65,12 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_void_p, c_uint64, POINTER(ChunkStruct), POINTER(c_void_p), POINTER(c_uint64)],
     ),
+    "dlrover_save_add_cuda": (
+        c_int,
+        [c_void_p, c_uint64, POINTER(ChunkStruct), POINTER(c_void_p), POINTER(c_uint64), c_void_p],
+    ),
+    "dlrover_wait_staged": (c_int, [c_void_p]),
+    "dlrover_fence_staged": (c_int, [c_void_p, c_void_p]),
     "dlrover_save_skeleton": (c_int, [c_void_p, c_char_p, c_uint64]),
     "dlrover_save_ledger": (c_int, [c_void_p, c_char_p, c_uint64]),
     "dlrover_save_commit": (c_int, [c_void_p]),

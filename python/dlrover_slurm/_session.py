@@ -7,13 +7,14 @@ import atexit
 import math
 import os
 import threading
+import warnings
 from ctypes import byref, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Iterator
 
-from . import _hook, _state
+from . import _cuda, _hook, _state
 from ._chunks import Chunk, StoredChunk, to_struct
-from ._errors import ForkedError, NotFoundError, SkippedError, UnsupportedError
+from ._errors import DlroverError, ForkedError, NotFoundError, SkippedError, StaleError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
 
 _ALIGNMENT = 64
@@ -79,7 +80,7 @@ def handle() -> c_void_p:
     with _lock:
         if _session is None:
             _session = _Session()
-            atexit.register(_session.close)
+            atexit.register(_close, _session)
         _hook.install_if_managed()
         return _session.handle
 
@@ -121,18 +122,38 @@ def prepare(state_or_bytes: Any) -> None:
     check(library().dlrover_prepare(handle(), size))
 
 
+def _close(session: _Session) -> None:
+    try:
+        _finish_previous()
+    finally:
+        session.close()
+
+
 class Saving:
     """A checkpoint on its way into memory: chunks are added, then it is sealed or given up. For one thread at a time."""
 
     def __init__(self, step: int, size: int, wait: float = 0.0) -> None:
         """``size``: upper bound of the object. SkippedError: no slot is free, nor was for ``wait`` seconds."""
+        _finish_previous()
         self._save = c_void_p()
         milliseconds = math.ceil(min(max(wait, 0.0), _LONGEST_WAIT_S) * 1000)
         check(library().dlrover_save_wait(handle(), milliseconds))
         check(library().dlrover_save_begin(handle(), step, size, byref(self._save)))
 
     def add(self, chunks: list[Chunk]) -> None:
-        """Copies; the memory of the chunks may change afterwards."""
+        """Copies; the memory of the chunks may change afterwards, that of a GPU by what its current stream is given afterwards."""
+        devices = self.begin_gpu(chunks)
+        self._add([chunk for chunk in chunks if chunk.device is None])
+        _cuda.fence(handle(), devices)
+
+    def begin_gpu(self, chunks: list[Chunk]) -> set[int]:
+        """Begins to copy those that lie on a GPU, and says on which ones."""
+        devices = {chunk.device for chunk in chunks if chunk.device is not None}
+        for device in sorted(devices):
+            self._add([chunk for chunk in chunks if chunk.device == device], device)
+        return devices
+
+    def _add(self, chunks: list[Chunk], device: int | None = None) -> None:
         count = len(chunks)
         structs = (ChunkStruct * count)()
         addresses = (c_void_p * count)()
@@ -142,19 +163,31 @@ class Saving:
             to_struct(chunk, structs[i], names[i])
             addresses[i] = chunk.address or None
             sizes[i] = chunk.nbytes
-        check(library().dlrover_save_add_many(self._save, count, structs, addresses, sizes))
+        if device is None:
+            check(library().dlrover_save_add_many(self._save, count, structs, addresses, sizes))
+        else:
+            stream = _cuda.stream_of(device)
+            check(library().dlrover_save_add_cuda(self._save, count, structs, addresses, sizes, stream))
 
     def seal(self, skeleton: bytes, ledger: bytes) -> None:
         """SkippedError: the step was given up meanwhile. Ends this object, whatever the result, as abort() does."""
-        lib = library()
         try:
-            check(lib.dlrover_save_skeleton(self._save, skeleton, len(skeleton)))
-            check(lib.dlrover_save_ledger(self._save, ledger, len(ledger)))
+            self.describe(skeleton, ledger)
         except BaseException:
             self.abort()
             raise
+        self.commit()
+
+    def describe(self, skeleton: bytes, ledger: bytes) -> None:
+        """The first half of seal()."""
+        lib = library()
+        check(lib.dlrover_save_skeleton(self._save, skeleton, len(skeleton)))
+        check(lib.dlrover_save_ledger(self._save, ledger, len(ledger)))
+
+    def commit(self) -> None:
+        """The second half, in any thread."""
         save, self._save = self._save, c_void_p()
-        check(lib.dlrover_save_commit(save))
+        check(library().dlrover_save_commit(save))
 
     def abort(self) -> None:
         save, self._save = self._save, c_void_p()
@@ -162,24 +195,137 @@ class Saving:
             library().dlrover_save_abort(save)
 
 
-def save(step: int, state: Any, *, ledger: Any = None, allow_pickle: bool = False, wait: float = 0.0) -> bool:
+class _Sealing:
+    """A save whose copies from a GPU are under way. A thread of its own waits for them and seals it."""
+
+    def __init__(self, step: int, saving: Saving, staging: _cuda.Staging) -> None:
+        self.step = step
+        self.pid = os.getpid()
+        self.staging: _cuda.Staging | None = staging
+        self._saving = saving
+        self._saved = False
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="dlrover-seal")
+        try:
+            self._thread.start()
+        except RuntimeError:  # no thread to be had
+            self._thread = None
+            self._run()
+
+    def _run(self) -> None:
+        staging = self.staging
+        try:
+            assert staging is not None
+            staging.wait()
+            staging.check_unchanged()
+            self._saving.commit()
+            self._saved = True
+        except SkippedError:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._saving.abort()  # nothing, after a commit
+            self.staging = None  # and with it the tensors
+
+    def finish(self) -> bool:
+        """Whether it was saved; or the error."""
+        if self._thread is not None:
+            self._thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._saved
+
+
+_sealing: _Sealing | None = None  # the newest; kept until its end was told
+
+
+def _own_sealing() -> _Sealing | None:
+    """None also in a forked child: the thread is the parent's."""
+    sealing = _sealing
+    return sealing if sealing is not None and sealing.pid == os.getpid() else None
+
+
+def wait_staged() -> None:
+    """Returns when what the last save() copies from a GPU has been copied: then any tensor of it may change, by whatever means."""
+    sealing = _own_sealing()
+    staging = sealing.staging if sealing is not None else None
+    if staging is not None:
+        staging.wait()
+
+
+def fence_staged() -> None:
+    """The same for the program's streams on the GPU, without waiting: what they are given from now on may change the tensors."""
+    sealing = _own_sealing()
+    staging = sealing.staging if sealing is not None else None
+    if staging is not None:
+        staging.fence()
+
+
+def wait_saved() -> bool:
+    """Returns when the last save() is sealed. False: it was skipped, or there was none to wait for; an error of its sealing is raised here."""
+    global _sealing
+    sealing, _sealing = _own_sealing(), None
+    return sealing.finish() if sealing is not None else False
+
+
+def _finish_previous() -> None:
+    """One save at a time. An earlier one that failed is told, and does not stop the next, unless nothing can be saved any more."""
+    sealing = _own_sealing()
+    if sealing is None:
+        return
+    try:
+        wait_saved()
+    except StaleError:
+        raise
+    except DlroverError as error:
+        warnings.warn(f"step {sealing.step} was not saved: {error}", stacklevel=4)
+
+
+def _begin_copies(saving: Saving, step: int, chunks: list[Chunk], stage: bool) -> _cuda.Staging | None:
+    """None: everything is copied, or will be when the save is sealed, which has to be waited for."""
+    on_gpu = [chunk for chunk in chunks if chunk.device is not None]
+    staged = [chunk for chunk in on_gpu if stage and _cuda.may_be_staged(chunk)]
+    if staged and not _hook.install_guard():
+        staged = []
+    late = {id(chunk) for chunk in staged}
+    # The small ones first: what comes later on the program's stream waits for them, and for them alone.
+    _cuda.fence(handle(), saving.begin_gpu([chunk for chunk in on_gpu if id(chunk) not in late]))
+    staging = _cuda.Staging(step, handle(), staged, on_gpu) if on_gpu and stage else None
+    saving.begin_gpu(staged)
+    saving.add([chunk for chunk in chunks if chunk.device is None])
+    return staging
+
+
+def save(
+    step: int, state: Any, *, ledger: Any = None, allow_pickle: bool = False, wait: float = 0.0, stage: bool = True
+) -> bool:
     """Copies ``state`` after training step ``step`` into the node's memory and seals it.
 
     True: everything is copied and checksummed; the state may change. False: no slot was free, this save was skipped.
+    With tensors on a GPU True means: on its way. What is small or on the host is copied; the large ones are held until the next step of
+    an optimizer, which waits for their copies on the GPU, and a thread seals the step (``wait_staged()``, ``wait_saved()``). ``stage=False``:
+    everything is done on return.
     ``ledger``: the position in the data (bytes, or anything that JSON can say), at most 64 KiB.
     ``wait``: for a save that should not be skipped, the last of a training: how many seconds to wait for a free slot.
     """
+    global _sealing
     note_step(step)
     encoded = _state.encode(state, ledger, allow_pickle)
     with _lock:
         try:
             saving = Saving(step, _bound(encoded.chunks, encoded.skeleton), wait)
             try:
-                saving.add(encoded.chunks)
+                staging = _begin_copies(saving, step, encoded.chunks, stage)
+                saving.describe(encoded.skeleton, encoded.ledger)
             except BaseException:
                 saving.abort()
                 raise
-            saving.seal(encoded.skeleton, encoded.ledger)
+            if staging is None:
+                saving.commit()
+            else:
+                _sealing = _Sealing(step, saving, staging)
         except SkippedError:
             return False
     return True
@@ -240,6 +386,7 @@ def load(map_location: Any = "cpu", *, views: bool = False) -> Checkpoint | None
     read-only: the process would be killed), and let go of them soon: their slot can not be used for saving meanwhile.
     """
     with _lock:
+        _finish_previous()
         try:
             opened = Opened()
         except NotFoundError:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import _cuda
 from ._chunks import Chunk, Names, StoredChunk, fits_table
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
@@ -56,7 +57,7 @@ def _refuse(tensor: Any, path: str) -> None:
     what = None
     if type(tensor) not in known:
         what = f"a {type(tensor).__module__}.{type(tensor).__qualname__}"
-    elif tensor.device.type != "cpu":
+    elif tensor.device.type != "cpu" and _cuda.device_of(tensor) is None:
         what = f"a tensor on {tensor.device}"
     elif tensor.layout != torch.strided or tensor.is_quantized or getattr(tensor, "is_nested", False):
         what = "a sparse, quantized or nested tensor"
@@ -165,6 +166,7 @@ class TensorEncoder:
         else:
             extra.update(d=kind, s=list(tensor.shape))
             chunk = Chunk(name, BYTES, (nbytes,), tensor.data_ptr(), nbytes, tensor)
+        chunk.device = _cuda.device_of(view.tensor)
         for node in view.nodes:
             node.update(extra)
         return chunk
@@ -186,7 +188,8 @@ class TensorEncoder:
             }
             for node in view.nodes:
                 node.update(where)
-        return Chunk(name, BYTES, (end - start,), start, end - start, [v.tensor for v in group])
+        device = _cuda.device_of(group[0].tensor)
+        return Chunk(name, BYTES, (end - start,), start, end - start, [v.tensor for v in group], device=device)
 
 
 class TensorDecoder:

@@ -24,13 +24,14 @@ def dlrover(tmp_path, monkeypatch):
 
     monkeypatch.setenv("DLROVER_LOCAL_DIR", str(tmp_path))
     monkeypatch.setattr(_session, "_session", None)
+    monkeypatch.setattr(_session, "_sealing", None)
     monkeypatch.setattr(_session, "last_step", -1)
     monkeypatch.setattr(_hook, "_counting", False)
     monkeypatch.setattr(_hook, "_counted", None)
     monkeypatch.setattr(_hook, "_stopped", False)
     yield dlrover_slurm
     if _session._session is not None:
-        _session._session.close()
+        _session._close(_session._session)
 
 
 @pytest.fixture

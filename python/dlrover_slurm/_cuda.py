@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors on a GPU: where they are, on which stream the program works, and whether they changed while they were copied."""
+
+from __future__ import annotations
+
+import threading
+from ctypes import c_void_p
+from typing import Any, Callable
+
+from ._chunks import Chunk
+from ._errors import ChangedError, DlroverError
+from ._library import check, library
+
+SMALL_BYTES = 1 << 20
+"""A smaller tensor is copied before the program's stream goes on: a buffer, a scale or a counter may change in the next forward pass."""
+
+
+def device_of(tensor: Any) -> int | None:
+    """None: not on a GPU."""
+    return tensor.device.index if tensor.is_cuda else None
+
+
+def stream_of(device: int) -> int | None:
+    """The handle of the stream that the program works on; None: the default stream."""
+    import torch
+
+    return torch.cuda.current_stream(device).cuda_stream or None
+
+
+def version_of(tensor: Any) -> int | None:
+    """Rises with every change in place; None: not counted (inference mode)."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return None
+
+
+def may_be_staged(chunk: Chunk) -> bool:
+    """Whether the copy may be under way when save() returns."""
+    return chunk.nbytes >= SMALL_BYTES and all(version_of(tensor) is not None for tensor in tensors_of(chunk))
+
+
+def tensors_of(chunk: Chunk) -> list[Any]:
+    return chunk.owner if isinstance(chunk.owner, list) else [chunk.owner]
+
+
+def fence(context: c_void_p, devices: set[int]) -> None:
+    """What the program's streams are given from now on runs behind the copies that are under way."""
+    for device in sorted(devices):
+        check(library().dlrover_fence_staged(context, stream_of(device)))
+
+
+class Staging:
+    """Tensors of one save whose copies are under way. They are let go of once: from then on they may change."""
+
+    def __init__(self, step: int, context: c_void_p, chunks: list[Chunk], kept: list[Chunk]) -> None:
+        """``kept``: all chunks on a GPU, whose memory must stay until it is copied."""
+        self._step = step
+        self._context = context
+        self._kept = kept
+        self._versions = [(chunk.name, tensor, version_of(tensor)) for chunk in chunks for tensor in tensors_of(chunk)]
+        self._devices = {chunk.device for chunk in chunks if chunk.device is not None}
+        self._lock = threading.Lock()
+        self._released = False
+        self._changed: str | None = None
+
+    def fence(self) -> None:
+        """Before the program changes them: its streams wait for the copies, the program itself does not."""
+        self._release(self._fence)
+
+    def wait(self) -> None:
+        """Until they are copied. A failed copy fails the save, which says so when it is sealed."""
+        library().dlrover_wait_staged(self._context)
+        self._release(lambda: None)
+
+    def check_unchanged(self) -> None:
+        if self._changed is not None:
+            raise ChangedError(
+                f"the save of step {self._step} is given up: {self._changed} was changed while it was being copied from the GPU; call "
+                "dlrover_slurm.wait_staged() before the change, or save(..., stage=False)"
+            )
+
+    def _fence(self) -> None:
+        try:
+            fence(self._context, self._devices)
+        except DlroverError:  # it is told when the save is sealed, not by an optimizer's step
+            library().dlrover_wait_staged(self._context)
+
+    def _release(self, make_safe: Callable[[], None]) -> None:
+        with self._lock:
+            if self._released:
+                return
+            make_safe()
+            self._changed = next((name for name, tensor, version in self._versions if version_of(tensor) != version), None)
+            self._released = True
+            self._versions.clear()

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving tensors on a GPU, without one: the driver is tests/fakes/libcuda, "device" memory is the host's, and a copy is made as late
+as the rules of streams allow. torch thinks of these tensors as its own; only where a tensor lies is told by this file."""
+
+import ctypes
+import os
+import pathlib
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+FAKE = pathlib.Path.cwd() / "tests" / "fakes" / ".libs" / "libcuda.so.1"
+LARGE = 3 << 20
+
+
+class Gpu:
+    """Two devices with a stream of the program each."""
+
+    def __init__(self):
+        self.fake = ctypes.CDLL(str(FAKE))  # the library finds it by its name from now on
+        for name in ("fake_cuda_allocate", "fake_cuda_stream"):
+            getattr(self.fake, name).restype = ctypes.c_void_p
+        for name in ("fake_cuda_log", "fake_cuda_violations"):
+            getattr(self.fake, name).restype = ctypes.c_char_p
+        self.fake.fake_cuda_allocate.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
+        self.fake.fake_cuda_launch_write.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+        self.fake.fake_cuda_synchronize.argtypes = [ctypes.c_void_p]
+        self.fake.fake_cuda_reset()
+        self.streams = [self.fake.fake_cuda_stream(device) for device in (0, 1)]
+        self.memory = {}
+
+    def put(self, tensor, device=0):
+        """The tensor in the memory of a device."""
+        count = tensor.numel() * tensor.element_size()
+        address = self.fake.fake_cuda_allocate(device, count, 0)
+        self.memory[address] = (count, device)
+        there = torch.frombuffer((ctypes.c_char * count).from_address(address), dtype=tensor.dtype).reshape(tensor.shape)
+        there.copy_(tensor)
+        return there
+
+    def device_of(self, tensor):
+        at = tensor.data_ptr()
+        return next((device for first, (count, device) in self.memory.items() if first <= at < first + count), None)
+
+    def launch_fill(self, tensor, value):
+        """A kernel on the program's stream, which torch's counter of versions does not see."""
+        data = bytes(torch.full_like(tensor, value).contiguous().reshape(-1).view(torch.uint8).numpy())
+        stream = self.streams[self.device_of(tensor)]
+        self.fake.fake_cuda_launch_write(stream, tensor.data_ptr(), data, len(data))
+
+    def synchronize(self):
+        for stream in self.streams:
+            self.fake.fake_cuda_synchronize(stream)
+
+    def log(self):
+        return self.fake.fake_cuda_log().decode().splitlines()
+
+
+@pytest.fixture
+def gpu(dlrover, monkeypatch):
+    from dlrover_slurm import _cuda, _session
+
+    assert FAKE.exists(), "tests/fakes/libcuda.la is not built"
+    made = Gpu()
+    monkeypatch.setattr(_cuda, "device_of", made.device_of)
+    monkeypatch.setattr(_cuda, "stream_of", lambda device: made.streams[device])
+    yield made
+    if _session._session is not None:
+        _session._close(_session._session)
+    assert made.fake.fake_cuda_violations() == b""
+    assert made.fake.fake_cuda_left() == 0
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """As long as it is not set, no thread seals."""
+    from dlrover_slurm import _session
+
+    gate, run = threading.Event(), _session._Sealing._run
+    monkeypatch.setattr(_session._Sealing, "_run", lambda self: (gate.wait(60), run(self))[1])
+    yield gate
+    gate.set()
+
+
+class Sgd(torch.optim.Optimizer):
+    """An optimizer whose step is a kernel on the GPU."""
+
+    def __init__(self, gpu, tensors, value):
+        super().__init__(tensors, {})
+        self._gpu, self._value = gpu, value
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for tensor in group["params"]:
+                self._gpu.launch_fill(tensor, self._value)
+        self._gpu.synchronize()
+
+
+def ramp(count=LARGE // 4, first=0.0):
+    return torch.arange(count, dtype=torch.float32) + first
+
+
+def test_all_kinds_of_memory_at_once(dlrover, gpu):
+    state = {"host": ramp(1000), "small": gpu.put(ramp(10)), "large": gpu.put(ramp()), "other": gpu.put(ramp(first=7), 1), "n": 3}
+    for step, stage in enumerate((False, True)):
+        assert dlrover.save(step, state, stage=stage)
+        assert dlrover.wait_saved() is stage
+        checkpoint = dlrover.load()
+        assert checkpoint.step == step and checkpoint.state["n"] == 3
+        for name in ("host", "small", "large", "other"):
+            assert torch.equal(checkpoint.state[name], state[name]), name
+    assert dlrover.wait_saved() is False
+
+
+def test_behind_what_the_program_had_given_to_the_gpu(dlrover, gpu):
+    large = gpu.put(ramp())
+    gpu.launch_fill(large, 5.0)
+    assert dlrover.save(1, {"x": large})
+    assert dlrover.load().state["x"].eq(5.0).all()
+
+
+def test_an_optimizers_step_waits_on_the_gpu(dlrover, gpu, gate):
+    weights = gpu.put(ramp())
+    optimizer = Sgd(gpu, [weights], 9.0)
+    assert dlrover.save(1, {"x": weights})
+    optimizer.step()
+    assert weights.eq(9.0).all()
+    gate.set()
+    assert dlrover.wait_saved()
+    assert torch.equal(dlrover.load().state["x"], ramp())
+
+
+def test_without_the_fence_the_step_would_be_saved(dlrover, gpu, gate, monkeypatch):
+    """What the tests above would see if nothing held the step back."""
+    from dlrover_slurm import _session
+
+    small_ring = gpu.put(torch.zeros(LARGE * 8 // 4))  # more than the ring takes at once
+    assert dlrover.save(1, {"x": small_ring})
+    monkeypatch.setattr(_session, "fence_staged", lambda: None)
+    Sgd(gpu, [small_ring], 9.0).step()
+    gate.set()
+    assert dlrover.wait_saved(), "torch's counter does not see what this kernel did"
+    assert dlrover.load().state["x"].eq(9.0).any()
+
+
+def test_a_change_that_nobody_announced_gives_the_save_up(dlrover, gpu, gate):
+    assert dlrover.save(1, {"x": gpu.put(ramp())}, stage=False)
+    ema = gpu.put(ramp(first=3))
+    assert dlrover.save(2, {"model": {"ema": ema}})
+    ema.mul_(0.5)
+    gate.set()
+    with pytest.raises(dlrover.ChangedError, match=r"step 2 .* model\.ema was changed .*wait_staged"):
+        dlrover.wait_saved()
+    assert dlrover.load().step == 1
+    assert dlrover.save(3, {"model": {"ema": ema}})
+    assert torch.equal(dlrover.load().state["model"]["ema"], ema)
+
+
+def test_a_save_that_failed_is_told_by_the_next(dlrover, gpu, gate):
+    ema = gpu.put(ramp())
+    assert dlrover.save(1, {"x": ema})
+    ema.add_(1)
+    gate.set()
+    with pytest.warns(UserWarning, match="step 1 was not saved: .* x was changed"):
+        assert dlrover.save(2, {"x": ema}, stage=False)
+    assert torch.equal(dlrover.load().state["x"], ema)
+
+
+def test_after_wait_staged_anything_may_change(dlrover, gpu, gate):
+    dlrover.wait_staged()
+    tensor = gpu.put(ramp())
+    assert dlrover.save(1, {"x": tensor})
+    dlrover.wait_staged()
+    tensor.zero_()
+    gate.set()
+    assert dlrover.wait_saved()
+    assert torch.equal(dlrover.load().state["x"], ramp())
+
+
+def test_small_tensors_are_copied_before_the_next_kernel(dlrover, gpu, gate):
+    running_mean, version = gpu.put(ramp(100)), gpu.put(ramp(1))
+    assert dlrover.save(1, {"mean": running_mean, "version": version})
+    for tensor in (running_mean, version):
+        gpu.launch_fill(tensor, 8.0)
+        tensor.add_(0)  # that torch sees a change is no matter
+    gpu.synchronize()
+    gate.set()
+    assert dlrover.wait_saved()
+    back = dlrover.load().state
+    assert torch.equal(back["mean"], ramp(100)) and torch.equal(back["version"], ramp(1))
+
+
+def test_views_of_one_storage(dlrover, gpu):
+    base = gpu.put(ramp())
+    assert dlrover.save(1, {"all": base, "part": base[100:200]})
+    back = dlrover.load().state
+    assert torch.equal(back["part"], ramp()[100:200])
+    back["all"][150] = -1
+    assert back["part"][50] == -1
+
+
+def test_a_failed_copy(dlrover, gpu):
+    tensor = gpu.put(ramp())
+    gpu.fake.fake_cuda_fail_copy(0)
+    assert dlrover.save(1, {"x": tensor})
+    with pytest.raises(dlrover.DlroverError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        dlrover.wait_saved()
+    gpu.fake.fake_cuda_fail_copy(0)
+    with pytest.raises(dlrover.DlroverError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        dlrover.save(2, {"x": tensor}, stage=False)
+    assert dlrover.load() is None
+    assert dlrover.save(3, {"x": tensor})
+    assert torch.equal(dlrover.load().state["x"], tensor)
+
+
+def test_a_replayed_graph_waits_as_an_optimizer_does(dlrover, gpu, gate, monkeypatch):
+    from dlrover_slurm import _hook
+
+    tensor = gpu.put(ramp())
+
+    class Graph:
+        def replay(self):
+            gpu.launch_fill(tensor, 9.0)
+            gpu.synchronize()
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph, raising=False)
+    _hook._guard_graphs(torch)
+    assert dlrover.save(1, {"x": tensor})
+    Graph().replay()
+    gate.set()
+    assert dlrover.wait_saved()
+    assert torch.equal(dlrover.load().state["x"], ramp())
+
+
+def test_in_a_capture(dlrover, gpu):
+    gpu.fake.fake_cuda_begin_capture.argtypes = gpu.fake.fake_cuda_end_capture.argtypes = [ctypes.c_void_p]
+    gpu.fake.fake_cuda_begin_capture(gpu.streams[0])
+    with pytest.raises(dlrover.InvalidError, match="CUDA graph"):
+        dlrover.save(1, {"x": gpu.put(ramp())})
+    assert gpu.fake.fake_cuda_end_capture(gpu.streams[0]) == 0
+
+
+def test_a_forked_child(dlrover, gpu, gate):
+    assert dlrover.save(1, {"x": gpu.put(ramp())})
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            dlrover.wait_staged()
+            dlrover.save(2, {"x": 1})
+        except dlrover.ForkedError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    gate.set()
+    assert dlrover.wait_saved()
+
+
+def test_a_program_that_ends_at_once(run_python):
+    """The step is sealed before the process ends."""
+    code = f"""
+import ctypes, sys, torch
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+import test_cuda, dlrover_slurm
+from dlrover_slurm import _cuda
+gpu = test_cuda.Gpu()
+_cuda.device_of, _cuda.stream_of = gpu.device_of, lambda device: gpu.streams[device]
+dlrover_slurm.save(4, {{"x": gpu.put(test_cuda.ramp())}})
+"""
+    assert run_python(code)[0] == 0
+    status, out, err = run_python("import torch, dlrover_slurm as d; c = d.load(); print(c.step, float(c.state['x'].sum()))")
+    assert (status, out.split()) == (0, ["4", str(float(ramp().sum()))]), err
+
+
+def test_without_a_driver(run_python):
+    code = """
+import torch, dlrover_slurm
+from dlrover_slurm import _cuda
+_cuda.device_of, _cuda.stream_of = lambda tensor: 0, lambda device: None
+try:
+    dlrover_slurm.save(1, {"x": torch.ones(3)})
+except (dlrover_slurm.UnsupportedError, dlrover_slurm.InvalidError) as error:
+    print(error)
+"""
+    status, out, err = run_python(code)
+    assert status == 0 and ("NVIDIA's driver library" in out or "not memory of a GPU" in out or "CUDA driver" in out), err
