@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner loops over one block: checksum, and copy with checksum in one pass over memory. Chosen once by
-// what the processor can do.
+// The inner loops over one block: checksum, copy, and copy with checksum in one pass over memory. Chosen once
+// by what the processor can do.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,8 @@ struct BlockKernel {
     /// Copies and returns the hash of what was copied. `to` is a multiple of 64; the ranges do not overlap.
     /// Large blocks bypass the cache on the way out; visible to other processors at return.
     std::uint64_t (*copy_hash)(void *to, const void *from, std::size_t bytes);
+    /// Copies alone, to and from any address, otherwise as copy_hash.
+    void (*copy)(void *to, const void *from, std::size_t bytes);
 };
 
 extern const BlockKernel portable_block_kernel;

@@ -26,8 +26,93 @@ inline void stream_64(char *to, const char *from) {
 #define STREAM_FENCE() _mm_sfence()
 #include "ckpt/block_kernel_body.inc"
 
+// The hash of long input, of each line while it is on its way from memory to memory: the multiplications hide
+// behind the stores. What the steps are is laid down in XXH3's specification; its own functions say the same.
+namespace {
+
+constexpr size_t line_bytes = 64, lines_per_round = 16, secret_step = 8;
+constexpr size_t scramble_secret = 128, last_line_secret = 121, merge_secret = 11;
+constexpr uint64_t prime32[] = {0x9E3779B1u, 0x85EBCA77u, 0xC2B2AE3Du};
+constexpr uint64_t prime64[] = {0x9E3779B185EBCA87u, 0xC2B2AE3D27D4EB4Fu, 0x165667B19E3779F9u,
+                                0x85EBCA77C2B2AE63u, 0x27D4EB2F165667C5u};
+
+inline __m256i load(const void *at) {
+    return _mm256_loadu_si256(static_cast<const __m256i *>(at));
+}
+
+struct Lanes {
+    __m256i low, high;
+};
+
+inline __m256i mix(__m256i sum, __m256i data, const unsigned char *secret) {
+    __m256i key = _mm256_xor_si256(data, load(secret));
+    __m256i product = _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32));
+    __m256i neighbour = _mm256_shuffle_epi32(data, _MM_SHUFFLE(1, 0, 3, 2));
+    return _mm256_add_epi64(_mm256_add_epi64(sum, neighbour), product);
+}
+
+inline void mix_line(Lanes &sums, __m256i low, __m256i high, const unsigned char *secret) {
+    sums.low = mix(sums.low, low, secret);
+    sums.high = mix(sums.high, high, secret + 32);
+}
+
+inline __m256i scramble(__m256i sum, const unsigned char *secret) {
+    sum = _mm256_xor_si256(_mm256_xor_si256(sum, _mm256_srli_epi64(sum, 47)), load(secret));
+    __m256i prime = _mm256_set1_epi32(static_cast<int>(prime32[0]));
+    __m256i upper = _mm256_mul_epu32(_mm256_srli_epi64(sum, 32), prime);
+    return _mm256_add_epi64(_mm256_mul_epu32(sum, prime), _mm256_slli_epi64(upper, 32));
+}
+
+inline uint64_t word(const unsigned char *at) {
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return value;
+}
+
+uint64_t merge(const Lanes &sums, size_t bytes) {
+    alignas(32) uint64_t lanes[8];
+    _mm256_store_si256(reinterpret_cast<__m256i *>(lanes), sums.low);
+    _mm256_store_si256(reinterpret_cast<__m256i *>(lanes + 4), sums.high);
+    const unsigned char *secret = XXH3_kSecret + merge_secret;
+    uint64_t result = bytes * prime64[0];
+    for (size_t i = 0; i < 8; i += 2) {
+        unsigned __int128 product = lanes[i] ^ word(secret + 8 * i);
+        product *= lanes[i + 1] ^ word(secret + 8 * i + 8);
+        result += static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+    }
+    result = (result ^ (result >> 37)) * 0x165667919E3779F9u;
+    return result ^ (result >> 32);
+}
+
+uint64_t fused_copy_hash(void *to, const void *from, size_t bytes) {
+    if (bytes < stream_threshold) return kernel_copy_hash(to, from, bytes);
+    Lanes sums{_mm256_set_epi64x(static_cast<long long>(prime64[2]), static_cast<long long>(prime64[1]),
+                                 static_cast<long long>(prime64[0]), static_cast<long long>(prime32[2])),
+               _mm256_set_epi64x(static_cast<long long>(prime32[0]), static_cast<long long>(prime64[4]),
+                                 static_cast<long long>(prime32[1]), static_cast<long long>(prime64[3]))};
+    auto *target = static_cast<unsigned char *>(to);
+    auto *source = static_cast<const unsigned char *>(from);
+    size_t lines = (bytes - 1) / line_bytes;  // the last one, whole or not, is hashed from the end
+    for (size_t i = 0; i < lines; ++i) {
+        __m256i low = load(source + i * line_bytes), high = load(source + i * line_bytes + 32);
+        _mm256_stream_si256(reinterpret_cast<__m256i *>(target + i * line_bytes), low);
+        _mm256_stream_si256(reinterpret_cast<__m256i *>(target + i * line_bytes + 32), high);
+        mix_line(sums, low, high, XXH3_kSecret + i % lines_per_round * secret_step);
+        if (i % lines_per_round != lines_per_round - 1) continue;
+        sums.low = scramble(sums.low, XXH3_kSecret + scramble_secret);
+        sums.high = scramble(sums.high, XXH3_kSecret + scramble_secret + 32);
+    }
+    memcpy(target + lines * line_bytes, source + lines * line_bytes, bytes - lines * line_bytes);
+    const unsigned char *last = source + bytes - line_bytes;
+    mix_line(sums, load(last), load(last + 32), XXH3_kSecret + last_line_secret);
+    _mm_sfence();
+    return merge(sums, bytes);
+}
+
+}  // namespace
+
 namespace dlrover::ckpt {
-const BlockKernel avx2_block_kernel{"avx2", kernel_hash, kernel_copy_hash};
+const BlockKernel avx2_block_kernel{"avx2", kernel_hash, fused_copy_hash, kernel_copy};
 }
 #ifdef __clang__
 #pragma clang attribute pop

@@ -10,5 +10,5 @@
 #include "ckpt/block_kernel_body.inc"
 
 namespace dlrover::ckpt {
-const BlockKernel portable_block_kernel{"portable", kernel_hash, kernel_copy_hash};
+const BlockKernel portable_block_kernel{"portable", kernel_hash, kernel_copy_hash, kernel_copy};
 }

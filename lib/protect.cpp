@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "ckpt/checksum.h"
 #include "lib/parallel.h"
 
 namespace dlrover::lib {
@@ -195,8 +196,9 @@ Status ProtectedMemory::fill(const ObjectReader &saved, unsigned threads) const 
         bytes += piece.bytes;
     }
     threads = static_cast<unsigned>(std::min<std::uint64_t>(threads, 1 + bytes / bytes_per_thread));
+    const auto &kernel = ckpt::block_kernel();
     parallel_for(blocks.size(), threads,
-                 [&](std::uint64_t i) { std::memcpy(blocks[i].to, blocks[i].from, blocks[i].bytes); });
+                 [&](std::uint64_t i) { kernel.copy(blocks[i].to, blocks[i].from, blocks[i].bytes); });
     return {};
 }
 

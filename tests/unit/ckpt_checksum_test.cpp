@@ -50,6 +50,22 @@ BOOST_AUTO_TEST_CASE(all_kernels_copy_and_agree) {
         }
 }
 
+BOOST_AUTO_TEST_CASE(all_kernels_copy_from_and_to_any_address) {
+    alignas(64) static std::byte target[100001 + 128];
+    auto source = random_bytes(100001 + 64, 5);
+    for (std::size_t n : {0u, 1u, 8191u, 8192u, 8193u, 8255u, 32769u, 100001u})
+        for (std::size_t shift : {0u, 1u, 32u, 63u})
+            for (auto *kernel : kernels()) {
+                std::memset(target, 0x5a, sizeof target);
+                kernel->copy(target + shift, source.data() + (shift * 7) % 64, n);
+                BOOST_TEST(std::memcmp(target + shift, source.data() + (shift * 7) % 64, n) == 0,
+                           kernel->name);
+                BOOST_TEST((target[shift + n] == std::byte{0x5a}), "wrote past the end");
+                BOOST_TEST((shift == 0 || target[shift - 1] == std::byte{0x5a}),
+                           "wrote before the beginning");
+            }
+}
+
 BOOST_AUTO_TEST_CASE(small_chunks_have_the_plain_hash) {
     auto bytes = random_bytes(checksum_block_bytes, 2);
     BOOST_TEST(chunk_checksum(bytes) == portable_block_kernel.hash(bytes.data(), bytes.size()));
