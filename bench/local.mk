@@ -5,6 +5,10 @@ EXTRA_PROGRAMS += bench/plan_index
 CLEANFILES += bench/plan_index
 bench_plan_index_SOURCES = bench/plan_index.cpp
 bench_plan_index_LDADD = libstorage.la libckpt.la libbase.la
+EXTRA_PROGRAMS += bench/ckpt_copy
+CLEANFILES += bench/ckpt_copy
+bench_ckpt_copy_SOURCES = bench/ckpt_copy.cpp
+bench_ckpt_copy_LDADD = libclient.la libarena.la
 if HAVE_HDF5
 EXTRA_PROGRAMS += bench/storage_write
 CLEANFILES += bench/storage_write
