@@ -50,6 +50,18 @@ BOOST_AUTO_TEST_CASE(all_kernels_copy_and_agree) {
         }
 }
 
+BOOST_AUTO_TEST_CASE(all_kernels_agree_at_every_length_of_two_rounds) {
+    alignas(64) static std::byte target[16384];
+    auto source = random_bytes(sizeof target, 6);
+    for (std::size_t n = 8192 - 130; n <= 8192 + 2 * 1024 + 130; ++n) {
+        std::uint64_t expected = portable_block_kernel.hash(source.data(), n);
+        for (auto *kernel : kernels())
+            if (kernel->copy_hash(target, source.data(), n) != expected ||
+                std::memcmp(target, source.data(), n) != 0)
+                BOOST_ERROR(kernel->name << " at " << n);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(all_kernels_copy_from_and_to_any_address) {
     alignas(64) static std::byte target[100001 + 128];
     auto source = random_bytes(100001 + 64, 5);
