@@ -17,7 +17,7 @@ tests_system_message_probe_SOURCES = tests/system/message_probe.cpp
 tests_system_message_probe_LDADD = libproto.la
 EXTRA_DIST += tests/eventually.bash tests/minicluster/minicluster.bats
 
-# libdlrover and dlrover-writer with the named points of base/fault.h, for tests on a cluster: what has points (and the library's entry)
+# libdlrover and dlrover-writer with the named points of base/fault.h, for tests/system/cycles.py: what has points (and the library's entry)
 # is compiled once more, the rest is linked as it is. libtool takes all of a convenience library, so these files' twins are in there too:
 # the first, ours, count.
 noinst_LTLIBRARIES += tests/system/faults/libdlrover.la
@@ -35,9 +35,9 @@ tests_system_faults_dlrover_writer_LDADD = libwriter.la
 endif
 
 # On contrib/minicluster, started by contrib/run-tests.
-dist_noinst_SCRIPTS += tests/nightly/adapters tests/nightly/benchmarks tests/nightly/fresh-machine tests/nightly/fuzz tests/nightly/kills \
-	tests/nightly/simulator tests/system/kills.py tests/system/service-faults tests/nightly/thread-sanitizer
-EXTRA_DIST += tests/system/cluster.py tests/system/heat.py tests/system/test_daemon_crash.py tests/system/test_containers.py tests/system/test_digits.py \
+dist_noinst_SCRIPTS += tests/nightly/adapters tests/nightly/benchmarks tests/nightly/cycles tests/nightly/fresh-machine tests/nightly/fuzz tests/nightly/kills \
+	tests/nightly/simulator tests/system/cycles.py tests/system/kills.py tests/system/service-faults tests/nightly/thread-sanitizer
+EXTRA_DIST += tests/system/cluster.py tests/system/cycles_worker.py tests/system/heat.py tests/system/test_daemon_crash.py tests/system/test_containers.py tests/system/test_cycles.py tests/system/test_digits.py \
 	tests/system/test_endings.py tests/system/test_heat.py tests/system/test_isolation.py tests/system/test_kills.py tests/system/test_output.py tests/system/test_storage.py
 
 # Against PyTorch from PyPI, not part of "make check": tests/adapters/run.

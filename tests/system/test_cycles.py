@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sample of the cycles of deaths; the whole campaign is cycles.py and runs nightly."""
+
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import numpy
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import cycles_worker as walk  # noqa: E402
+
+#: One of each program's; the commit is the writer's.
+SAMPLE = ("worker:mid_copy", "worker:after_seal", "writer:writer_mid_file", "writer:writer_before_manifest", "daemon:flush", "agent:any", "alone:before_rename")
+
+
+class Cycles(unittest.TestCase):
+    def test_what_a_state_must_be_is_known(self) -> None:
+        x = numpy.tile(walk.first_row(2), 3)
+        for step in range(20):
+            self.assertEqual(walk.differs(x, step, 2), "")
+            self.assertNotEqual(walk.differs(x, step, 1), "")
+            x = x * numpy.uint64(walk.MULTIPLIER) + numpy.uint64(walk.INCREMENT)
+        x[2 * walk.COLUMNS:] = walk.state_after(19, 2)
+        self.assertIn("1 of 3 rows are not those after 20 steps, the first is row 2", walk.differs(x, 20, 2))
+        x[:] = numpy.tile(walk.state_after(20, 2), 3)
+        x.view("u1")[4321] ^= 1
+        self.assertIn("1 of 3 rows", walk.differs(x, 20, 2))
+
+    def test_sample(self) -> None:
+        done = subprocess.run([sys.executable, str(HERE / "cycles.py"), "--cycles", str(len(SAMPLE)), "--seed", "7", "--points", ",".join(SAMPLE)],
+                              capture_output=True, text=True, timeout=1500, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("always a common step, whole, and none lost", done.stdout)
+        for point in SAMPLE:
+            self.assertRegex(done.stdout, rf"(?m)^ +[12] {point}$")
+
+
+if __name__ == "__main__":
+    unittest.main()
