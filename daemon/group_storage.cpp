@@ -76,7 +76,9 @@ void GroupStorage::on_writer_hello(const Client &from, std::uint32_t id) {
 }
 
 void GroupStorage::on_writer_gone(ConnectionId connection) {
-    if (writer_ == connection) writer_.reset();
+    if (writer_ != connection) return;
+    writer_.reset();
+    writer_gone_ = services_.loop.now();
 }
 
 bool GroupStorage::on_writer_message(const Client &from, const local::MessageT &message) {
@@ -423,20 +425,37 @@ bool GroupStorage::idle_here() const {
     return !home_ || services_.arena.seals().empty();
 }
 
+/// A writer that has died is back soon, but not when the agent that had started it is gone.
+bool GroupStorage::is_deserted() const {
+    auto since = std::max(ending_since_, writer_gone_);
+    return !writer_ && services_.loop.now() - since >= services_.settings.storage.end_patience;
+}
+
+std::string GroupStorage::reason_to_end() const {
+    auto now = services_.loop.now();
+    if (now - ending_since_ >= services_.settings.storage.end_limit)
+        return "The last checkpoint was not on storage in time: the group ends without it.";
+    if (is_home())
+        return is_deserted() ? "The last checkpoint is not on storage: " + no_writer_text() + "." : "";
+    if (now - home_heard_ >= services_.settings.storage.end_patience)
+        return "The node of rank 0 is silent: the group ends here without the last checkpoint.";
+    return {};
+}
+
+std::string GroupStorage::no_writer_text() const {
+    return "dlrover-writer no longer runs on " + facts_.node;
+}
+
 void GroupStorage::check_end() {
     end_timer_.reset();
     if (over_) return;
-    auto now = services_.loop.now();
-    bool late = now - ending_since_ >= services_.settings.storage.end_limit;
-    bool alone = !is_home() && now - home_heard_ >= services_.settings.storage.end_patience;
     bool done = is_home() ? flusher_->settled() : idle_here();
-    if (!done && (late || alone))
-        hooks_.tell(proto::EventKind::Warning,
-                    late ? "The last checkpoint was not on storage in time: the group ends without it."
-                         : "The node of rank 0 is silent: the group ends here without the last checkpoint.",
-                    {}, -1);
-    if (done || late || alone) return say_over();
+    std::string reason = reason_to_end();
+    if (!done && !reason.empty()) hooks_.tell(proto::EventKind::Warning, reason, {}, -1);
+    if (done || !reason.empty()) return say_over();
     if (!is_home()) ask_home();
+    if (!is_home() && is_deserted() && part_ && !part_->stored)
+        answer_home(FlushWord::Kind::Gone, no_writer_text());
     end_timer_ = services_.loop.after(end_interval, [this] { check_end(); });
 }
 

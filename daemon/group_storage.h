@@ -103,6 +103,10 @@ class GroupStorage {
     void answer_question(const elastic::LocalStorage &answer);
     void on_no_writer();
     void check_end();
+    bool is_deserted() const;
+    /// Why the end does not wait for the last checkpoint any longer; empty: it does.
+    std::string reason_to_end() const;
+    std::string no_writer_text() const;
     void ask_home();
     void say_over();
     bool idle_here() const;
@@ -124,7 +128,7 @@ class GroupStorage {
     std::int64_t stored_us_ = 0;
     std::string trouble_;  ///< of this node
     bool ending_ = false, over_ = false;
-    EventLoop::Time ending_since_{0}, home_heard_{0};
+    EventLoop::Time ending_since_{0}, home_heard_{0}, writer_gone_{0};
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle flush_timer_, remind_timer_, question_timer_, end_timer_;
 };

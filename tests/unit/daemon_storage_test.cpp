@@ -399,6 +399,24 @@ BOOST_AUTO_TEST_CASE(a_node_that_has_ended_is_not_waited_for) {
     BOOST_TEST(t.ended(t.home().node, agent));
 }
 
+BOOST_AUTO_TEST_CASE(a_node_whose_writer_does_not_come_back_is_not_waited_for) {
+    for (bool at_home : {false, true}) {
+        BOOST_TEST_CONTEXT((at_home ? "of rank 0's node" : "of the other node")) {
+            Fixture t(100);
+            t.await_worlds();
+            t.save_everywhere(5);
+            (at_home ? t.home() : t.other()).die();  // with the agent that had started it
+            t.finish_all();
+            t.run(25s);
+            BOOST_TEST(!t.ended(t.n1, t.a1));
+            t.run(10s);
+            BOOST_TEST(t.ended(t.n1, t.a1));
+            BOOST_TEST(t.ended(t.n2, t.a2));
+            BOOST_TEST(t.home().completed.empty());
+        }
+    }
+}
+
 BOOST_AUTO_TEST_CASE(words_of_peers_are_checked) {
     FlushWord word;
     word.kind = FlushWord::Kind::Begin;
