@@ -38,6 +38,14 @@ def bytes_chunk(name: str, data: bytes) -> Chunk:
     return Chunk(name, _dtypes.BYTES, (len(data),), address, len(data), data)
 
 
+def _valid(path: str) -> str:
+    name = path.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode() or "value"
+    if len(name.encode()) > MAX_NAME_BYTES:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+        name = name.encode()[: MAX_NAME_BYTES - 20].decode("utf-8", "ignore") + "~" + digest
+    return name
+
+
 class Names:
     """Unique, valid chunk names out of paths through the state."""
 
@@ -45,10 +53,7 @@ class Names:
         self._taken: set[str] = set()
 
     def take(self, path: str) -> str:
-        name = path.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode() or "value"
-        if len(name.encode()) > MAX_NAME_BYTES:
-            digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-            name = name.encode()[: MAX_NAME_BYTES - 20].decode("utf-8", "ignore") + "~" + digest
+        name = path if path.isascii() and "\0" not in path and 0 < len(path) <= MAX_NAME_BYTES else _valid(path)
         unique, n = name, 1
         while unique in self._taken:
             n += 1

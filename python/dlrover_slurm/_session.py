@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import math
 import os
 import threading
 import warnings
+from contextlib import contextmanager
 from ctypes import byref, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Iterator
@@ -298,6 +300,20 @@ def _begin_copies(saving: Saving, step: int, chunks: list[Chunk], stage: bool) -
     return staging
 
 
+@contextmanager
+def _collector_waits() -> Iterator[None]:
+    """Thousands of small objects live for the length of a save, none of them in a cycle: to look at all objects of the program
+    because of them takes longer than the rest of it."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def save(
     step: int, state: Any, *, ledger: Any = None, allow_pickle: bool = False, wait: float = 0.0, stage: bool = True
 ) -> bool:
@@ -310,9 +326,13 @@ def save(
     ``ledger``: the position in the data (bytes, or anything that JSON can say), at most 64 KiB.
     ``wait``: for a save that should not be skipped, the last of a training: how many seconds to wait for a free slot.
     """
-    global _sealing
     note_step(step)
-    encoded = _state.encode(state, ledger, allow_pickle)
+    with _collector_waits():
+        return _save(step, _state.encode(state, ledger, allow_pickle), wait, stage)
+
+
+def _save(step: int, encoded: _state.Encoded, wait: float, stage: bool) -> bool:
+    global _sealing
     with _lock:
         try:
             saving = Saving(step, _bound(encoded.chunks, encoded.skeleton), wait)

@@ -47,15 +47,24 @@ def to_cpu(state: Any) -> Any:
     return go(state)
 
 
+_dtype_names: dict[Any, str] = {}
+
+
 def dtype_name(dtype: Any) -> str:
-    return str(dtype).split(".", 1)[1]
+    name = _dtype_names.get(dtype)
+    if name is None:
+        name = _dtype_names[dtype] = str(dtype).split(".", 1)[1]
+    return name
 
 
-def _refuse(tensor: Any, path: str) -> None:
-    torch = torch_if_there()
-    known = {torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor)}
+_plain_types: set[type] = set()
+
+
+def _refuse(torch: Any, tensor: Any, path: str) -> None:
+    if not _plain_types:
+        _plain_types.update((torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor)))
     what = None
-    if type(tensor) not in known:
+    if type(tensor) not in _plain_types:
         what = f"a {type(tensor).__module__}.{type(tensor).__qualname__}"
     elif tensor.device.type != "cpu" and _cuda.device_of(tensor) is None:
         what = f"a tensor on {tensor.device}"
@@ -82,8 +91,11 @@ def _extent(tensor: Any) -> tuple[int, int]:
     """First byte and the byte after the last that the tensor can touch; equal when it is empty."""
     size = tensor.element_size()
     start = tensor.data_ptr()
-    if tensor.numel() == 0:
+    count = tensor.numel()
+    if count == 0:
         return start, start
+    if tensor.is_contiguous():
+        return start, start + size * count
     return start, start + size * (1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())))
 
 
@@ -107,17 +119,21 @@ class TensorEncoder:
 
     def add(self, tensor: Any, path: str) -> dict[str, Any]:
         torch = torch_if_there()
-        _refuse(tensor, path)
+        _refuse(torch, tensor, path)
         known = self._objects.setdefault(id(tensor), (tensor, len(self._objects)))
         node: dict[str, Any] = {"$": "tensor", "o": known[1]}
-        if isinstance(tensor, torch.nn.Parameter):
+        if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter):
             node["p"] = 1
+        plain = tensor
         if tensor.requires_grad:
             node["g"] = 1
-        plain = tensor.detach()
+            plain = tensor.detach()
         plain = plain.resolve_conj() if plain.is_complex() else plain
         plain = plain.resolve_neg() if hasattr(plain, "resolve_neg") else plain
-        view = self._views.setdefault(self._key(plain, id(tensor)), _View(plain, path))
+        key = self._key(plain, id(tensor))
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = _View(plain, path)
         view.nodes.append(node)
         return node
 
@@ -125,7 +141,7 @@ class TensorEncoder:
     def _key(tensor: Any, identity: int) -> Any:
         if tensor.numel() == 0:
             return identity
-        return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        return (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
 
     def chunks(self) -> list[Chunk]:
         """Fills in the nodes that add() returned."""
@@ -139,27 +155,30 @@ class TensorEncoder:
 
     def _overlapping(self) -> list[list[_View]]:
         """Views in the order of the state; those whose extents touch the same bytes are together."""
-        order = {id(view): i for i, view in enumerate(self._views.values())}
-        groups: list[list[_View]] = []
+        placed = [(*_extent(view.tensor), i, view) for i, view in enumerate(self._views.values())]
+        placed.sort(key=lambda p: p[:3])
+        groups: list[list[tuple[int, _View]]] = []
         end = -1
-        for view in sorted(self._views.values(), key=lambda v: _extent(v.tensor)):
-            first, after = _extent(view.tensor)
+        for first, after, i, view in placed:
             if groups and first < end and first != after:
-                groups[-1].append(view)
+                groups[-1].append((i, view))
             else:
-                groups.append([view])
+                groups.append([(i, view)])
             end = max(end, after) if first != after else end
         for group in groups:
-            group.sort(key=lambda v: order[id(v)])
-        return sorted(groups, key=lambda g: order[id(g[0])])
+            if len(group) > 1:
+                group.sort(key=lambda member: member[0])
+        groups.sort(key=lambda group: group[0][0])
+        return [[view for _, view in group] for group in groups]
 
     def _single(self, view: _View) -> Chunk:
         tensor, name = view.tensor, self._names.take(view.path)
         extra: dict[str, Any] = {"c": name}
         kind = dtype_name(tensor.dtype)
-        if not tensor.is_contiguous() and tensor.numel() != 0 and _dense(tensor):
-            extra["t"] = list(tensor.stride())
-        tensor = tensor.contiguous()
+        if not tensor.is_contiguous():
+            if tensor.numel() != 0 and _dense(tensor):
+                extra["t"] = list(tensor.stride())
+            tensor = tensor.contiguous()
         nbytes = tensor.numel() * tensor.element_size()
         if fits_table(kind, tensor.dim()):
             chunk = Chunk(name, TABLE[kind][0], tuple(tensor.shape), tensor.data_ptr(), nbytes, tensor)

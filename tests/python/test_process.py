@@ -200,3 +200,20 @@ def test_killed_in_the_middle_the_older_step_stays(run_python):
         assert int(out) >= last
         last = int(out)
     assert last > 0
+
+
+def test_the_collector_is_as_it_was_after_a_save(dlrover):
+    """It waits during a save, also one that fails."""
+    import gc
+
+    assert gc.isenabled() and dlrover.save(1, {"x": [1]}) and gc.isenabled()
+    state = []
+    state.append(state)
+    with pytest.raises(dlrover.UnsupportedError):
+        dlrover.save(2, state)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        assert dlrover.save(3, {}) and not gc.isenabled()
+    finally:
+        gc.enable()
