@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** \file libcuda.h
- * Control of the fake CUDA driver, a libcuda.so.1 for machines without a GPU. "Device" memory is malloc's. Work given to a stream is done as late as the rules of
- * streams allow: when somebody synchronises with it. So a copy that nobody waited for has not happened, and one that did not wait for the program's work has old bytes.
- * C, so that Python's ctypes can use it too.
+ * Control of the fake CUDA driver, a libcuda.so.1 for machines without a GPU. "Device" memory is malloc's.
+ * Work given to a stream is done as late as the rules of streams allow: when somebody synchronises with it.
+ * So a copy that nobody waited for has not happened, and one that did not wait for the program's work has old
+ * bytes. C, so that Python's ctypes can use it too.
  */
 #ifndef DLROVER_TEST_FAKE_CUDA_H
 #define DLROVER_TEST_FAKE_CUDA_H
@@ -13,7 +14,8 @@
 extern "C" {
 #endif
 
-/** Everything as at the beginning: no streams, no memory, no log, nothing refused. The context of device 0 is current in this thread. */
+/** Everything as at the beginning: no streams, no memory, no log, nothing refused. The context of device 0 is
+ * current in this thread. */
 void fake_cuda_reset(void);
 /** Memory of a device (0 or 1). pooled: it belongs to no context, as memory of a pool. */
 void *fake_cuda_allocate(int device, size_t bytes, int pooled);
@@ -36,8 +38,8 @@ void fake_cuda_fail_call(const char *name, int result);
 /** cuMemHostRegister does not return between these. */
 void fake_cuda_hold_registration(int hold);
 
-/** The calls since the last reset, one a line: NAME ARGUMENTS. The program's streams are s0, s1, ... in order of creation, the library's too, one numbering;
- * "default" is NULL. Valid until the next call of this. */
+/** The calls since the last reset, one a line: NAME ARGUMENTS. The program's streams are s0, s1, ... in order
+ * of creation, the library's too, one numbering; "default" is NULL. Valid until the next call of this. */
 const char *fake_cuda_log(void);
 size_t fake_cuda_registered_bytes(void);
 /** Streams, events, pinned memory and retained contexts that are still there, besides the program's. */

@@ -209,8 +209,8 @@ BOOST_AUTO_TEST_CASE(an_ended_save_writes_nothing_more) {
     auto bytes = pattern(20 * ring_block, 11);
     BOOST_TEST(copy(0, on_device(bytes), bytes.size()).ok());
     stage->end();
-    BOOST_TEST(stage->wait().ok());
     std::memset(base, 0, slot_bytes);
+    BOOST_TEST(stage->wait().ok());
     BOOST_TEST(stage->fence(stream).ok());
     fake_cuda_synchronize(stream);
     BOOST_TEST(slot_has(0, std::vector<char>(bytes.size())));
