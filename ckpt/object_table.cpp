@@ -2,8 +2,8 @@
 #include "ckpt/object_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <numeric>
 
 #include "ckpt/block_kernel.h"
 
@@ -92,15 +92,31 @@ bool before(const ChunkInfo &a, const ChunkInfo &b) {
                                         b.global_offset.begin(), b.global_offset.end());
 }
 
+std::uint64_t hash_of(const ChunkInfo &chunk) {
+    const BlockKernel &kernel = block_kernel();
+    std::uint64_t name = kernel.hash(chunk.name.data(), chunk.name.size());
+    return name ^ std::rotl(kernel.hash(chunk.global_offset.data(), chunk.global_offset.size_bytes()), 1);
+}
+
+/// In order of a hash, so that names, which have long beginnings in common, are compared only where two are
+/// likely to be equal.
 Status check_unique(const format::ObjectTable &table) {
     if (table.chunks() == nullptr) return {};
-    std::vector<std::uint32_t> order(table.chunks()->size());
-    std::iota(order.begin(), order.end(), 0u);
+    struct Key {
+        std::uint64_t hash;
+        std::uint32_t index;
+    };
+    std::vector<Key> keys;
+    keys.reserve(table.chunks()->size());
     auto info = [&](std::uint32_t i) { return to_info(*table.chunks()->Get(i)); };
-    std::sort(order.begin(), order.end(), [&](auto a, auto b) { return before(info(a), info(b)); });
-    for (std::size_t i = 1; i < order.size(); ++i)
-        if (!before(info(order[i - 1]), info(order[i])))
-            return Status(Code::corrupt, wrong(info(order[i]), "is there twice").message());
+    for (std::uint32_t i = 0; i < table.chunks()->size(); ++i) keys.push_back({hash_of(info(i)), i});
+    auto comes_before = [&](const Key &a, const Key &b) {
+        return a.hash != b.hash ? a.hash < b.hash : before(info(a.index), info(b.index));
+    };
+    std::sort(keys.begin(), keys.end(), comes_before);
+    for (std::size_t i = 1; i < keys.size(); ++i)
+        if (!comes_before(keys[i - 1], keys[i]))
+            return Status(Code::corrupt, wrong(info(keys[i].index), "is there twice").message());
     return {};
 }
 
