@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-dist_noinst_SCRIPTS += bench/overhead bench/recovery
-EXTRA_DIST += bench/report.py
+dist_noinst_SCRIPTS += bench/ckpt_save bench/overhead bench/recovery
+EXTRA_DIST += bench/ckpt_save_worker.py bench/report.py
 EXTRA_PROGRAMS += bench/plan_index
 CLEANFILES += bench/plan_index
 bench_plan_index_SOURCES = bench/plan_index.cpp

@@ -28,6 +28,13 @@ def mean_with_interval(values: "list[float]") -> "tuple[float, float]":
     return mean, STUDENT[degrees] * deviation / math.sqrt(count)
 
 
+def median_with_interval(values: "list[float]") -> "tuple[float, float, float]":
+    """(median, low and high end of its 95 % interval), whatever the distribution"""
+    ordered = sorted(values)
+    low = max(0, math.floor((len(ordered) - 1.96 * math.sqrt(len(ordered))) / 2))
+    return ordered[len(ordered) // 2], ordered[low], ordered[-1 - low]
+
+
 def first_line(*argv: str) -> str:
     try:
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10).stdout.splitlines()[0].strip()
