@@ -163,8 +163,7 @@ void end_save(std::unique_ptr<dlrover_save> save, bool saved) {
     save->context->progress.save_end(until - save->begun, saved);
 }
 
-int open_restore(dlrover_context *context, dlrover_restore **out) {
-    auto restore = context->open_restore();
+int give_restore(Result<std::unique_ptr<dlrover_restore>> restore, dlrover_restore **out) {
     if (restore.ok()) *out = restore->release();
     return to_code(restore.take_status());
 }
@@ -317,7 +316,12 @@ void dlrover_save_abort(dlrover_save *save) {
 }
 
 int dlrover_restore_open(dlrover_context *context, dlrover_restore **out) {
-    return locked(context, out != nullptr, [&] { return open_restore(context, out); });
+    return locked(context, out != nullptr, [&] { return give_restore(context->open_restore(), out); });
+}
+
+int dlrover_restore_open_folder(dlrover_context *context, const char *folder, dlrover_restore **out) {
+    return locked(context, folder != nullptr && out != nullptr,
+                  [&] { return give_restore(context->open_folder(folder), out); });
 }
 
 int64_t dlrover_restore_step(const dlrover_restore *restore) {
@@ -397,6 +401,43 @@ int dlrover_restore_read(dlrover_restore *restore, const char *name, uint32_t dt
                       {local_shape, ndim},
                       {static_cast<std::byte *>(out), bytes}};
         return noted(restore, restore->global().read(box));
+    });
+}
+
+int dlrover_restore_rank_count(dlrover_restore *restore, uint32_t rank, uint64_t *count) {
+    return guarded(restore != nullptr && count != nullptr, [&] {
+        auto result = restore->of_ranks().count(rank);
+        if (result.ok()) *count = *result;
+        return noted(restore, result.take_status());
+    });
+}
+
+int dlrover_restore_rank_chunk(dlrover_restore *restore, uint32_t rank, uint64_t index, dlrover_chunk *chunk,
+                               uint64_t *bytes) {
+    return guarded(restore != nullptr && chunk != nullptr && bytes != nullptr, [&] {
+        auto info = restore->of_ranks().chunk(rank, index);
+        if (!info) return noted(restore, info.take_status());
+        from_info(*info, *chunk);
+        *bytes = info->bytes;
+        return Status();
+    });
+}
+
+int dlrover_restore_rank_read(dlrover_restore *restore, uint32_t rank, uint64_t index, void *out,
+                              uint64_t bytes) {
+    return guarded(restore != nullptr && (out != nullptr || bytes == 0), [&] {
+        return noted(restore, restore->of_ranks().read(rank, index, {static_cast<std::byte *>(out), bytes}));
+    });
+}
+
+int dlrover_restore_rank_skeleton(dlrover_restore *restore, uint32_t rank, const char **json,
+                                  uint64_t *bytes) {
+    return guarded(restore != nullptr && json != nullptr && bytes != nullptr, [&] {
+        auto text = restore->of_ranks().skeleton(rank);
+        if (!text) return noted(restore, text.take_status());
+        *json = text->data() != nullptr ? text->data() : "";
+        *bytes = text->size();
+        return Status();
     });
 }
 

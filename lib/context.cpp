@@ -5,6 +5,7 @@
 
 #include "lib/file_store.h"
 #include "lib/own_tensors.h"
+#include "lib/stored_checkpoint.h"
 
 using namespace dlrover;
 using namespace dlrover::lib;
@@ -94,13 +95,41 @@ Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_restore() {
         return reader.take_status();
     }
     restoring = true;
-    return std::make_unique<dlrover_restore>(
-        dlrover_restore{this, std::move(*reader), begun, std::move(source->tensors), {}});
+    return std::make_unique<dlrover_restore>(dlrover_restore{
+        this, std::move(*reader), begun, std::move(source->tensors), std::move(source->objects), {}, {}});
+}
+
+Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_folder(const std::string &folder) {
+    drop_peeked();
+    if (restoring) return Status(Code::invalid_argument, "a restore is open already");
+    RestorePhase phase(progress);
+    auto begun = std::chrono::steady_clock::now();
+    const Environment &e = environment;
+    auto request = find_stored_checkpoint(folder);
+    if (!request) return request.take_status();
+    request->rank = e.rank;
+    request->world_size = e.world_size;
+    request->threads = e.copy_threads;
+    auto opened = open_stored_tensors(*request, e.verify_parts);
+    if (!opened) return opened.take_status();
+    ckpt::Mapping memory = std::move(opened->object.memory);
+    ObjectSource source{memory.base(), memory.bytes(), std::move(opened->object.layout),
+                        true,          nullptr,        nullptr};
+    auto reader = ObjectReader::open(source, {e.rank, e.world_size, ""}, e.copy_threads);
+    if (!reader) return reader.take_status();
+    restoring = true;
+    return std::make_unique<dlrover_restore>(dlrover_restore{this,
+                                                             std::move(*reader),
+                                                             begun,
+                                                             std::move(opened->tensors),
+                                                             std::move(opened->objects),
+                                                             {},
+                                                             std::move(memory)});
 }
 
 void dlrover_context::close_restore(std::unique_ptr<dlrover_restore> restore, const std::string &refused) {
     const std::string &why = refused.empty() ? restore->damage : refused;
-    store->close(why.empty(), microseconds_since(restore->begun), why);
+    if (restore->memory.base() == nullptr) store->close(why.empty(), microseconds_since(restore->begun), why);
     restoring = false;
 }
 
@@ -130,4 +159,9 @@ void dlrover_context::end_staging() {
 GlobalTensors &dlrover_restore::global() {
     if (!tensors) tensors = std::make_unique<OwnTensors>(reader);
     return *tensors;
+}
+
+RankObjects &dlrover_restore::of_ranks() {
+    if (!objects) objects = own_object(reader, context->environment.rank);
+    return *objects;
 }

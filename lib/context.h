@@ -17,18 +17,22 @@
 #include "lib/events.h"
 #include "lib/progress.h"
 #include "lib/protect.h"
+#include "lib/rank_objects.h"
 #include "lib/restore.h"
 #include "lib/save.h"
 
 struct dlrover_restore {
     /// Of all ranks where they are on storage, else of this rank's own object.
     dlrover::lib::GlobalTensors &global();
+    dlrover::lib::RankObjects &of_ranks();
 
     dlrover_context *context;
     dlrover::lib::ObjectReader reader;
     std::chrono::steady_clock::time_point begun;
     std::unique_ptr<dlrover::lib::GlobalTensors> tensors;  ///< none: made when asked for
+    std::unique_ptr<dlrover::lib::RankObjects> objects;    ///< the same
     std::string damage;                                    ///< found after it was opened
+    dlrover::ckpt::Mapping memory;  ///< of a checkpoint named by its place, which is none of the store's
 };
 
 struct dlrover_context {
@@ -41,8 +45,10 @@ struct dlrover_context {
     static dlrover::Result<std::unique_ptr<dlrover_context>> open();
     dlrover::Result<dlrover_world> world();
 
-    /// These three under `mutex`. Verifies the object; the daemon is told when it is wrong.
+    /// These four under `mutex`. Verifies the object; the daemon is told when it is wrong.
     dlrover::Result<std::unique_ptr<dlrover_restore>> open_restore();
+    /// The daemon is told nothing of this one.
+    dlrover::Result<std::unique_ptr<dlrover_restore>> open_folder(const std::string &folder);
     /// refused: why nothing was taken from it; empty: all is well.
     void close_restore(std::unique_ptr<dlrover_restore> restore, const std::string &refused = "");
     /// Ends a restore that was opened for its sizes alone.

@@ -200,7 +200,8 @@ Result<ObjectSource> DaemonStore::try_open() {
                         plan->table_xxh3,
                         std::move(plan->ledger)};
     opened_.emplace(Opened{slot, std::move(*range)});
-    return ObjectSource{opened_->range.base(), opened_->range.bytes(), std::move(layout), false, nullptr};
+    return ObjectSource{
+        opened_->range.base(), opened_->range.bytes(), std::move(layout), false, nullptr, nullptr};
 }
 
 Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
@@ -214,8 +215,12 @@ Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
         return opened.take_status();
     }
     stored_ = std::move(opened->object.memory);
-    return ObjectSource{stored_.base(), stored_.bytes(), std::move(opened->object.layout), true,
-                        std::move(opened->tensors)};
+    return ObjectSource{stored_.base(),
+                        stored_.bytes(),
+                        std::move(opened->object.layout),
+                        true,
+                        std::move(opened->tensors),
+                        std::move(opened->objects)};
 }
 
 Result<ObjectSource> DaemonStore::open() {

@@ -122,6 +122,10 @@ void dlrover_save_abort(dlrover_save *save);
 /** Opens what this rank resumes from; the table and every chunk's checksum are verified before it returns. DLROVER_E_NOT_FOUND: start from the
  * beginning. The views live until dlrover_restore_close (their slot is not reused meanwhile). One restore at a time per context. */
 int dlrover_restore_open(dlrover_context *context, dlrover_restore **out);
+/** Opens a checkpoint on storage by its place instead, with or without a daemon, in a world of any size: `folder` is a lineage's folder (its newest complete
+ * one) or that of one checkpoint. Nothing is this rank's own there: dlrover_restore_count is 0, skeleton and ledger are those of the rank of the same number, in
+ * a world of another size rank 0's; read by dlrover_restore_read and dlrover_restore_rank_read. DLROVER_E_NOT_FOUND: there is none. */
+int dlrover_restore_open_folder(dlrover_context *context, const char *folder, dlrover_restore **out);
 int64_t dlrover_restore_step(const dlrover_restore *restore);
 uint64_t dlrover_restore_count(const dlrover_restore *restore);
 /** Chunk `index`; the name and data pointers belong to `restore`, read-only. */
@@ -144,6 +148,13 @@ int dlrover_restore_read(dlrover_restore *restore, const char *name, uint32_t dt
 int dlrover_restore_global_count(dlrover_restore *restore, uint64_t *count);
 /** Name (valid until dlrover_restore_close), dtype and global shape of one; local_shape is the same, the offsets are 0. */
 int dlrover_restore_global(dlrover_restore *restore, uint64_t index, dlrover_chunk *chunk);
+/** What rank `rank` of those that saved the checkpoint put into it: from storage any of them, from memory and plain files this rank alone, else
+ * DLROVER_E_UNSUPPORTED. The name lives until dlrover_restore_close. */
+int dlrover_restore_rank_count(dlrover_restore *restore, uint32_t rank, uint64_t *count);
+int dlrover_restore_rank_chunk(dlrover_restore *restore, uint32_t rank, uint64_t index, dlrover_chunk *chunk, uint64_t *bytes);
+/** Copies that chunk as a whole and verifies it; `bytes` is exactly its size. */
+int dlrover_restore_rank_read(dlrover_restore *restore, uint32_t rank, uint64_t index, void *out, uint64_t bytes);
+int dlrover_restore_rank_skeleton(dlrover_restore *restore, uint32_t rank, const char **json, uint64_t *bytes);
 /** Pointers into `restore` end here. The daemon is told of the end, and of damage that was found. */
 void dlrover_restore_close(dlrover_restore *restore);
 

@@ -188,7 +188,7 @@ Result<ObjectSource> FileStore::open() {
     if (!layout) return std::move(layout.take_status()).with_context(path);
     opened_ = std::move(*mapping);
     previous_ = *step;
-    return ObjectSource{opened_.base(), opened_.bytes(), std::move(*layout), false, nullptr};
+    return ObjectSource{opened_.base(), opened_.bytes(), std::move(*layout), false, nullptr, nullptr};
 }
 
 void FileStore::close(bool, std::uint64_t, const std::string &) {

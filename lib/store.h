@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "lib/global_tensors.h"
+#include "lib/rank_objects.h"
 
 namespace dlrover::lib {
 
@@ -41,6 +42,7 @@ struct ObjectSource {
     ObjectLayout layout;
     bool verified = false;                   ///< every chunk was checked as it was read
     std::unique_ptr<GlobalTensors> tensors;  ///< of all ranks; none: this rank's own object is all there is
+    std::unique_ptr<RankObjects> objects;    ///< together with `tensors`
 };
 
 /// Calls are serialised by the context's lock; the memory behind SaveTarget and ObjectSource is used without

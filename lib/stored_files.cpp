@@ -39,7 +39,7 @@ Status StoredFiles::read_manifest(const StoredRequest &request) {
     if (!request.lineage.empty() && manifest->lineage != request.lineage)
         return Status(Code::corrupt, there + " belongs to another lineage (" +
                                          manifest->lineage.substr(0, 200) + "), and is not restored");
-    if (manifest->ranks.size() != request.saved_by)
+    if (request.saved_by != 0 && manifest->ranks.size() != request.saved_by)
         return judge(Status(Code::corrupt, there + " is of " + std::to_string(manifest->ranks.size()) +
                                                " ranks, not of " + std::to_string(request.saved_by) +
                                                " as when it was chosen"));

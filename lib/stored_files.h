@@ -14,7 +14,7 @@ namespace dlrover::lib {
 struct StoredRequest {
     std::string folder;  ///< of the lineage
     ckpt::CheckpointId id;
-    std::uint32_t saved_by = 0;  ///< ranks
+    std::uint32_t saved_by = 0;  ///< ranks; 0: any number
     std::string lineage;         ///< empty: any
     std::uint32_t rank = 0, world_size = 1;
     unsigned threads = 1;

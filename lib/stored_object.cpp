@@ -122,17 +122,30 @@ Result<StoredObject> read_stored_object(StoredFiles &files, std::uint32_t rank, 
     return object;
 }
 
+Status read_stored_chunk(StoredFiles &files, std::uint32_t rank, std::uint64_t index, std::byte *out,
+                         unsigned threads) {
+    auto own = files.rank(rank);
+    if (!own) return own.take_status();
+    std::vector<ChunkRead> reads;
+    ckpt::ChunkInfo chunk = (*own)->table().chunk(index);
+    if ((*own)->stored(index))
+        reads.push_back({rank, index, out});
+    else if (chunk.bytes != 0)
+        DLROVER_TRY(find_missing(files, rank, Missing{{key_of(chunk), out}}, reads));
+    return read_chunks(files, reads, threads);
+}
+
 Result<StoredObject> empty_stored_object(StoredFiles &files, std::uint32_t rank, std::uint32_t world_size) {
-    auto first = files.rank(0);
-    if (!first) return first.take_status();
-    ckpt::ObjectIdentity who = (*first)->identity();
+    auto like = files.rank(files.ranks() == world_size ? rank : 0);
+    if (!like) return like.take_status();
+    ckpt::ObjectIdentity who = (*like)->identity();
     who.rank = Rank(rank);
     who.world_size = world_size;
     ckpt::ObjectTableWriter writer(std::move(who));
-    DLROVER_TRY(writer.set_skeleton((*first)->table().skeleton()));
+    DLROVER_TRY(writer.set_skeleton((*like)->table().skeleton()));
     auto table = writer.finish();
     if (!table) return table.take_status();
-    auto object = make_room(*table, 0, files.manifest().id.step, (*first)->ledger());
+    auto object = make_room(*table, 0, files.manifest().id.step, (*like)->ledger());
     if (object.ok()) DLROVER_TRY(make_read_only(*object));
     return object;
 }

@@ -17,8 +17,12 @@ struct StoredObject {
 /// that has the same piece. Precondition: rank < files.ranks().
 Result<StoredObject> read_stored_object(StoredFiles &files, std::uint32_t rank, unsigned threads);
 
-/// For a rank of a world of another size, which has no object there: no chunks; skeleton and ledger of rank
-/// 0.
+/// One chunk of that rank's object, verified; a replica as above. Precondition: the rank's table has it.
+Status read_stored_chunk(StoredFiles &files, std::uint32_t rank, std::uint64_t index, std::byte *out,
+                         unsigned threads);
+
+/// For a rank that takes no object from there as its own: no chunks; skeleton and ledger of the rank of its
+/// number, in a world of another size of rank 0.
 Result<StoredObject> empty_stored_object(StoredFiles &files, std::uint32_t rank, std::uint32_t world_size);
 
 }  // namespace dlrover::lib
