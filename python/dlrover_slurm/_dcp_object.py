@@ -66,21 +66,33 @@ def elsewhere(shape: tuple[int, ...], boxes: list[Box]) -> list[Box]:
     """The rest of the tensor, in boxes that do not overlap."""
     rest = [Box((0,) * len(shape), shape)] if all(shape) else []
     for taken in boxes:
-        rest = [part for box in rest for part in _without(box, taken)]
+        rest = without(rest, taken)
     return rest
 
 
+def without(boxes: list[Box], taken: Box) -> list[Box]:
+    return [part for box in boxes for part in _without(box, taken)]
+
+
+def common(a: Box, b: Box) -> Box | None:
+    """What two boxes of one tensor share; None: nothing."""
+    first = [max(x, y) for x, y in zip(a.offset, b.offset)]
+    after = [min(x + n, y + m) for x, n, y, m in zip(a.offset, a.shape, b.offset, b.shape)]
+    if any(x >= y for x, y in zip(first, after)):
+        return None
+    return Box(tuple(first), tuple(y - x for x, y in zip(first, after)))
+
+
 def _without(box: Box, taken: Box) -> list[Box]:
-    first = [max(a, b) for a, b in zip(box.offset, taken.offset)]
-    after = [min(a + n, b + m) for a, n, b, m in zip(box.offset, box.shape, taken.offset, taken.shape)]
-    if any(a >= b for a, b in zip(first, after)):
+    shared = common(box, taken)
+    if shared is None:
         return [box]
     parts, offset, shape = [], list(box.offset), list(box.shape)
-    for dim in range(len(shape)):
-        for low, high in ((offset[dim], first[dim]), (after[dim], offset[dim] + shape[dim])):
+    for dim, (first, length) in enumerate(zip(shared.offset, shared.shape)):
+        for low, high in ((offset[dim], first), (first + length, offset[dim] + shape[dim])):
             if low < high:
                 parts.append(Box((*offset[:dim], low, *offset[dim + 1 :]), (*shape[:dim], high - low, *shape[dim + 1 :])))
-        offset[dim], shape[dim] = first[dim], after[dim] - first[dim]
+        offset[dim], shape[dim] = first, length
     return parts
 
 

@@ -29,10 +29,11 @@ class GlobalTensors:
     in this rank's own pieces. One at a time, and not beside views of load().
     """
 
-    def __init__(self) -> None:
-        self._opened: Any = _session.Opened()
+    def __init__(self, folder: _session.Folder | None = None, *, opened: _session.Opened | None = None) -> None:
+        """``folder``: of a lineage (its newest complete checkpoint) or of one checkpoint, whatever this generation goes on from."""
+        self._opened: Any = _session.Opened(folder) if opened is None else opened
         self.step: int = self._opened.step()
-        self.saved_by: int = library().dlrover_restore_world_size(self._opened.pointer())
+        self.saved_by: int = self._opened.saved_by()
         """ranks that saved it"""
 
     def __enter__(self) -> GlobalTensors:

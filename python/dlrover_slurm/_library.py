@@ -76,6 +76,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dlrover_save_commit": (c_int, [c_void_p]),
     "dlrover_save_abort": (None, [c_void_p]),
     "dlrover_restore_open": (c_int, [c_void_p, POINTER(c_void_p)]),
+    "dlrover_restore_open_folder": (c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
     "dlrover_restore_step": (c_int64, [c_void_p]),
     "dlrover_restore_count": (c_uint64, [c_void_p]),
     "dlrover_restore_chunk": (
@@ -91,6 +92,13 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "dlrover_restore_global_count": (c_int, [c_void_p, POINTER(c_uint64)]),
     "dlrover_restore_global": (c_int, [c_void_p, c_uint64, POINTER(ChunkStruct)]),
+    "dlrover_restore_rank_count": (c_int, [c_void_p, c_uint32, POINTER(c_uint64)]),
+    "dlrover_restore_rank_chunk": (
+        c_int,
+        [c_void_p, c_uint32, c_uint64, POINTER(ChunkStruct), POINTER(c_uint64)],
+    ),
+    "dlrover_restore_rank_read": (c_int, [c_void_p, c_uint32, c_uint64, c_void_p, c_uint64]),
+    "dlrover_restore_rank_skeleton": (c_int, [c_void_p, c_uint32, POINTER(c_void_p), POINTER(c_uint64)]),
     "dlrover_restore_close": (None, [c_void_p]),
     "dlrover_report_step": (c_int, [c_void_p, c_uint64]),
     "dlrover_phase_begin": (c_int, [c_void_p, c_char_p]),

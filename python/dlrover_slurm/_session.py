@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import math
 import os
@@ -11,13 +12,15 @@ import threading
 import warnings
 from contextlib import contextmanager
 from ctypes import byref, c_uint64, c_void_p
-from dataclasses import dataclass
-from typing import Any, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Iterator, Union
 
 from . import _cuda, _hook, _state
 from ._chunks import Chunk, StoredChunk, to_struct
-from ._errors import DlroverError, ForkedError, NotFoundError, SkippedError, StaleError, UnsupportedError
+from ._errors import CorruptError, DlroverError, ForkedError, NotFoundError, SkippedError, StaleError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
+
+Folder = Union[str, "os.PathLike[str]"]
 
 _ALIGNMENT = 64
 _TABLE_BYTES_PER_CHUNK = 1024
@@ -354,10 +357,14 @@ def _save(step: int, encoded: _state.Encoded, wait: float, stage: bool) -> bool:
 class Opened:
     """An object opened for reading; closed when nobody holds a view of it any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Folder | None = None) -> None:
+        """``folder``: a checkpoint on storage by its place, not what this rank resumes from. Nothing in it is this rank's own."""
         self._pid = os.getpid()
         self._restore = c_void_p()
-        check(library().dlrover_restore_open(handle(), byref(self._restore)))
+        if folder is None:
+            check(library().dlrover_restore_open(handle(), byref(self._restore)))
+        else:
+            check(library().dlrover_restore_open_folder(handle(), os.fsencode(folder), byref(self._restore)))
 
     def __del__(self) -> None:
         if self._restore and self._pid == os.getpid() and _session is not None and _session.handle:
@@ -369,8 +376,16 @@ class Opened:
     def step(self) -> int:
         return library().dlrover_restore_step(self._restore)
 
+    def saved_by(self) -> int:
+        """ranks"""
+        return library().dlrover_restore_world_size(self._restore)
+
+    def count(self) -> int:
+        """chunks of this rank's own"""
+        return library().dlrover_restore_count(self._restore)
+
     def check_world_size(self) -> None:
-        saved_by, here = library().dlrover_restore_world_size(self._restore), world().world_size
+        saved_by, here = self.saved_by(), world().world_size
         if saved_by != here:
             raise UnsupportedError(
                 f"the checkpoint of step {self.step()} was saved by {saved_by} ranks, this world has {here}: a state is loaded "
@@ -379,7 +394,7 @@ class Opened:
 
     def _all(self) -> Iterator[tuple[str, tuple[int, ...], StoredChunk]]:
         lib, info, data, size = library(), ChunkStruct(), c_void_p(), c_uint64()
-        for i in range(lib.dlrover_restore_count(self._restore)):
+        for i in range(self.count()):
             check(lib.dlrover_restore_chunk(self._restore, i, byref(info), byref(data), byref(size)))
             shape = tuple(info.local_shape[: info.ndim])
             chunk = StoredChunk(info.dtype, shape, data.value or 0, size.value, self)
@@ -397,6 +412,69 @@ class Opened:
 
     def ledger(self) -> bytes:
         return read_pointer(library().dlrover_restore_ledger, self._restore)
+
+
+class RankObject:
+    """What one of the ranks put into an opened checkpoint. UnsupportedError: it is in another rank's memory."""
+
+    def __init__(self, opened: Opened, rank: int) -> None:
+        self._opened = opened
+        self._rank = rank
+        self._places: dict[tuple[str, tuple[int, ...]], tuple[int, StoredChunk]] = {}
+
+    def skeleton(self) -> bytes:
+        pointer, size = c_void_p(), c_uint64()
+        check(library().dlrover_restore_rank_skeleton(self._opened.pointer(), self._rank, byref(pointer), byref(size)))
+        return ctypes.string_at(pointer, size.value) if size.value else b""
+
+    def _index(self) -> dict[tuple[str, tuple[int, ...]], tuple[int, StoredChunk]]:
+        """By name and offset: number and what the table says; without the bytes."""
+        if not self._places:
+            lib, handle, count, size = library(), self._opened.pointer(), c_uint64(), c_uint64()
+            check(lib.dlrover_restore_rank_count(handle, self._rank, byref(count)))
+            for i in range(count.value):
+                info = ChunkStruct()
+                check(lib.dlrover_restore_rank_chunk(handle, self._rank, i, byref(info), byref(size)))
+                chunk = StoredChunk(info.dtype, tuple(info.local_shape[: info.ndim]), 0, size.value, None)
+                self._places[info.name.decode(), tuple(info.global_offset[: info.ndim])] = (i, chunk)
+        return self._places
+
+    def read(self, name: str, offset: tuple[int, ...]) -> StoredChunk:
+        """A chunk, copied and verified."""
+        place = self._index().get((name, offset))
+        if place is None:
+            raise CorruptError(f"rank {self._rank} has no chunk {name!r} at {list(offset)}, which its skeleton names")
+        index, chunk = place
+        memory = (ctypes.c_char * max(1, chunk.nbytes))()
+        check(library().dlrover_restore_rank_read(self._opened.pointer(), self._rank, index, memory, chunk.nbytes))
+        return replace(chunk, address=ctypes.addressof(memory), owner=memory)
+
+    def chunks(self) -> dict[str, StoredChunk]:
+        return {name: self.read(name, offset) for name, offset in self._index()}
+
+
+def load_as_saved(map_location: Any = "cpu", folder: Folder | None = None, *, same_size: bool = False) -> Checkpoint | None:
+    """As load(), or from a folder; in a world of another size than that which saved it what the rank of this number modulo theirs saved,
+    for states that are the same on all ranks. ``same_size``: refused there."""
+    with _lock:
+        try:
+            opened = Opened(folder)
+        except NotFoundError:
+            if folder is not None:
+                raise
+            return None
+        if same_size:
+            opened.check_world_size()
+        if folder is None and opened.saved_by() == world().world_size:
+            skeleton, chunks = opened.skeleton(), opened.chunks()
+        else:
+            rank = world().rank % opened.saved_by()
+            of_rank = RankObject(opened, rank)
+            skeleton, chunks = of_rank.skeleton(), of_rank.chunks()
+        state, ledger = _state.decode(skeleton, chunks, opened.ledger(), map_location, False)
+        step = opened.step()
+    note_step(step)
+    return Checkpoint(step, state, ledger)
 
 
 def load(map_location: Any = "cpu", *, views: bool = False) -> Checkpoint | None:

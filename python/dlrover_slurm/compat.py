@@ -43,6 +43,24 @@ def _check_type(storage_type: StorageType) -> None:
         )
 
 
+def _on_storage(path: str) -> bool:
+    """Whether it is the folder of a lineage's checkpoints on storage, or of one of them."""
+    if not path or not os.path.isdir(path):
+        return False
+    folder = os.path.realpath(path)
+    manifests = (name for name in os.listdir(folder) if name.startswith("step-") and name.endswith(".manifest"))
+    return os.path.exists(folder + ".manifest") or any(manifests)
+
+
+def _load_whole(resume_path: str, parts: bool = False) -> Any:
+    """A state that all ranks hold: what this rank resumes from, or the checkpoint on storage at that path; at another world size than
+    its own what the rank of our number modulo theirs saved. None: there is neither. ``parts``: each rank has its own part of it."""
+    checkpoint = _session.load_as_saved(same_size=parts)
+    if checkpoint is None and _on_storage(resume_path):
+        checkpoint = _session.load_as_saved(folder=resume_path, same_size=parts)
+    return None if checkpoint is None else checkpoint.state
+
+
 class Checkpointer:
     """What the checkpointers have in common. All ranks save, and all ranks load."""
 
@@ -76,6 +94,7 @@ class DdpCheckpointer(Checkpointer):
         storage: Any = None,
     ) -> None:
         super().__init__(checkpoint_dir, comm_backend, deletion_strategy, save_timeout, replica_count, storage)
+        self._parts = global_shard_num > 1
 
     def save_checkpoint(
         self, step: int, state_dict: dict[str, Any], path: str = "", storage_type: StorageType = StorageType.DISK
@@ -85,10 +104,11 @@ class DdpCheckpointer(Checkpointer):
         return _session.save(step, to_cpu(state_dict))
 
     def load_checkpoint(self, resume_path: str = "") -> Any:
-        """The state, on the CPU. Memory first, then the file ``resume_path`` as torch.save wrote it; {} if there is neither."""
-        checkpoint = _session.load()
-        if checkpoint is not None:
-            return checkpoint.state
+        """The state, on the CPU. What the job goes on from first (memory or storage), then ``resume_path``: a folder of checkpoints on
+        storage, or a file as torch.save wrote it; {} if there is neither."""
+        state = _load_whole(resume_path, self._parts)
+        if state is not None:
+            return state
         return torch.load(resume_path, map_location="cpu") if resume_path and os.path.exists(resume_path) else {}
 
 
@@ -140,7 +160,8 @@ class FsdpShardCheckpointer(_FsdpCheckpointer):
 
         states = self._states(model, optimizer)
         state: dict[str, Any] = {"model": states[0], "optim": states[1], "extra": b""}
-        if dcp.load(state) is not None:
+        ours = _on_storage(resume_path)
+        if dcp.load(state) is not None or (ours and dcp.load(state, folder=resume_path) is not None):
             extra = torch.load(io.BytesIO(state["extra"]), map_location="cpu", weights_only=False)
         elif resume_path and os.path.exists(resume_path):
             from torch.distributed.checkpoint import load
@@ -175,12 +196,10 @@ class FsdpFullCheckpointer(_FsdpCheckpointer):
 
     def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
         """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""
-        checkpoint = _session.load()
-        if checkpoint is not None:
-            state = checkpoint.state
-        elif resume_path and os.path.exists(resume_path):
+        state = _load_whole(resume_path)
+        if state is None and resume_path and os.path.exists(resume_path):
             state = torch.load(resume_path, map_location="cpu")
-        else:
+        if state is None:
             return {}
         self._set_states(model, optimizer, (state.pop("model"), state.pop("optimizer")))
         return state

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.checkpoint in the node's memory: DDP, FSDP1 and FSDP2, tensor parallel, HSDP, whatever its planner reduces to pieces.
+"""torch.distributed.checkpoint in the node's memory and from storage: DDP, FSDP1 and FSDP2, tensor parallel, HSDP, whatever its planner reduces to pieces.
 
     from dlrover_slurm import dcp
 
@@ -12,7 +12,8 @@ or with torch's own calls:
     torch.distributed.checkpoint.load(state_dict, storage_reader=dcp.MemoryReader())
 
 Every rank saves all that its part of the state holds, also what other ranks hold as well, and reads its own object: what it needs is
-there without asking anybody. save() and load() of this module use no collectives at all.
+there without asking anybody. From storage it reads what its own object lacks out of the other ranks' files, so that other world sizes
+and shardings load as well. save() and load() of this module use no collectives at all.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from __future__ import annotations
 import io
 import os
 import re
-from typing import Any, Union
+import warnings
+from typing import Any, Callable, Union
 
 try:
     import torch
@@ -52,10 +54,11 @@ except ImportError as error:
 from . import _session
 from ._chunks import StoredChunk
 from ._dcp_object import Box, Layout, ObjectBuilder, elsewhere, parse, tensor_of
+from ._dcp_stored import AllRanks
 from ._errors import InvalidError, NotFoundError, SkippedError, UnsupportedError
 from ._state import decode_ledger, encode_ledger
 
-__all__ = ["MemoryReader", "MemoryWriter", "latest_step", "load", "save"]
+__all__ = ["FolderReader", "MemoryReader", "MemoryWriter", "latest_step", "load", "save"]
 
 CheckpointId = Union[str, "os.PathLike[str]", int]
 
@@ -224,16 +227,62 @@ def _local_save_plan(planner: SavePlanner, state_dict: dict[str, Any]) -> SavePl
     return plan
 
 
+class _Entries(dict[str, Any]):
+    """Metadata of this rank's own items; of the others' once a name is asked for that is not among them."""
+
+    def __init__(self, own: dict[str, Any], others: Callable[[], dict[str, Any]]) -> None:
+        super().__init__(own)
+        self._ask = others
+        self._others: dict[str, Any] | None = None
+
+    def _all(self) -> dict[str, Any]:
+        if self._others is None:
+            self._others = self._ask()
+        return self._others
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._all()
+
+    def __missing__(self, name: str) -> Any:
+        return self._all()[name]
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+def _entries(layout: Layout, own: bool) -> dict[str, Any]:
+    """``own``: of the pieces only ours are known, the rest of each tensor is one or a few boxes that are elsewhere. Else each tensor is
+    one box."""
+    entries: dict[str, Any] = {name: BytesStorageMetadata() for name in layout.values}
+    for name, entry in layout.tensors.items():
+        boxes = [Box(piece.offset, piece.shape) for piece in entry.pieces] if own else []
+        boxes += elsewhere(entry.shape, boxes) if own else [Box((0,) * len(entry.shape), entry.shape)]
+        chunks = [ChunkStorageMetadata(torch.Size(box.offset), torch.Size(box.shape)) for box in boxes]
+        properties = TensorProperties(dtype=getattr(torch, entry.dtype), requires_grad=entry.requires_grad)
+        entries[name] = TensorStorageMetadata(properties, torch.Size(entry.shape), chunks)
+    return entries
+
+
+def _wanted(item: ReadItem) -> Box:
+    """The part of the whole tensor that an item asks for."""
+    origin = item.storage_index.offset or (0,) * len(item.lengths)
+    return Box(tuple(a + b for a, b in zip(origin, item.storage_offsets)), tuple(item.lengths))
+
+
 class MemoryReader(StorageReader):
-    """Loads what this rank resumes from. After loading, ``step`` and ``ledger`` say what it was."""
+    """Loads what this rank resumes from: out of its own object, and where that is on storage what it lacks out of the other ranks' files.
+    After loading, ``step`` and ``ledger`` say what it was."""
 
     def __init__(self) -> None:
         super().__init__()
         self.step: int | None = None
         self.ledger: Any = None
+        self._folder: _session.Folder | None = None
         self._opened: _session.Opened | None = None
         self._layout = Layout()
         self._pieces: dict[tuple[str, tuple[int, ...]], StoredChunk] = {}
+        self._all: AllRanks | None = None
+        self._alone = False
 
     def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
         """The checkpoint is the one that all ranks resume from; a step named here is checked when it is opened."""
@@ -242,30 +291,34 @@ class MemoryReader(StorageReader):
 
     def close(self) -> None:
         """Lets go of the checkpoint's memory. read_data() does it, too."""
-        self._pieces, self._opened = {}, None
+        self._pieces, self._all, self._opened, self._alone = {}, None, None, False
 
     def read_metadata(self) -> Metadata:
-        """Of the whole tensors; of the pieces only ours are known, the rest of each tensor is one or a few boxes that are elsewhere."""
-        self._open()
-        entries: dict[str, Any] = {name: BytesStorageMetadata() for name in self._layout.values}
-        for name, entry in self._layout.tensors.items():
-            boxes = [Box(piece.offset, piece.shape) for piece in entry.pieces]
-            chunks = [
-                ChunkStorageMetadata(torch.Size(box.offset), torch.Size(box.shape))
-                for box in boxes + elsewhere(entry.shape, boxes)
-            ]
-            properties = TensorProperties(dtype=getattr(torch, entry.dtype), requires_grad=entry.requires_grad)
-            entries[name] = TensorStorageMetadata(properties, torch.Size(entry.shape), chunks)
-        return Metadata(entries, planner_data=self._layout.paths)
+        opened = self._open()
+        if not opened.count():
+            everyone = self._everyone()
+            if everyone is not None:
+                return Metadata(_entries(everyone.layout, own=False), planner_data=everyone.layout.paths)
+        return Metadata(_Entries(_entries(self._layout, own=True), self._others), planner_data=self._layout.paths)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self._open()
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Before anything is changed: whether all that is wanted is here."""
+        differing: dict[str, int] = {}
         for item in plan.items:
-            if item.type != LoadItemType.BYTE_IO and self._stored(item) is None:
-                self._refuse(item)
+            if self._is_own(item):
+                continue
+            everyone = self._everyone()
+            if everyone is None:
+                raise self._refusal(item)
+            if item.type != LoadItemType.BYTE_IO:
+                rank = everyone.check(item.storage_index.fqn, _wanted(item))
+                if rank is not None:
+                    differing[item.storage_index.fqn] = rank
+        if differing and self._open().saved_by() != _session.world().world_size:
+            _warn_of(differing)
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
@@ -275,8 +328,7 @@ class MemoryReader(StorageReader):
         try:
             for item in plan.items:
                 if item.type == LoadItemType.BYTE_IO:
-                    name = self._layout.values[item.storage_index.fqn]
-                    planner.load_bytes(item, io.BytesIO(self._pieces[name, (0,)].to_bytes()))
+                    planner.load_bytes(item, io.BytesIO(self._value(item)))
                 else:
                     self._read_tensor(item, planner)
         finally:
@@ -289,46 +341,99 @@ class MemoryReader(StorageReader):
 
     # ----
 
-    def _open(self) -> None:
-        if self._opened is not None:
-            return
-        opened = _session.Opened()
-        layout = parse(opened.skeleton())
-        if self.step is not None and self.step != opened.step():
-            raise NotFoundError(f"the ranks resume from step {opened.step()}, not from {self.step}")
-        self.step = opened.step()
-        self.ledger = decode_ledger(layout.ledger, opened.ledger())
-        self._opened, self._layout, self._pieces = opened, layout, opened.pieces()
-        _session.note_step(self.step)
+    def _open(self) -> _session.Opened:
+        if self._opened is None:
+            opened = _session.Opened(self._folder)
+            layout = parse(opened.skeleton())
+            if self.step is not None and self.step != opened.step():
+                what = "the ranks resume from" if self._folder is None else f"{os.fspath(self._folder)} is of"
+                raise NotFoundError(f"{what} step {opened.step()}, not {'from ' if self._folder is None else ''}{self.step}")
+            self.step = opened.step()
+            self.ledger = decode_ledger(layout.ledger, opened.ledger())
+            self._opened, self._layout, self._pieces = opened, layout, opened.pieces()
+            _session.note_step(self.step)
+        return self._opened
+
+    def _everyone(self) -> AllRanks | None:
+        """What all ranks saved; None: it is in their memory."""
+        if self._all is None and not self._alone:
+            try:
+                self._all = AllRanks(self._open(), _session.world().rank)
+            except UnsupportedError:
+                self._alone = True
+        return self._all
+
+    def _others(self) -> dict[str, Any]:
+        everyone = self._everyone()
+        return {} if everyone is None else _entries(everyone.layout, own=False)
+
+    def _is_own(self, item: ReadItem) -> bool:
+        if item.type == LoadItemType.BYTE_IO:
+            return (self._layout.values.get(item.storage_index.fqn, ""), (0,)) in self._pieces
+        return self._stored(item) is not None
 
     def _stored(self, item: ReadItem) -> torch.Tensor | None:
         """The piece of ours that the item asks for, in the checkpoint's own memory."""
-        entry = self._layout.tensors[item.storage_index.fqn]
+        entry = self._layout.tensors.get(item.storage_index.fqn) if self._pieces else None
         wanted = tuple(item.storage_index.offset or ())
-        for piece in entry.pieces:
-            if piece.offset == wanted:
+        for piece in entry.pieces if entry is not None else []:
+            if piece.offset == wanted and entry is not None:
                 return tensor_of(piece, entry.dtype, self._pieces)
         return None
 
+    def _value(self, item: ReadItem) -> bytes:
+        name = item.storage_index.fqn
+        if self._is_own(item):
+            return self._pieces[self._layout.values[name], (0,)].to_bytes()
+        everyone = self._everyone()
+        if everyone is None:
+            raise self._refusal(item)
+        return everyone.value(name)
+
     def _read_tensor(self, item: ReadItem, planner: LoadPlanner) -> None:
-        stored = self._stored(item)
-        if stored is None:
-            stored = self._refuse(item)
-        for dim, (first, length) in enumerate(zip(item.storage_offsets, item.lengths)):
-            stored = stored.narrow(dim, first, length)
-        target = planner.resolve_tensor(item).detach()
-        if target.shape != stored.shape:
-            raise InvalidError(f"{item.dest_index.fqn}: the piece has shape {tuple(target.shape)}, the checkpoint's {tuple(stored.shape)}")
-        target.copy_(stored)
+        target, stored = planner.resolve_tensor(item).detach(), self._stored(item)
+        if tuple(target.shape) != tuple(item.lengths):
+            raise InvalidError(f"{item.dest_index.fqn}: the piece has shape {tuple(target.shape)}, the checkpoint's {tuple(item.lengths)}")
+        if stored is not None:
+            for dim, (first, length) in enumerate(zip(item.storage_offsets, item.lengths)):
+                stored = stored.narrow(dim, first, length)
+            target.copy_(stored)
+        else:
+            everyone = self._everyone()
+            if everyone is None:
+                raise self._refusal(item)
+            everyone.read(item.storage_index.fqn, _wanted(item), target)
         planner.commit_tensor(item, target)
 
-    def _refuse(self, item: ReadItem) -> torch.Tensor:
-        """What this rank did not save itself. The place where a reader of checkpoints on storage plugs in."""
+    def _refusal(self, item: ReadItem) -> UnsupportedError:
+        """What this rank did not save itself, where only memory has it."""
         self.close()
-        raise UnsupportedError(
+        return UnsupportedError(
             f"{item.storage_index.fqn} from {list(item.storage_index.offset or ())} on is not in what this rank saved: memory gives back the same "
             "ranks and the same sharding; other world sizes and shardings come from a checkpoint on storage"
         )
+
+
+class FolderReader(MemoryReader):
+    """Loads a checkpoint on storage by its place, whoever saved it and whatever this world resumes from.
+
+    ``folder``: of a lineage (its newest complete checkpoint), or of one of its checkpoints; name one where others may come meanwhile, or
+    ranks may choose differently.
+    """
+
+    def __init__(self, folder: _session.Folder) -> None:
+        super().__init__()
+        self._folder = folder
+
+
+def _warn_of(differing: dict[str, int]) -> None:
+    ranks = sorted(set(differing.values()))
+    names = ", ".join(sorted(differing)[:5]) + (", ..." if len(differing) > 5 else "")
+    warnings.warn(
+        f"the ranks saved different tensors under one name: {names}; those of rank {', '.join(map(str, ranks))} are taken. Stages of a pipeline "
+        "must not number their parameters each for itself",
+        stacklevel=4,
+    )
 
 
 def latest_step() -> int | None:
@@ -348,15 +453,24 @@ def save(step: int, state_dict: dict[str, Any], *, planner: SavePlanner | None =
     return _Staged(step, items, planner, None).seal(ledger)
 
 
-def load(state_dict: dict[str, Any], *, planner: LoadPlanner | None = None, reader: MemoryReader | None = None) -> int | None:
+def load(
+    state_dict: dict[str, Any],
+    *,
+    planner: LoadPlanner | None = None,
+    reader: MemoryReader | None = None,
+    folder: _session.Folder | None = None,
+) -> int | None:
     """Loads into ``state_dict`` in place, as torch.distributed.checkpoint.load() does, without a word to the other ranks.
 
-    The step that was loaded; None: there is none, start from the beginning.
+    ``folder``: as of FolderReader. The step that was loaded; None: there is none, start from the beginning (with a folder an error).
     """
-    reader = MemoryReader() if reader is None else reader
+    if reader is None:
+        reader = MemoryReader() if folder is None else FolderReader(folder)
     try:
         metadata = reader.read_metadata()
     except NotFoundError:
+        if isinstance(reader, FolderReader):
+            raise
         return None
     state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
     try:
