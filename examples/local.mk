@@ -16,3 +16,10 @@ digitsdir = $(pkgdatadir)/examples/digits
 dist_digits_DATA = examples/digits/README.md examples/digits/data.py examples/digits/model.py
 dist_digits_SCRIPTS = examples/digits/train.py
 EXTRA_DIST += examples/heat/README.md
+
+flashdir = $(pkgdatadir)/examples/flash
+dist_flash_DATA = examples/flash/README.md
+dist_flash_SCRIPTS = examples/flash/demo.py
+gptdir = $(pkgdatadir)/examples/gpt
+dist_gpt_DATA = examples/gpt/README.md
+dist_gpt_SCRIPTS = examples/gpt/train.py
