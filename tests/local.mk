@@ -19,8 +19,9 @@ EXTRA_DIST += tests/eventually.bash tests/minicluster/minicluster.bats
 
 # libdlrover and dlrover-writer with the named points of base/fault.h, for tests/system/cycles.py: what has points (and the library's entry)
 # is compiled once more, the rest is linked as it is. libtool takes all of a convenience library, so these files' twins are in there too:
-# the first, ours, count.
-noinst_LTLIBRARIES += tests/system/faults/libdlrover.la
+# the first, ours, count. Made on request, "make fault-programs": nobody who installs needs them.
+fault_programs = tests/system/faults/libdlrover.la
+EXTRA_LTLIBRARIES += tests/system/faults/libdlrover.la
 tests_system_faults_libdlrover_la_SOURCES = base/fault.cpp lib/api.cpp lib/api_protect.cpp lib/daemon_store.cpp lib/file_store.cpp lib/save.cpp
 tests_system_faults_libdlrover_la_CPPFLAGS = $(AM_CPPFLAGS) -DDLROVER_FAULT_INJECTION
 tests_system_faults_libdlrover_la_LIBADD = $(libdlrover_la_LIBADD)
@@ -28,11 +29,15 @@ tests_system_faults_libdlrover_la_LDFLAGS = $(AM_LDFLAGS) -rpath $(abs_builddir)
 	-Wl,--version-script=$(top_srcdir)/lib/libdlrover.map -Wl,--allow-multiple-definition $(libdlrover_defs) -Wl,-z,now
 EXTRA_tests_system_faults_libdlrover_la_DEPENDENCIES = $(EXTRA_libdlrover_la_DEPENDENCIES)
 if HAVE_HDF5
-noinst_PROGRAMS += tests/system/faults/dlrover-writer
+fault_programs += tests/system/faults/dlrover-writer
+EXTRA_PROGRAMS += tests/system/faults/dlrover-writer
 tests_system_faults_dlrover_writer_SOURCES = base/fault.cpp ckpt/direct_write.cpp ckpt/storage_writer.cpp writer/completion.cpp writer/main.cpp writer/store_order.cpp
 tests_system_faults_dlrover_writer_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) -DDLROVER_FAULT_INJECTION
 tests_system_faults_dlrover_writer_LDADD = libwriter.la
 endif
+.PHONY: fault-programs
+fault-programs: $(BUILT_SOURCES) $(fault_programs)
+CLEANFILES += $(fault_programs)
 
 # On contrib/minicluster, started by contrib/run-tests.
 dist_noinst_SCRIPTS += tests/nightly/adapters tests/nightly/benchmarks tests/nightly/cycles tests/nightly/fresh-machine tests/nightly/fuzz tests/nightly/kills \

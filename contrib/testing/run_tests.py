@@ -85,7 +85,7 @@ class Runner:
         build = self.environment["DLROVER_BUILD"]
         ok = self.configure(build, "CC=ccache gcc", "CXX=ccache g++", "CXXFLAGS=-O2 -g", "--enable-werror", f"--prefix={self.prefix}",
                             f"--sysconfdir={self.prefix}/etc")
-        ok = ok and self.make(build) and self.make(build, "install")
+        ok = ok and self.make(build) and self.make(build, "install") and self.make(build, "fault-programs")
         self.results.add("build and install", "pass" if ok else "fail")
         return ok
 

@@ -632,7 +632,7 @@ def main() -> int:
     options = parse_options()
     for file in (fault_library(), fault_writer()):
         if not file.exists():
-            raise SystemExit(f"{file} is not there: make it (make tests/system/faults/{file.name})")
+            raise SystemExit(f"{file} is not there: make it (make fault-programs)")
     print(f"installation {prefix()}, seed {options.seed}", flush=True)
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as settings:
         settings.write(SETTINGS)
