@@ -305,8 +305,8 @@ def _begin_copies(saving: Saving, step: int, chunks: list[Chunk], stage: bool) -
 
 @contextmanager
 def _collector_waits() -> Iterator[None]:
-    """Thousands of small objects live for the length of a save, none of them in a cycle: to look at all objects of the program
-    because of them takes longer than the rest of it."""
+    """Encoding makes thousands of small objects, none of them in a cycle: to look at all objects of the program because of them takes
+    longer than the rest of it."""
     if not gc.isenabled():
         yield
         return
@@ -329,13 +329,10 @@ def save(
     ``ledger``: the position in the data (bytes, or anything that JSON can say), at most 64 KiB.
     ``wait``: for a save that should not be skipped, the last of a training: how many seconds to wait for a free slot.
     """
+    global _sealing
     note_step(step)
     with _collector_waits():
-        return _save(step, _state.encode(state, ledger, allow_pickle), wait, stage)
-
-
-def _save(step: int, encoded: _state.Encoded, wait: float, stage: bool) -> bool:
-    global _sealing
+        encoded = _state.encode(state, ledger, allow_pickle)
     with _lock:
         try:
             saving = Saving(step, _bound(encoded.chunks, encoded.skeleton), wait)
