@@ -14,6 +14,10 @@
 #include "ckpt/block_kernel.h"
 
 namespace {
+inline void fetch_ahead(const void *line) {
+    _mm_prefetch(static_cast<const char *>(line), _MM_HINT_T1);
+}
+
 inline void stream_64(char *to, const char *from) {
     auto *source = reinterpret_cast<const __m256i *>(from);
     auto *target = reinterpret_cast<__m256i *>(to);
@@ -24,6 +28,7 @@ inline void stream_64(char *to, const char *from) {
 }  // namespace
 #define STREAM_64(to, from) stream_64(to, from)
 #define STREAM_FENCE() _mm_sfence()
+#define FETCH_AHEAD(line) fetch_ahead(line)
 #include "ckpt/block_kernel_body.inc"
 
 // The hash of long input, of each line while it is on its way from memory to memory: the multiplications hide
@@ -94,6 +99,7 @@ uint64_t fused_copy_hash(void *to, const void *from, size_t bytes) {
     auto *source = static_cast<const unsigned char *>(from);
     size_t lines = (bytes - 1) / line_bytes;  // the last one, whole or not, is hashed from the end
     for (size_t i = 0; i < lines; ++i) {
+        fetch_ahead(source + line_ahead(i * line_bytes, bytes));
         __m256i low = load(source + i * line_bytes), high = load(source + i * line_bytes + 32);
         _mm256_stream_si256(reinterpret_cast<__m256i *>(target + i * line_bytes), low);
         _mm256_stream_si256(reinterpret_cast<__m256i *>(target + i * line_bytes + 32), high);

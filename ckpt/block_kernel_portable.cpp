@@ -7,6 +7,7 @@
 
 #define STREAM_64(to, from) memcpy(to, from, 64)
 #define STREAM_FENCE() __atomic_thread_fence(__ATOMIC_RELEASE)
+#define FETCH_AHEAD(line) __builtin_prefetch(line, 0, 2)
 #include "ckpt/block_kernel_body.inc"
 
 namespace dlrover::ckpt {

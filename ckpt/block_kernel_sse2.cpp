@@ -21,6 +21,7 @@ inline void stream_64(char *to, const char *from) {
 }  // namespace
 #define STREAM_64(to, from) stream_64(to, from)
 #define STREAM_FENCE() _mm_sfence()
+#define FETCH_AHEAD(line) _mm_prefetch(line, _MM_HINT_T1)
 #include "ckpt/block_kernel_body.inc"
 
 namespace dlrover::ckpt {
