@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _dtypes
-from ._library import MAX_DIMS, ChunkStruct
+from ._library import MAX_DIMS, ChunkStruct, c_uint64, c_void_p
 
 MAX_NAME_BYTES = 4000
+_ALIGNMENT = 64
+_TABLE_BYTES = 1024
 
 
 @dataclass
@@ -38,6 +40,11 @@ def bytes_chunk(name: str, data: bytes) -> Chunk:
     return Chunk(name, _dtypes.BYTES, (len(data),), address, len(data), data)
 
 
+def size_in_object(nbytes: int, name: str) -> int:
+    """Upper bound of what a chunk takes, its line in the table included."""
+    return nbytes + _ALIGNMENT + _TABLE_BYTES + len(name.encode())
+
+
 def _valid(path: str) -> str:
     name = path.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode() or "value"
     if len(name.encode()) > MAX_NAME_BYTES:
@@ -51,6 +58,9 @@ class Names:
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
+
+    def taken(self) -> frozenset[str]:
+        return frozenset(self._taken)
 
     def take(self, path: str) -> str:
         name = path if path.isascii() and "\0" not in path and 0 < len(path) <= MAX_NAME_BYTES else _valid(path)
@@ -73,6 +83,23 @@ def to_struct(chunk: Chunk, out: ChunkStruct, name: bytes) -> None:
         out.local_shape[i] = length
     for i, first in enumerate(chunk.offset):
         out.global_offset[i] = first
+
+
+class Batch:
+    """Chunks as libdlrover takes them. Does not keep their memory alive."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self.count = len(chunks)
+        self.bound = sum(size_in_object(chunk.nbytes, chunk.name) for chunk in chunks)
+        """upper bound of what they take in an object"""
+        self.structs = (ChunkStruct * self.count)()
+        self.addresses = (c_void_p * self.count)()
+        self.sizes = (c_uint64 * self.count)()
+        self._names = [chunk.name.encode() for chunk in chunks]
+        for i, chunk in enumerate(chunks):
+            to_struct(chunk, self.structs[i], self._names[i])
+            self.addresses[i] = chunk.address or None
+            self.sizes[i] = chunk.nbytes
 
 
 def fits_table(dtype_name: str, ndim: int) -> bool:

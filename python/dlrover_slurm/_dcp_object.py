@@ -12,10 +12,9 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlanner, TensorWriteData, WriteItem, WriteItemType
 
-from ._chunks import Chunk, Names, StoredChunk, bytes_chunk, fits_table
+from ._chunks import Chunk, Names, StoredChunk, bytes_chunk, fits_table, size_in_object
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
-from ._session import size_in_object
 from ._state import SKELETON_VERSION
 from ._torch import dtype_name
 

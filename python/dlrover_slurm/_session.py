@@ -16,14 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Iterator, Union
 
 from . import _cuda, _hook, _state
-from ._chunks import Chunk, StoredChunk, to_struct
+from ._chunks import Batch, Chunk, StoredChunk
 from ._errors import CorruptError, DlroverError, ForkedError, NotFoundError, SkippedError, StaleError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
 
 Folder = Union[str, "os.PathLike[str]"]
 
-_ALIGNMENT = 64
-_TABLE_BYTES_PER_CHUNK = 1024
 _LONGEST_WAIT_S = 86400.0
 
 
@@ -107,23 +105,12 @@ def world() -> World:
     )
 
 
-def _bound(chunks: list[Chunk], skeleton: bytes) -> int:
-    """Upper bound of the object's size."""
-    return sum(size_in_object(chunk.nbytes, chunk.name) for chunk in chunks) + len(skeleton)
-
-
-def size_in_object(nbytes: int, name: str) -> int:
-    """Upper bound of what a chunk takes, its line in the table included."""
-    return nbytes + _ALIGNMENT + _TABLE_BYTES_PER_CHUNK + len(name.encode())
-
-
 def prepare(state_or_bytes: Any) -> None:
     """Makes memory for checkpoints of this state (or of this many bytes) ready in the background."""
     if isinstance(state_or_bytes, int):
         size = state_or_bytes
     else:
-        encoded = _state.encode(state_or_bytes, allow_pickle=True)
-        size = _bound(encoded.chunks, encoded.skeleton)
+        size = _state.encode(state_or_bytes, allow_pickle=True).bound()
     check(library().dlrover_prepare(handle(), size))
 
 
@@ -148,31 +135,20 @@ class Saving:
     def add(self, chunks: list[Chunk]) -> None:
         """Copies; the memory of the chunks may change afterwards, that of a GPU by what its current stream is given afterwards."""
         devices = self.begin_gpu(chunks)
-        self._add([chunk for chunk in chunks if chunk.device is None])
+        self.add_host(Batch([chunk for chunk in chunks if chunk.device is None]))
         _cuda.fence(handle(), devices)
+
+    def add_host(self, batch: Batch) -> None:
+        """Copies chunks of the host's memory, which may change afterwards."""
+        check(library().dlrover_save_add_many(self._save, batch.count, batch.structs, batch.addresses, batch.sizes))
 
     def begin_gpu(self, chunks: list[Chunk]) -> set[int]:
         """Begins to copy those that lie on a GPU, and says on which ones."""
         devices = {chunk.device for chunk in chunks if chunk.device is not None}
         for device in sorted(devices):
-            self._add([chunk for chunk in chunks if chunk.device == device], device)
+            batch, stream = Batch([chunk for chunk in chunks if chunk.device == device]), _cuda.stream_of(device)
+            check(library().dlrover_save_add_cuda(self._save, batch.count, batch.structs, batch.addresses, batch.sizes, stream))
         return devices
-
-    def _add(self, chunks: list[Chunk], device: int | None = None) -> None:
-        count = len(chunks)
-        structs = (ChunkStruct * count)()
-        addresses = (c_void_p * count)()
-        sizes = (c_uint64 * count)()
-        names = [chunk.name.encode() for chunk in chunks]
-        for i, chunk in enumerate(chunks):
-            to_struct(chunk, structs[i], names[i])
-            addresses[i] = chunk.address or None
-            sizes[i] = chunk.nbytes
-        if device is None:
-            check(library().dlrover_save_add_many(self._save, count, structs, addresses, sizes))
-        else:
-            stream = _cuda.stream_of(device)
-            check(library().dlrover_save_add_cuda(self._save, count, structs, addresses, sizes, stream))
 
     def seal(self, skeleton: bytes, ledger: bytes) -> None:
         """SkippedError: the step was given up meanwhile. Ends this object, whatever the result, as abort() does."""
@@ -288,18 +264,18 @@ def _finish_previous() -> None:
         warnings.warn(f"step {sealing.step} was not saved: {error}", stacklevel=4)
 
 
-def _begin_copies(saving: Saving, step: int, chunks: list[Chunk], stage: bool) -> _cuda.Staging | None:
+def _begin_copies(saving: Saving, step: int, encoded: _state.Encoded, stage: bool) -> _cuda.Staging | None:
     """None: everything is copied, or will be when the save is sealed, which has to be waited for."""
-    on_gpu = [chunk for chunk in chunks if chunk.device is not None]
-    staged = [chunk for chunk in on_gpu if stage and _cuda.may_be_staged(chunk)]
+    staged = [chunk for chunk in encoded.gpu if stage and _cuda.may_be_staged(chunk)]
     if staged and not _hook.install_guard():
         staged = []
     late = {id(chunk) for chunk in staged}
     # The small ones first: what comes later on the program's stream waits for them, and for them alone.
-    _cuda.fence(handle(), saving.begin_gpu([chunk for chunk in on_gpu if id(chunk) not in late]))
-    staging = _cuda.Staging(step, handle(), staged, on_gpu) if on_gpu and stage else None
+    _cuda.fence(handle(), saving.begin_gpu([chunk for chunk in encoded.gpu if id(chunk) not in late]))
+    staging = _cuda.Staging(step, handle(), staged, encoded.gpu) if encoded.gpu and stage else None
     saving.begin_gpu(staged)
-    saving.add([chunk for chunk in chunks if chunk.device is None])
+    for batch in encoded.host:
+        saving.add_host(batch)
     return staging
 
 
@@ -335,9 +311,9 @@ def save(
         encoded = _state.encode(state, ledger, allow_pickle)
     with _lock:
         try:
-            saving = Saving(step, _bound(encoded.chunks, encoded.skeleton), wait)
+            saving = Saving(step, encoded.bound(), wait)
             try:
-                staging = _begin_copies(saving, step, encoded.chunks, stage)
+                staging = _begin_copies(saving, step, encoded, stage)
                 saving.describe(encoded.skeleton, encoded.ledger)
             except BaseException:
                 saving.abort()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from . import _numpy, _torch
-from ._chunks import Chunk, Names, StoredChunk, bytes_chunk
+from ._chunks import Batch, Chunk, Names, StoredChunk, bytes_chunk
 from ._errors import CorruptError, UnsupportedError
 
 SKELETON_VERSION = 1
@@ -25,9 +25,17 @@ _pickled_types: set[type] = set()
 
 @dataclass
 class Encoded:
+    """Refers to the state's memory, which it keeps alive."""
+
     skeleton: bytes
-    chunks: list[Chunk]
+    host: list[Batch]
+    gpu: list[Chunk]
     ledger: bytes
+    owner: Any
+
+    def bound(self) -> int:
+        """Upper bound of the object's size."""
+        return sum(batch.bound for batch in [*self.host, Batch(self.gpu)]) + len(self.skeleton)
 
 
 def _float_to_json(value: float) -> Any:
@@ -49,16 +57,23 @@ class _Encoder:
     def __init__(self, allow_pickle: bool) -> None:
         self._names = Names()
         self._tensors = _torch.TensorEncoder(self._names)
+        self._plain_tensors = _torch.plain_types()
         self._chunks: list[Chunk] = []
         self._arrays: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._open: set[int] = set()
         self._allow_pickle = allow_pickle
 
-    def encode(self, state: Any) -> tuple[Any, list[Chunk]]:
+    def encode(self, state: Any, ledger: Any) -> Encoded:
         tree = self._node(state, "")
-        return tree, self._tensors.chunks() + self._chunks
+        tensors, gpu = self._tensors.finish()
+        kind, data = encode_ledger(ledger)
+        document = {"version": SKELETON_VERSION, "ledger": kind, "state": tree}
+        skeleton = json.dumps(document, separators=(",", ":"), check_circular=False).encode()
+        return Encoded(skeleton, [tensors, Batch(self._chunks)], gpu, data, (state, self._tensors, self._chunks))
 
     def _node(self, value: Any, path: str) -> Any:
+        if type(value) in self._plain_tensors:
+            return self._tensors.add(value, path)
         if value is None or type(value) in (bool, int):
             return value
         scalar = _SCALARS.get(type(value))
@@ -133,16 +148,13 @@ class _Encoder:
         return [self._node(item, f"{prefix}{i}") for i, item in enumerate(values)]
 
     def _pairs(self, mapping: Any, path: str) -> list[Any]:
-        prefix = path + "." if path else ""
-        return [
-            [self._node(key, f"{prefix}{key}#key"), self._node(value, f"{prefix}{key}")]
-            for key, value in mapping.items()
-        ]
+        prefix, node = path + "." if path else "", self._node
+        return [[node(key, f"{prefix}{key}#key"), node(value, f"{prefix}{key}")] for key, value in mapping.items()]
 
     def _dict(self, value: dict[Any, Any], path: str) -> Any:
         if all(type(key) is str for key in value):
-            prefix = path + "." if path else ""
-            return {"$": "dict", "v": {key: self._node(item, prefix + key) for key, item in value.items()}}
+            prefix, node = path + "." if path else "", self._node
+            return {"$": "dict", "v": {key: node(item, prefix + key) for key, item in value.items()}}
         return {"$": "map", "v": self._pairs(value, path)}
 
     def _ordered(self, value: Any, path: str) -> Any:
@@ -212,11 +224,8 @@ def encode_ledger(ledger: Any) -> tuple[str, bytes]:
 
 
 def encode(state: Any, ledger: Any = None, allow_pickle: bool = False) -> Encoded:
-    """The chunks refer to the state's memory: it must not change until they are copied."""
-    tree, chunks = _Encoder(allow_pickle).encode(state)
-    kind, data = encode_ledger(ledger)
-    document = {"version": SKELETON_VERSION, "ledger": kind, "state": tree}
-    return Encoded(json.dumps(document, separators=(",", ":")).encode(), chunks, data)
+    """The result refers to the state's memory: it must not change until that is copied."""
+    return _Encoder(allow_pickle).encode(state, ledger)
 
 
 class _Decoder:

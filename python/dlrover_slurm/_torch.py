@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from . import _cuda
-from ._chunks import Chunk, Names, StoredChunk, fits_table
+from ._chunks import Batch, Chunk, Names, StoredChunk, fits_table
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
 
@@ -60,11 +61,17 @@ def dtype_name(dtype: Any) -> str:
 _plain_types: set[type] = set()
 
 
-def _refuse(torch: Any, tensor: Any, path: str) -> None:
-    if not _plain_types:
+def plain_types() -> set[type]:
+    """The types of tensors that are saved as they are; empty as long as the program has no torch."""
+    torch = torch_if_there()
+    if torch is not None and not _plain_types:
         _plain_types.update((torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor)))
+    return _plain_types
+
+
+def _refuse(torch: Any, tensor: Any, path: str) -> None:
     what = None
-    if type(tensor) not in _plain_types:
+    if type(tensor) not in plain_types():
         what = f"a {type(tensor).__module__}.{type(tensor).__qualname__}"
     elif tensor.device.type != "cpu" and _cuda.device_of(tensor) is None:
         what = f"a tensor on {tensor.device}"
@@ -109,19 +116,80 @@ def _dense(tensor: Any) -> bool:
     return True
 
 
+@dataclass
+class _Plan:
+    """What was worked out for the tensors of a state. It holds for others that are equal in everything that it was made of."""
+
+    fingerprint: tuple[Any, ...]
+    nodes: list[dict[str, Any]]
+    batch: Batch
+
+
+_last_plan: _Plan | None = None  # a training saves the same tensors again and again
+_PROPERTIES = attrgetter("shape", "dtype", "requires_grad", "is_cpu")
+
+
 class TensorEncoder:
     """Collects the tensors of a state; chunks come out when all are known."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
+        self._tensors: list[Any] = []
+        self._paths: list[str] = []
+        self._nodes: list[dict[str, Any]] = []
         self._views: dict[Any, _View] = {}
-        self._objects: dict[int, tuple[Any, int]] = {}
+        self._in_place = True
 
     def add(self, tensor: Any, path: str) -> dict[str, Any]:
+        """What the skeleton says of it; finish() fills it in."""
+        node: dict[str, Any] = {"$": "tensor"}
+        self._tensors.append(tensor)
+        self._paths.append(path)
+        self._nodes.append(node)
+        return node
+
+    def finish(self) -> tuple[Batch, list[Chunk]]:
+        """(those on the host, those on a GPU). The host's refer to memory that lives as long as this object."""
+        global _last_plan
+        fingerprint = self._fingerprint()
+        plan = _last_plan
+        if plan is not None and fingerprint is not None and plan.fingerprint == fingerprint:
+            for node, known in zip(self._nodes, plan.nodes):
+                node.update(known)
+            return plan.batch, []
+        for tensor, path, node, number in zip(self._tensors, self._paths, self._nodes, self._numbers()):
+            self._look(tensor, path, node, number)
+        self._chunks = self._make_chunks()
+        gpu = [chunk for chunk in self._chunks if chunk.device is not None]
+        batch = Batch([chunk for chunk in self._chunks if chunk.device is None])
+        if self._in_place and fingerprint is not None and not gpu:
+            _last_plan = _Plan(fingerprint, [dict(node) for node in self._nodes], batch)
+        return batch, gpu
+
+    def _numbers(self) -> list[int]:
+        """Which object each tensor is."""
+        first: dict[int, int] = {}
+        return [first.setdefault(id(tensor), len(first)) for tensor in self._tensors]
+
+    def _fingerprint(self) -> tuple[Any, ...] | None:
+        """All that names, nodes and chunks depend on, but the bytes; cheap, since it is taken for each save. None: they depend on more."""
+        torch, tensors = torch_if_there(), self._tensors
+        if not tensors or not plain_types().issuperset(map(type, tensors)):
+            return None
+        of = torch.Tensor
+        try:
+            if any(map(of.is_neg, tensors)) or any(map(of.is_conj, tensors)):
+                return None
+            places, strides = list(map(of.data_ptr, tensors)), list(map(of.stride, tensors))
+            properties = list(map(_PROPERTIES, tensors))
+        except (RuntimeError, AttributeError):  # sparse tensors have no place, older versions of torch not all of this
+            return None
+        return places, properties, strides, list(map(type, tensors)), self._numbers(), self._paths, self._names.taken()
+
+    def _look(self, tensor: Any, path: str, node: dict[str, Any], number: int) -> None:
         torch = torch_if_there()
         _refuse(torch, tensor, path)
-        known = self._objects.setdefault(id(tensor), (tensor, len(self._objects)))
-        node: dict[str, Any] = {"$": "tensor", "o": known[1]}
+        node["o"] = number
         if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter):
             node["p"] = 1
         plain = tensor
@@ -135,7 +203,6 @@ class TensorEncoder:
         if view is None:
             view = self._views[key] = _View(plain, path)
         view.nodes.append(node)
-        return node
 
     @staticmethod
     def _key(tensor: Any, identity: int) -> Any:
@@ -143,7 +210,7 @@ class TensorEncoder:
             return identity
         return (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
 
-    def chunks(self) -> list[Chunk]:
+    def _make_chunks(self) -> list[Chunk]:
         """Fills in the nodes that add() returned."""
         result = []
         for group in self._overlapping():
@@ -151,6 +218,7 @@ class TensorEncoder:
                 result.append(self._single(group[0]))
             else:
                 result.append(self._shared(group))
+                self._in_place = False  # where it begins depends on their storage
         return result
 
     def _overlapping(self) -> list[list[_View]]:
@@ -179,6 +247,7 @@ class TensorEncoder:
             if tensor.numel() != 0 and _dense(tensor):
                 extra["t"] = list(tensor.stride())
             tensor = tensor.contiguous()
+            self._in_place = False
         nbytes = tensor.numel() * tensor.element_size()
         if fits_table(kind, tensor.dim()):
             chunk = Chunk(name, TABLE[kind][0], tuple(tensor.shape), tensor.data_ptr(), nbytes, tensor)

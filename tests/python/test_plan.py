@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is worked out for one save and used again by the next: nothing of it may show."""
+
+import ctypes
+import weakref
+from collections import OrderedDict
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from dlrover_slurm import _state, _torch  # noqa: E402
+
+
+def described(state):
+    """All that an encoding says: skeleton, and of each chunk its line in the table and its bytes."""
+    encoded = _state.encode(state)
+    assert encoded.gpu == []
+    chunks = []
+    for batch in encoded.host:
+        for struct, address, size in zip(batch.structs, batch.addresses, batch.sizes):
+            line = (struct.name, struct.dtype, struct.ndim, *struct.global_shape, *struct.global_offset, *struct.local_shape, struct.replica)
+            chunks.append((line, ctypes.string_at(address, size) if size else b""))
+    return encoded.skeleton, chunks, encoded.bound()
+
+
+def plain_state():
+    model = OrderedDict((f"layer{i}", torch.arange(6.0).reshape(2, 3) + i) for i in range(4))
+    return {"model": model, "tied": model["layer0"], "rate": 0.1, "extra": b"x" * 100}
+
+
+def nothing(state):
+    pass
+
+
+def values(state):
+    state["model"]["layer1"].add_(1)
+    state["rate"] = 0.2
+    state["extra"] = b"y" * 100
+
+
+def swapped(state):
+    model = state["model"]
+    model["layer0"], model["layer1"] = model["layer1"], model["layer0"]
+
+
+def renamed(state):
+    state["model"]["layer9"] = state["model"].pop("layer3")
+
+
+def name_taken_by_other(state):
+    state["model.layer0"] = b"z" * 100
+
+
+def seen_as(change):
+    def apply(state):
+        state["model"]["layer2"] = change(state["model"]["layer2"])
+
+    apply.__name__ = change.__name__
+    return apply
+
+
+def another_shape(tensor):
+    return tensor.reshape(3, 2)
+
+
+def another_type(tensor):
+    return tensor.view(torch.int32)
+
+
+def transposed(tensor):
+    return tensor.t()
+
+
+def column_by_column(tensor):
+    return tensor.as_strided((2, 3), (1, 2))
+
+
+def parameter(tensor):
+    return torch.nn.Parameter(tensor)
+
+
+def frozen_parameter(tensor):
+    return torch.nn.Parameter(tensor, requires_grad=False)
+
+
+def fewer_rows(tensor):
+    return tensor[:1]
+
+
+def wants_grad(tensor):
+    return tensor.requires_grad_()
+
+
+def a_part(tensor):
+    return tensor[0]
+
+
+def copied(tensor):
+    return tensor.clone()
+
+
+def empty(tensor):
+    return tensor[:0]
+
+
+def negated(tensor):
+    return torch._neg_view(tensor)
+
+
+def one_object_twice(state):
+    state["again"] = state["model"]["layer1"]
+
+
+def two_objects(state):
+    state["again"] = state["model"]["layer1"].detach()
+
+
+def tied_as_another_object(state):
+    state["tied"] = state["tied"].detach()
+
+
+def overlapping(state):
+    state["again"] = state["model"]["layer1"][1]
+
+
+CHANGES = [nothing, values, swapped, renamed, name_taken_by_other, one_object_twice, two_objects, tied_as_another_object, overlapping] + [
+    seen_as(change)
+    for change in (another_shape, another_type, transposed, column_by_column, parameter, frozen_parameter, fewer_rows, wants_grad, a_part, copied, empty, negated)
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_what_was_planned_for_the_save_before_does_not_show(monkeypatch, change):
+    monkeypatch.setattr(_torch, "_last_plan", None)
+    state = plain_state()
+    described(state)
+    planned = _torch._last_plan
+    assert planned is not None
+    change(state)
+    for turn in range(2):  # with the plan of the state as it was, then with its own
+        seen = described(state)
+        assert turn != 0 or change not in (nothing, values) or _torch._last_plan is planned
+        monkeypatch.setattr(_torch, "_last_plan", None)
+        assert described(state) == seen
+        with torch.no_grad():
+            state["model"]["layer2"].mul_(2)
+
+
+def test_a_plan_of_the_save_before_holds_no_tensor(monkeypatch):
+    monkeypatch.setattr(_torch, "_last_plan", None)
+    tensor = torch.ones(3)
+    gone = weakref.ref(tensor)
+    described({"a": tensor})
+    del tensor
+    assert gone() is None and _torch._last_plan is not None
