@@ -53,10 +53,6 @@ ChunkInfo to_info(const format::Chunk &chunk) {
             chunk.xxh3()};
 }
 
-std::vector<std::uint64_t> to_vector(std::span<const std::uint64_t> shape) {
-    return {shape.begin(), shape.end()};
-}
-
 Status check_limits(const format::ObjectTable &table) {
     if (table.version() != table_version)
         return Status(Code::unsupported, "object table of version " + std::to_string(table.version()));
@@ -158,52 +154,57 @@ Status check_chunk(const ChunkInfo &chunk) {
 }
 
 ObjectTableWriter::ObjectTableWriter(ObjectIdentity identity)
-    : bytes_bound_(fixed_table_bytes + identity.lineage.size()) {
-    table_.version = table_version;
-    table_.train_step = identity.train_step.value();
-    table_.rank = identity.rank.value();
-    table_.world_size = identity.world_size;
-    table_.generation_term = identity.generation.term.value();
-    table_.generation_number = identity.generation.number;
-    table_.lineage = std::move(identity.lineage);
+    : identity_(std::move(identity)), bytes_bound_(fixed_table_bytes + identity_.lineage.size()) {
+    builder_.ForceDefaults(true);  // a checksum that is set later needs its place
 }
 
 Status ObjectTableWriter::add(const ChunkInfo &chunk) {
     DLROVER_TRY(check_chunk(chunk));
     std::uint64_t cost = fixed_chunk_bytes + chunk.name.size() + 24 * chunk.local_shape.size();
-    if (table_.chunks.size() >= max_chunks)
-        return Status(Code::resource_exhausted, "more than 4194304 chunks");
+    if (chunks_.size() >= max_chunks) return Status(Code::resource_exhausted, "more than 4194304 chunks");
     if (bytes_bound_ + cost > max_table_bytes)
         return Status(Code::resource_exhausted, "the object table would be larger than 1 GiB");
-    auto entry = std::make_unique<format::ChunkT>();
-    entry->name = std::string(chunk.name);
-    entry->dtype = chunk.dtype;
-    entry->global_shape = to_vector(chunk.global_shape);
-    entry->global_offset = to_vector(chunk.global_offset);
-    entry->local_shape = to_vector(chunk.local_shape);
-    entry->replica = chunk.replica;
-    entry->offset = chunk.offset;
-    entry->bytes = chunk.bytes;
-    entry->xxh3 = chunk.checksum;
-    table_.chunks.push_back(std::move(entry));
+    auto vector = [&](std::span<const std::uint64_t> v) {
+        return v.empty() ? flatbuffers::Offset<flatbuffers::Vector<std::uint64_t>>()
+                         : builder_.CreateVector(v.data(), v.size());
+    };
+    auto name = builder_.CreateString(chunk.name.data(), chunk.name.size());
+    auto global_shape = vector(chunk.global_shape), global_offset = vector(chunk.global_offset),
+         local_shape = vector(chunk.local_shape);
+    chunks_.push_back(format::CreateChunk(builder_, name, chunk.dtype, global_shape, global_offset, local_shape,
+                                          chunk.replica, chunk.offset, chunk.bytes, chunk.checksum));
+    hashes_.push_back(hash_of(chunk));
     bytes_bound_ += cost;
     return {};
+}
+
+void ObjectTableWriter::set_checksum(std::uint64_t index, std::uint64_t checksum) {
+    auto *entry = reinterpret_cast<flatbuffers::Table *>(builder_.GetCurrentBufferPointer() + builder_.GetSize() -
+                                                         chunks_[index].o);
+    entry->SetField<std::uint64_t>(format::Chunk::VT_XXH3, checksum, 0);
 }
 
 Status ObjectTableWriter::set_skeleton(std::string_view json) {
     if (json.size() > max_skeleton_bytes)
         return Status(Code::invalid_argument, "the skeleton is larger than 64 MiB");
     bytes_bound_ += json.size();
-    table_.skeleton = std::string(json);
+    skeleton_ = json;
     return {};
 }
 
 Result<std::vector<std::uint8_t>> ObjectTableWriter::finish() {
-    flatbuffers::FlatBufferBuilder builder(std::min<std::uint64_t>(bytes_bound_, max_table_bytes));
-    builder.Finish(format::ObjectTable::Pack(builder, &table_), format::ObjectTableIdentifier());
-    DLROVER_TRY(check_unique(*format::GetObjectTable(builder.GetBufferPointer())));
-    return std::vector<std::uint8_t>(builder.GetBufferPointer(),
-                                     builder.GetBufferPointer() + builder.GetSize());
+    auto lineage = builder_.CreateString(identity_.lineage), skeleton = builder_.CreateString(skeleton_);
+    auto chunks = builder_.CreateVector(chunks_);
+    builder_.Finish(format::CreateObjectTable(builder_, table_version, identity_.train_step.value(),
+                                              identity_.rank.value(), identity_.world_size,
+                                              identity_.generation.term.value(), identity_.generation.number,
+                                              lineage, skeleton, chunks),
+                    format::ObjectTableIdentifier());
+    std::sort(hashes_.begin(), hashes_.end());
+    if (std::adjacent_find(hashes_.begin(), hashes_.end()) != hashes_.end())
+        DLROVER_TRY(check_unique(*format::GetObjectTable(builder_.GetBufferPointer())));
+    return std::vector<std::uint8_t>(builder_.GetBufferPointer(),
+                                     builder_.GetBufferPointer() + builder_.GetSize());
 }
 
 Result<ObjectTableView> ObjectTableView::parse(std::span<const std::uint8_t> bytes,

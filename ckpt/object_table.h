@@ -54,16 +54,20 @@ class ObjectTableWriter {
     /// Copies what `chunk` points to. Names may come once per global offset; checked in finish().
     Status add(const ChunkInfo &chunk);
     /// Of a chunk whose bytes came later than its entry. Precondition: index < count().
-    void set_checksum(std::uint64_t index, std::uint64_t checksum) { table_.chunks[index]->xxh3 = checksum; }
+    void set_checksum(std::uint64_t index, std::uint64_t checksum);
     Status set_skeleton(std::string_view json);
-    std::uint64_t count() const noexcept { return table_.chunks.size(); }
+    std::uint64_t count() const noexcept { return chunks_.size(); }
     /// Upper bound of what finish() returns now.
     std::uint64_t bytes_bound() const noexcept { return bytes_bound_; }
-    /// The table's bytes, checked as the reader will check them.
+    /// The table's bytes, checked as the reader will check them. Once, at the end.
     Result<std::vector<std::uint8_t>> finish();
 
   private:
-    format::ObjectTableT table_;
+    ObjectIdentity identity_;
+    std::string skeleton_;
+    flatbuffers::FlatBufferBuilder builder_;
+    std::vector<flatbuffers::Offset<format::Chunk>> chunks_;
+    std::vector<std::uint64_t> hashes_;  ///< of each chunk's name and place
     std::uint64_t bytes_bound_;
 };
 
