@@ -5,7 +5,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <string>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 namespace dlrover::ckpt {
 namespace {
@@ -35,11 +40,22 @@ Result<std::uint64_t> check_file(const SegmentGrant &segment) {
     return static_cast<std::uint64_t>(st.st_ino);
 }
 
+/// Page tables for all of it. Read access brings sixteen pages at a time, which may be written then:
+/// MAP_POPULATE, which asks to write each, took 45 ms for 512 MiB where this took 17. A failure costs faults
+/// later.
+Status map_populated(std::byte *at, std::uint64_t bytes, int protection, int fd) {
+    constexpr int flags = MAP_SHARED | MAP_FIXED;
+    if (::mmap(at, bytes, protection, flags, fd, 0) == MAP_FAILED)
+        return Status::from_errno("mmap of a segment");
+    bool before_linux_5_14 = ::madvise(at, bytes, MADV_POPULATE_READ) != 0 && errno == EINVAL;
+    if (before_linux_5_14 && ::mmap(at, bytes, protection, flags | MAP_POPULATE, fd, 0) == MAP_FAILED)
+        return Status::from_errno("mmap of a segment");
+    return {};
+}
+
 Status map_segment(std::byte *at, const SegmentGrant &segment, Access access) {
     int protection = access == Access::read_write ? PROT_READ | PROT_WRITE : PROT_READ;
-    void *p =
-        ::mmap(at, segment.bytes, protection, MAP_SHARED | MAP_FIXED | MAP_POPULATE, segment.fd.get(), 0);
-    if (p == MAP_FAILED) return Status::from_errno("mmap of a segment");
+    DLROVER_TRY(map_populated(at, segment.bytes, protection, segment.fd.get()));
     ::madvise(at, segment.bytes, MADV_DONTFORK);
     return {};
 }
