@@ -16,7 +16,7 @@ from ._chunks import Chunk, Names, StoredChunk, bytes_chunk, fits_table, size_in
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
 from ._state import SKELETON_VERSION
-from ._torch import dtype_name
+from ._torch import dtype_name, plain_types
 
 _BATCH_BYTES = 256 << 20
 _SKELETON_BYTES_PER_ITEM = 512
@@ -231,6 +231,11 @@ def _data(item: WriteItem) -> TensorWriteData:
 
 
 def _resolve(planner: SavePlanner, item: WriteItem) -> Any:
+    if type(planner) is DefaultSavePlanner:
+        # What it would find too, after a look at protocols that takes 0.1 ms for each tensor (Python before 3.12).
+        value = planner.state_dict.get(item.index.fqn)
+        if type(value) in plain_types():
+            return value
     return planner.resolve_data(item)
 
 

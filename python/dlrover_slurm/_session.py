@@ -280,7 +280,7 @@ def _begin_copies(saving: Saving, step: int, encoded: _state.Encoded, stage: boo
 
 
 @contextmanager
-def _collector_waits() -> Iterator[None]:
+def collector_waits() -> Iterator[None]:
     """Encoding makes thousands of small objects, none of them in a cycle: to look at all objects of the program because of them takes
     longer than the rest of it."""
     if not gc.isenabled():
@@ -307,7 +307,7 @@ def save(
     """
     global _sealing
     note_step(step)
-    with _collector_waits():
+    with collector_waits():
         encoded = _state.encode(state, ledger, allow_pickle)
     with _lock:
         try:

@@ -449,8 +449,10 @@ def save(step: int, state_dict: dict[str, Any], *, planner: SavePlanner | None =
     _session.note_step(step)
     planner = DefaultSavePlanner() if planner is None else planner
     state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
-    items = list(_local_save_plan(planner, state).items)
-    return _Staged(step, items, planner, None).seal(ledger)
+    with _session.collector_waits():
+        items = list(_local_save_plan(planner, state).items)
+        staged = _Staged(step, items, planner, None)
+    return staged.seal(ledger)
 
 
 def load(
