@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <span>
 #include <string>
 
 #ifndef MADV_POPULATE_READ
@@ -40,23 +42,12 @@ Result<std::uint64_t> check_file(const SegmentGrant &segment) {
     return static_cast<std::uint64_t>(st.st_ino);
 }
 
-/// Page tables for all of it. Read access brings sixteen pages at a time, which may be written then:
-/// MAP_POPULATE, which asks to write each, took 45 ms for 512 MiB where this took 17. A failure costs faults
-/// later.
-Status map_populated(std::byte *at, std::uint64_t bytes, int protection, int fd) {
-    constexpr int flags = MAP_SHARED | MAP_FIXED;
-    if (::mmap(at, bytes, protection, flags, fd, 0) == MAP_FAILED)
-        return Status::from_errno("mmap of a segment");
-    bool before_linux_5_14 = ::madvise(at, bytes, MADV_POPULATE_READ) != 0 && errno == EINVAL;
-    if (before_linux_5_14 && ::mmap(at, bytes, protection, flags | MAP_POPULATE, fd, 0) == MAP_FAILED)
-        return Status::from_errno("mmap of a segment");
-    return {};
-}
-
-Status map_segment(std::byte *at, const SegmentGrant &segment, Access access) {
+Status map_segment(std::byte *at, const SegmentGrant &segment, Access access, PageTables page_tables) {
     int protection = access == Access::read_write ? PROT_READ | PROT_WRITE : PROT_READ;
-    DLROVER_TRY(map_populated(at, segment.bytes, protection, segment.fd.get()));
+    void *p = ::mmap(at, segment.bytes, protection, MAP_SHARED | MAP_FIXED, segment.fd.get(), 0);
+    if (p == MAP_FAILED) return Status::from_errno("mmap of a segment");
     ::madvise(at, segment.bytes, MADV_DONTFORK);
+    if (page_tables == PageTables::now) populate(at, segment.bytes);
     return {};
 }
 
@@ -65,7 +56,30 @@ Result<Mapping> reserve_with_room(std::uint64_t bytes) {
     return wide.ok() ? std::move(wide) : Mapping::reserve(bytes);
 }
 
+/// For kernels before 5.14: what a copy into it would do page by page.
+void read_each_page(const std::byte *at, std::uint64_t bytes) noexcept {
+    for (std::uint64_t i = 0; i < bytes; i += page_bytes)
+        (void)*static_cast<const volatile std::byte *>(at + i);
+}
+
 }  // namespace
+
+// Read access brings sixteen pages at a time, which may be written then: MAP_POPULATE, which asks to write
+// each, took 45 ms for 512 MiB where this took 17.
+void populate(std::byte *at, std::uint64_t bytes) noexcept {
+    if (::madvise(at, bytes, MADV_POPULATE_READ) != 0 && errno == EINVAL) read_each_page(at, bytes);
+}
+
+bool has_pages(std::byte *at, std::uint64_t bytes) noexcept {
+    std::array<unsigned char, 4096> there;
+    for (std::uint64_t i = 0; i < bytes; i += there.size() * page_bytes) {
+        std::uint64_t n = std::min(bytes - i, there.size() * page_bytes);
+        if (::mincore(at + i, n, there.data()) != 0) return false;
+        auto pages = std::span(there).first((n + page_bytes - 1) / page_bytes);
+        if (!std::ranges::all_of(pages, [](unsigned char page) { return (page & 1) != 0; })) return false;
+    }
+    return true;
+}
 
 Mapping::~Mapping() {
     if (base_ != nullptr) ::munmap(base_, bytes_);
@@ -106,9 +120,10 @@ Result<Mapping> Mapping::shared(int fd, std::uint64_t bytes) {
     return Mapping(static_cast<std::byte *>(p), bytes);
 }
 
-Result<SegmentRange> SegmentRange::map(std::vector<SegmentGrant> segments, Access access) {
+Result<SegmentRange> SegmentRange::map(std::vector<SegmentGrant> segments, Access access,
+                                       PageTables page_tables) {
     SegmentRange range(access);
-    DLROVER_TRY(range.update(std::move(segments)));
+    DLROVER_TRY(range.update(std::move(segments), page_tables));
     return range;
 }
 
@@ -135,18 +150,19 @@ Status SegmentRange::set_access(Access access) {
     return {};
 }
 
-Status SegmentRange::append(const std::vector<SegmentGrant> &segments, std::size_t first) {
+Status SegmentRange::append(const std::vector<SegmentGrant> &segments, std::size_t first,
+                            PageTables page_tables) {
     for (std::size_t i = first; i < segments.size(); ++i) {
         auto inode = check_file(segments[i]);
         if (!inode) return inode.take_status();
-        DLROVER_TRY(map_segment(range_.base() + bytes_, segments[i], access_));
+        DLROVER_TRY(map_segment(range_.base() + bytes_, segments[i], access_, page_tables));
         held_.push_back({segments[i].id, segments[i].bytes, *inode});
         bytes_ += segments[i].bytes;
     }
     return {};
 }
 
-Status SegmentRange::update(std::vector<SegmentGrant> segments) {
+Status SegmentRange::update(std::vector<SegmentGrant> segments, PageTables page_tables) {
     auto total = total_bytes(segments);
     if (!total) return total.take_status();
     std::size_t kept = common_prefix(segments);
@@ -163,7 +179,7 @@ Status SegmentRange::update(std::vector<SegmentGrant> segments) {
         held_.clear();
         bytes_ = 0;
     }
-    return append(segments, kept);
+    return append(segments, kept, page_tables);
 }
 
 }  // namespace dlrover::ckpt

@@ -45,6 +45,13 @@ class Mapping {
 };
 
 enum class Access { read_only, read_write };
+enum class PageTables { now, later };
+
+/// Page tables for memory that is mapped from a memfd, and pages where there are none yet. A failure costs
+/// faults later.
+void populate(std::byte *at, std::uint64_t bytes) noexcept;
+/// Whether all pages of [at, at + bytes) have memory, whoever gave it to them. `at`: a page's first byte.
+bool has_pages(std::byte *at, std::uint64_t bytes) noexcept;
 
 /// A segment as the daemon names it; the descriptor is none when it was sent before.
 struct SegmentGrant {
@@ -52,15 +59,16 @@ struct SegmentGrant {
     UniqueFd fd;
 };
 
-/// Segments mapped one after the other, page tables populated.
+/// Segments mapped one after the other.
 class SegmentRange {
   public:
     /// Maps `segments`, all with descriptors. Their files must be at least as long as announced.
-    static Result<SegmentRange> map(std::vector<SegmentGrant> segments, Access access);
+    static Result<SegmentRange> map(std::vector<SegmentGrant> segments, Access access,
+                                    PageTables page_tables = PageTables::now);
     /// Makes this range hold `segments`; where they only add to what it has (same ids, lengths and files),
-    /// that stays mapped where it is. unavailable: a descriptor that is needed did not come; the range is as
-    /// it was. After any other failure it may be empty.
-    Status update(std::vector<SegmentGrant> segments);
+    /// that stays mapped where it is, and as it is. unavailable: a descriptor that is needed did not come;
+    /// the range is as it was. After any other failure it may be empty.
+    Status update(std::vector<SegmentGrant> segments, PageTables page_tables = PageTables::now);
 
     /// Fails where writing is wanted and the descriptors were read-only.
     Status set_access(Access access);
@@ -80,7 +88,7 @@ class SegmentRange {
     };
     explicit SegmentRange(Access access) noexcept : access_(access) {}
     std::size_t common_prefix(const std::vector<SegmentGrant> &segments) const;
-    Status append(const std::vector<SegmentGrant> &segments, std::size_t first);
+    Status append(const std::vector<SegmentGrant> &segments, std::size_t first, PageTables page_tables);
 
     Access access_;
     Mapping range_;  ///< with room to grow

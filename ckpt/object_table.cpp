@@ -171,16 +171,17 @@ Status ObjectTableWriter::add(const ChunkInfo &chunk) {
     auto name = builder_.CreateString(chunk.name.data(), chunk.name.size());
     auto global_shape = vector(chunk.global_shape), global_offset = vector(chunk.global_offset),
          local_shape = vector(chunk.local_shape);
-    chunks_.push_back(format::CreateChunk(builder_, name, chunk.dtype, global_shape, global_offset, local_shape,
-                                          chunk.replica, chunk.offset, chunk.bytes, chunk.checksum));
+    chunks_.push_back(format::CreateChunk(builder_, name, chunk.dtype, global_shape, global_offset,
+                                          local_shape, chunk.replica, chunk.offset, chunk.bytes,
+                                          chunk.checksum));
     hashes_.push_back(hash_of(chunk));
     bytes_bound_ += cost;
     return {};
 }
 
 void ObjectTableWriter::set_checksum(std::uint64_t index, std::uint64_t checksum) {
-    auto *entry = reinterpret_cast<flatbuffers::Table *>(builder_.GetCurrentBufferPointer() + builder_.GetSize() -
-                                                         chunks_[index].o);
+    auto *entry = reinterpret_cast<flatbuffers::Table *>(builder_.GetCurrentBufferPointer() +
+                                                         builder_.GetSize() - chunks_[index].o);
     entry->SetField<std::uint64_t>(format::Chunk::VT_XXH3, checksum, 0);
 }
 

@@ -162,6 +162,15 @@ Status Arena::prepare(Rank rank, std::uint64_t bytes) {
     return {};
 }
 
+std::vector<Arena::Place> Arena::free_places(Rank rank) {
+    std::vector<Place> places;
+    RankSlots &slots = of(rank);
+    for (std::uint32_t i = 0; i < slots.held.size(); ++i)
+        if (slots.table.slots()[i].state == ckpt::SlotState::free && !slots.held[i].segments.empty())
+            places.push_back(place_of(slots.held[i], SlotIndex(i)));
+    return places;
+}
+
 // ---- saving ----
 
 Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder, TrainStep step,

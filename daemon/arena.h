@@ -66,6 +66,8 @@ class Arena {
 
     /// Gives every slot of `rank` room for `bytes`, in the background.
     Status prepare(Rank rank, std::uint64_t bytes);
+    /// Of those that nobody saves into and that hold nothing.
+    std::vector<Place> free_places(Rank rank);
     /// none: no slot may be written now. resource_exhausted: no memory.
     Result<std::optional<Place>> begin(Rank rank, ckpt::Holder holder, TrainStep step,
                                        GenerationId generation, std::uint64_t bytes);

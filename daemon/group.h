@@ -162,6 +162,8 @@ class Group {
     void on_restore(Worker &worker, std::uint32_t id);
     void on_restore_done(Worker &worker, const local::RestoreDoneT &done);
     void end_worker(Worker &worker);
+    local::SlotGrantedT grant_message(Worker &worker, const Arena::Place &place,
+                                      std::vector<SharedFd> &fds) const;
     std::vector<SharedFd> describe(Worker &worker, const std::vector<Arena::Segment> &segments,
                                    std::vector<std::unique_ptr<local::SlotSegmentT>> &out) const;
     /// Whether this worker may still save: its generation is in force and not being stopped.

@@ -103,8 +103,24 @@ void Group::on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &
     if (!in_force(worker))
         return services_.port.fail(worker.client.id, id, local::Refusal::Stale, "this generation is over");
     Status status = arena_.prepare(worker.rank, prepare.bytes);
-    if (status.ok()) return services_.port.done(worker.client.id, id);
-    services_.port.fail(worker.client.id, id, refusal_for(status.code()), status.message());
+    if (!status.ok())
+        return services_.port.fail(worker.client.id, id, refusal_for(status.code()), status.message());
+    local::PreparedT prepared;
+    std::vector<SharedFd> fds;
+    for (const Arena::Place &place : arena_.free_places(worker.rank)) {
+        if (fds.size() + place.segments.size() > proto::max_frame_fds) break;
+        prepared.slots.push_back(std::make_unique<local::SlotGrantedT>(grant_message(worker, place, fds)));
+    }
+    services_.port.answer(worker.client.id, id, std::move(prepared), std::move(fds));
+}
+
+local::SlotGrantedT Group::grant_message(Worker &worker, const Arena::Place &place,
+                                         std::vector<SharedFd> &fds) const {
+    local::SlotGrantedT granted;
+    granted.slot = static_cast<std::uint16_t>(place.slot.value());
+    granted.bytes = place.bytes;
+    std::ranges::move(describe(worker, place.segments, granted.segments), std::back_inserter(fds));
+    return granted;
 }
 
 void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSaveT &begin) {
@@ -125,10 +141,8 @@ void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSa
         return services_.port.answer(to, id, std::move(skipped));
     }
     worker.skipping = false;
-    local::SlotGrantedT granted;
-    granted.slot = static_cast<std::uint16_t>((*place)->slot.value());
-    granted.bytes = (*place)->bytes;
-    auto fds = describe(worker, (*place)->segments, granted.segments);
+    std::vector<SharedFd> fds;
+    auto granted = grant_message(worker, **place, fds);
     services_.port.answer(to, id, std::move(granted), std::move(fds));
     if ((*place)->overwrites && member_) feed(elastic::LocalObjects{arena_.seals()});
 }

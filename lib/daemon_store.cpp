@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/daemon_store.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "base/fault.h"
 #include "ckpt/segment_grants.h"
@@ -67,10 +69,51 @@ Status DaemonStore::prepare(std::uint64_t bytes) {
     local::PrepareT prepare;
     prepare.bytes = bytes;
     auto reply = link_.call(prepare, link_.deadline());
-    return reply.ok() ? Status() : reply.take_status();
+    if (!reply) return reply.take_status();
+    map_in_good_time(*reply);
+    return {};
+}
+
+void DaemonStore::map_in_good_time(proto::LocalMessage &prepared) {
+    auto *answer = prepared.message.body.AsPrepared();
+    if (answer == nullptr) return;
+    background_.stop();
+    auto fd = prepared.fds.begin();
+    for (const auto &granted : answer->slots) {
+        auto count = std::ranges::count_if(granted->segments, [](const auto &s) { return s && s->fd; });
+        if (count == 0 || count > prepared.fds.end() - fd) continue;
+        std::vector<UniqueFd> fds(std::make_move_iterator(fd), std::make_move_iterator(fd + count));
+        fd += count;
+        SlotIndex slot(granted->slot);
+        // A failure shows in begin(), which asks for the descriptors on a new connection.
+        if (map_for_later(slot, to_grants(granted->segments, std::move(fds))).ok())
+            being_populated_.insert(slot);
+    }
+    std::vector<std::span<std::byte>> ranges;
+    for (SlotIndex slot : being_populated_)
+        ranges.emplace_back(slots_.at(slot).base(), slots_.at(slot).bytes());
+    if (!ranges.empty()) background_.start(std::move(ranges));
+}
+
+Status DaemonStore::map_for_later(SlotIndex slot, std::vector<SegmentGrant> segments) {
+    auto found = slots_.find(slot);
+    if (found != slots_.end()) return found->second.update(std::move(segments), ckpt::PageTables::later);
+    auto range = SegmentRange::map(std::move(segments), Access::read_write, ckpt::PageTables::later);
+    if (!range) return range.take_status();
+    slots_.emplace(slot, std::move(*range));
+    return {};
+}
+
+void DaemonStore::finish_populating(SlotIndex slot) {
+    if (being_populated_.erase(slot) == 0) return;
+    auto found = slots_.find(slot);
+    if (background_.done(found->second.base())) return;
+    background_.stop();
+    ckpt::populate(found->second.base(), found->second.bytes());
 }
 
 Status DaemonStore::map_slot(SlotIndex slot, std::vector<SegmentGrant> segments) {
+    finish_populating(slot);
     auto found = slots_.find(slot);
     if (found != slots_.end()) return found->second.update(std::move(segments));
     for (const auto &s : segments)
@@ -125,6 +168,7 @@ Result<DaemonStore::Begun> DaemonStore::begin(TrainStep step, std::uint64_t byte
 
 Result<DaemonStore::Begun> DaemonStore::regain(const SaveTarget &target, std::uint64_t bytes,
                                                Clock::time_point deadline) {
+    finish_populating(target.slot);
     auto old = slots_.extract(target.slot);  // its memory must stay, whatever the slot becomes
     auto begun = ask_slot(target.train_step, bytes, deadline);
     if (!begun.ok() || std::holds_alternative<SaveSkipped>(*begun)) {
@@ -174,6 +218,7 @@ void DaemonStore::abort(const SaveTarget &target) {
 }
 
 Result<SegmentRange> DaemonStore::map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments) {
+    finish_populating(slot);
     auto held = slots_.extract(slot);
     if (held.empty()) return SegmentRange::map(std::move(segments), Access::read_only);
     SegmentRange range = std::move(held.mapped());

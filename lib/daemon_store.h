@@ -5,8 +5,10 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "ckpt/mapping.h"
+#include "lib/background_populate.h"
 #include "lib/daemon_link.h"
 #include "lib/store.h"
 
@@ -44,6 +46,11 @@ class DaemonStore final : public Store {
     Result<Begun> take_slot(TrainStep step, const proto::local::SlotGrantedT &granted,
                             std::vector<SegmentGrant> segments);
     Status map_slot(SlotIndex slot, std::vector<SegmentGrant> segments);
+    /// Slots that are not mapped yet are, and get their page tables in the background.
+    void map_in_good_time(proto::LocalMessage &prepared);
+    Status map_for_later(SlotIndex slot, std::vector<SegmentGrant> segments);
+    /// The mapping of a slot is about to be used or to go.
+    void finish_populating(SlotIndex slot);
     void give_back(SlotIndex slot);
     Result<Sealed> try_seal(const SaveTarget &target, const ObjectLayout &layout, std::uint64_t copy_us);
     /// A slot on the present connection for an object whose own grant was lost; the bytes are moved if need
@@ -57,8 +64,10 @@ class DaemonStore final : public Store {
     const Environment &environment_;
     std::int64_t restore_step_ = -1;
     std::map<SlotIndex, SegmentRange> slots_;
-    bool saving_ = false;           ///< a slot is granted to us
-    std::uint64_t granted_on_ = 0;  ///< DaemonLink::connections() when it was
+    std::set<SlotIndex> being_populated_;
+    BackgroundPopulate background_;  ///< behind slots_: ends before they are unmapped
+    bool saving_ = false;            ///< a slot is granted to us
+    std::uint64_t granted_on_ = 0;   ///< DaemonLink::connections() when it was
     std::optional<Opened> opened_;
     ckpt::Mapping stored_;  ///< an object that was read from storage
 };

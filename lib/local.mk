@@ -4,7 +4,7 @@ include_HEADERS += lib/dlrover.h lib/dlrover.f90
 
 # Everything but the entry points, for the tests.
 noinst_LTLIBRARIES += libclient.la
-libclient_la_SOURCES = lib/context.cpp lib/context.h lib/cuda_driver.cpp lib/cuda_driver.h \
+libclient_la_SOURCES = lib/background_populate.cpp lib/background_populate.h lib/context.cpp lib/context.h lib/cuda_driver.cpp lib/cuda_driver.h \
 	lib/cuda_lane.cpp lib/cuda_lane.h lib/cuda_stage.cpp lib/cuda_stage.h lib/daemon_link.cpp lib/daemon_link.h lib/daemon_store.cpp lib/daemon_store.h \
 	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h \
 	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h \
@@ -53,6 +53,11 @@ tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/dying_daemon.h test
 	tests/unit/lib_protect_test.cpp
 tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
+
+check_PROGRAMS += tests/unit/client_test
+tests_unit_client_test_SOURCES = tests/unit/main.cpp tests/unit/lib_populate_test.cpp
+tests_unit_client_test_LDADD = libclient.la libarena.la $(PTHREAD_LIBS)
+TESTS += tests/unit/client_test
 
 # Saving from a GPU, without one: a driver that records takes the place of NVIDIA's.
 check_LTLIBRARIES += tests/fakes/libcuda.la

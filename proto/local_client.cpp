@@ -56,6 +56,12 @@ std::size_t fds_of(const local::MessageT &message) {
             std::count_if(segments.begin(), segments.end(), [](const auto &s) { return s && s->fd; }));
     };
     if (auto *granted = message.body.AsSlotGranted()) return count(granted->segments);
+    if (auto *prepared = message.body.AsPrepared()) {
+        std::size_t all = 0;
+        for (const auto &slot : prepared->slots)
+            if (slot) all += count(slot->segments);
+        return all;
+    }
     if (auto *plan = message.body.AsRestorePlan()) return count(plan->segments);
     if (auto *object = message.body.AsStoreObject()) return count(object->segments);
     return message.body.type == local::Body::WorkerWelcome ? 1 : 0;

@@ -69,7 +69,7 @@ class LocalClient {
     std::uint32_t next_id_ = 1;
 };
 
-/// How many descriptors travel with this message (SlotGranted, RestorePlan, StoreObject: the segments with
+/// How many descriptors travel with this message (SlotGranted, Prepared, RestorePlan, StoreObject: the segments with
 /// fd set; WorkerWelcome: 1).
 std::size_t fds_of(const local::MessageT &message);
 

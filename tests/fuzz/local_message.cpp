@@ -51,9 +51,12 @@ std::vector<Bytes> seeds() {
     exited.error_text = "Traceback";
     SlotGrantedT granted;
     granted.segments.push_back(std::make_unique<SlotSegmentT>());
+    PreparedT prepared;
+    prepared.slots.push_back(std::make_unique<SlotGrantedT>(granted));
     return {seed(HelloT()),           seed(step()),           seed(AgentHelloT()),
             seed(std::move(world)),   seed(std::move(seal)),  seed(std::move(exited)),
-            seed(std::move(granted)), seed(StatusRequestT()), seed(EventsRequestT())};
+            seed(std::move(granted)), seed(StatusRequestT()), seed(EventsRequestT()),
+            seed(std::move(prepared))};
 }
 
 }  // namespace dlrover::fuzz

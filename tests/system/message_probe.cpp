@@ -107,6 +107,7 @@ std::vector<Attempt> attempts() {
         attempt<local::LeaseRenewedT>("LeaseRenewed", Role::Agent),
         attempt<local::GroupEndedT>("GroupEnded", Role::Agent),
         attempt<local::WorkerWelcomeT>("WorkerWelcome", Role::Worker),
+        attempt<local::PreparedT>("Prepared", Role::Worker),
         attempt<local::SlotGrantedT>("SlotGranted", Role::Worker),
         attempt<local::SaveSkippedT>("SaveSkipped", Role::Worker),
         attempt<local::RestorePlanT>("RestorePlan", Role::Worker),

@@ -156,7 +156,8 @@ BOOST_AUTO_TEST_CASE(a_checksum_may_come_later) {
     ObjectTableWriter writer(identity());
     Shape shape{2}, zero{0};
     for (std::uint64_t i = 0; i < 300; ++i)
-        BOOST_REQUIRE(writer.add(chunk("w" + std::to_string(i), DType::Int8, shape, zero, shape, 64 * i, 2)).ok());
+        BOOST_REQUIRE(
+            writer.add(chunk("w" + std::to_string(i), DType::Int8, shape, zero, shape, 64 * i, 2)).ok());
     for (std::uint64_t i = 0; i < 300; i += 2) writer.set_checksum(i, i == 0 ? 0 : UINT64_MAX - i);
     auto bytes = *writer.finish();
     auto view = ObjectTableView::parse(bytes);

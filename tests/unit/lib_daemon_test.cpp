@@ -91,6 +91,20 @@ BOOST_AUTO_TEST_CASE(a_slot_that_grows_over_several_segments) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(prepared_slots_are_mapped_before_they_are_granted) {
+    auto c = open_context();
+    BOOST_REQUIRE(dlrover_prepare(c.get(), 3 << 20) == DLROVER_OK);
+    for (std::uint64_t step = 1; step <= 2; ++step) BOOST_TEST(save_step(c.get(), step) == DLROVER_OK);
+    BOOST_REQUIRE(dlrover_prepare(c.get(), 9 << 20) == DLROVER_OK);  // the free slot grows
+    for (std::uint64_t step = 3; step <= 8; ++step) {
+        BOOST_TEST(save_step(c.get(), step, step * 300000) == DLROVER_OK);
+        BOOST_TEST(check_restored(c.get(), step * 300000) == static_cast<std::int64_t>(step));
+    }
+    BOOST_TEST(daemon.count(local::Body::WorkerHello) == 1u, "no descriptor was missed");
+    BOOST_REQUIRE(dlrover_prepare(c.get(), 1 << 20) == DLROVER_OK);
+    BOOST_TEST(save_step(c.get(), 9) == DLROVER_OK);
+}
+
 BOOST_AUTO_TEST_CASE(no_free_slot_is_a_skipped_save) {
     daemon.refuse(local::Body::Prepare, local::Refusal::NoMemory, "quota");
     auto c = open_context();

@@ -213,7 +213,7 @@ bool FakeDaemon::handle(int number, const local::MessageT &message) {
                     std::max(welcome.restore_step, static_cast<std::int64_t>(slot.seal.train_step));
         answer(number, message.id, welcome, {page_fd_.get()});
     }
-    if (kind == local::Body::Prepare) answer(number, message.id, local::DoneT{});
+    if (auto *p = message.body.AsPrepare()) prepare(number, message.id, *p);
     if (kind == local::Body::Subscribe) {
         connections_[number].subscribed = true;
         answer(number, message.id, local::DoneT{});
@@ -260,6 +260,21 @@ std::vector<std::unique_ptr<local::SlotSegmentT>> FakeDaemon::describe(int numbe
         out.push_back(std::move(entry));
     }
     return out;
+}
+
+void FakeDaemon::prepare(int number, std::uint32_t id, const local::PrepareT &prepare) {
+    local::PreparedT prepared;
+    std::vector<int> fds;
+    for (Slot &slot : slots_) {
+        if (slot.state != SlotState::free) continue;
+        grow(slot, prepare.bytes);
+        auto granted = std::make_unique<local::SlotGrantedT>();
+        granted->slot = static_cast<std::uint16_t>(&slot - slots_.data());
+        for (auto n : slot.sizes) granted->bytes += n;
+        granted->segments = describe(number, slot, fds);
+        prepared.slots.push_back(std::move(granted));
+    }
+    answer(number, id, std::move(prepared), fds);
 }
 
 void FakeDaemon::begin(int number, std::uint32_t id, const local::BeginSaveT &begin) {

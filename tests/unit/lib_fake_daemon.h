@@ -72,6 +72,7 @@ class FakeDaemon {
     bool handle(int number, const local::MessageT &message);
     template <typename Body>
     void answer(int number, std::uint32_t id, Body body, std::vector<int> fds = {});
+    void prepare(int number, std::uint32_t id, const local::PrepareT &prepare);
     void begin(int number, std::uint32_t id, const local::BeginSaveT &begin);
     void seal(int number, std::uint32_t id, const local::SealT &seal);
     void restore(int number, std::uint32_t id);

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/background_populate.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
+#include "ckpt/mapping.h"
+
+namespace dlrover::lib {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t part_bytes = std::size_t{16} << 20;
+constexpr std::chrono::milliseconds pause(10);
+constexpr std::chrono::minutes patience(10);  // with one part: then the memory is not coming
+
+/// Signals are the program's own.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() {
+        sigset_t all;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &old_);
+    }
+    ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
+    SignalsBlocked(const SignalsBlocked &) = delete;
+    SignalsBlocked &operator=(const SignalsBlocked &) = delete;
+
+  private:
+    sigset_t old_;
+};
+
+}  // namespace
+
+void BackgroundPopulate::start(std::vector<std::span<std::byte>> ranges) {
+    stop();
+    ranges_ = std::move(ranges);
+    finished_ = 0;
+    stopping_ = false;
+    SignalsBlocked blocked;
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error &) {
+    }
+}
+
+void BackgroundPopulate::stop() {
+    if (!thread_.joinable()) return;
+    {
+        std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+}
+
+bool BackgroundPopulate::done(const std::byte *begin) const {
+    auto finished = std::span(ranges_).first(finished_.load());
+    return std::ranges::any_of(finished, [&](auto range) { return range.data() == begin; });
+}
+
+void BackgroundPopulate::run() {
+    for (auto range : ranges_) {
+        for (std::size_t at = 0; at < range.size(); at += part_bytes)
+            if (!populate_when_ready(range.subspan(at, std::min(part_bytes, range.size() - at)))) return;
+        ++finished_;
+    }
+}
+
+bool BackgroundPopulate::populate_when_ready(std::span<std::byte> part) {
+    auto deadline = Clock::now() + patience;
+    std::unique_lock lock(mutex_);
+    while (!stopping_ && !ckpt::has_pages(part.data(), part.size())) {
+        if (Clock::now() >= deadline) return false;
+        wake_.wait_for(lock, pause);
+    }
+    if (stopping_) return false;
+    lock.unlock();
+    ckpt::populate(part.data(), part.size());
+    return true;
+}
+
+}  // namespace dlrover::lib

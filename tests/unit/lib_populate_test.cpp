@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "ckpt/mapping.h"
+#include "ckpt/segment.h"
+#include "lib/background_populate.h"
+
+using namespace dlrover;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t bytes = std::uint64_t{40} << 20;  // two parts and a piece
+
+template <typename Value>
+Value taken(Result<Value> result) {
+    BOOST_REQUIRE(result.ok());
+    return std::move(*result);
+}
+
+struct Slot {
+    UniqueFd file = taken(ckpt::create_segment("segment", bytes));
+    ckpt::SegmentRange range = map();
+
+    ckpt::SegmentRange map() {
+        std::vector<ckpt::SegmentGrant> grants;
+        grants.push_back({1, bytes, UniqueFd(::fcntl(file.get(), F_DUPFD_CLOEXEC, 3))});
+        return taken(
+            ckpt::SegmentRange::map(std::move(grants), ckpt::Access::read_write, ckpt::PageTables::later));
+    }
+    std::uint64_t allocated() const {
+        struct stat st {};
+        BOOST_REQUIRE(::fstat(file.get(), &st) == 0);
+        return static_cast<std::uint64_t>(st.st_blocks) * 512;
+    }
+    /// As the daemon does.
+    void allocate(std::uint64_t end) {
+        auto mapping = taken(ckpt::Mapping::shared(file.get(), end));
+        std::memset(mapping.base(), 1, end);
+    }
+    std::span<std::byte> memory() const { return {range.base(), range.bytes()}; }
+    /// What of the mapping has page tables.
+    std::uint64_t resident() const {
+        std::ifstream smaps("/proc/self/smaps");
+        std::string line;
+        bool here = false;
+        while (std::getline(smaps, line)) {
+            if (line.find('-') != std::string::npos && std::isxdigit(static_cast<unsigned char>(line[0])))
+                here = std::stoull(line, nullptr, 16) == reinterpret_cast<std::uintptr_t>(range.base());
+            if (here && line.starts_with("Rss:")) return std::stoull(line.substr(4)) * 1024;
+        }
+        return 0;
+    }
+};
+
+bool wait_until(auto condition) {
+    for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
+    return condition();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(background_populate)
+
+BOOST_AUTO_TEST_CASE(pages_are_waited_for_and_not_made) {
+    Slot slot;
+    lib::BackgroundPopulate background;
+    background.start({slot.memory()});
+    std::this_thread::sleep_for(100ms);
+    BOOST_TEST(slot.allocated() == 0u);
+    BOOST_TEST(slot.resident() == 0u);
+    slot.allocate(bytes / 2 + 4096);  // in the middle of the second part
+    BOOST_TEST(wait_until([&] { return slot.resident() == 16u << 20; }));
+    std::this_thread::sleep_for(50ms);
+    BOOST_TEST(slot.resident() == 16u << 20);
+    BOOST_TEST(!background.done(slot.range.base()));
+    slot.allocate(bytes);
+    BOOST_TEST(wait_until([&] { return background.done(slot.range.base()); }));
+    BOOST_TEST(slot.resident() == bytes);
+}
+
+BOOST_AUTO_TEST_CASE(it_ends_when_it_is_told_to) {
+    Slot first, second;
+    lib::BackgroundPopulate background;
+    first.allocate(bytes);
+    background.start({first.memory(), second.memory()});
+    BOOST_TEST(wait_until([&] { return background.done(first.range.base()); }));
+    auto begun = std::chrono::steady_clock::now();
+    background.stop();
+    BOOST_TEST((std::chrono::steady_clock::now() - begun < 1s));
+    BOOST_TEST(background.done(first.range.base()));
+    BOOST_TEST(!background.done(second.range.base()));
+    background.start({second.memory()});
+    second.allocate(bytes);
+    BOOST_TEST(wait_until([&] { return background.done(second.range.base()); }));
+}
+
+BOOST_AUTO_TEST_CASE(in_the_foreground_all_of_it) {
+    Slot slot;
+    ckpt::populate(slot.memory().data(), bytes);
+    BOOST_TEST(slot.allocated() == bytes);
+    BOOST_TEST(slot.resident() == bytes);
+    slot.memory()[bytes - 1] = std::byte{1};
+    BOOST_TEST(ckpt::has_pages(slot.memory().data(), bytes));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
