@@ -45,10 +45,11 @@ Agent::Agent(Loop &loop, AgentConfig config, const sigset_t &signals)
       link_(loop, config_.crew.launch.socket,
             {[this] { return greeting(); }, [this](const auto &welcome) { on_up(welcome); },
              [this](const Status &why) { on_down(why); },
-             [this](auto message) { on_message(std::move(message)); }}),
+             [this](auto whole) { on_message(std::move(whole)); }}),
       crew_(loop, out_, err_, config_.crew,
             {[this](const auto &start) { on_started(start); }, [this](const auto &exit) { on_exited(exit); },
              [this] { on_gone(); }}),
+      filler_(loop, [this](auto filled) { link_.send(std::move(filled)); }),
       signal_fd_(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
 
 Agent::~Agent() = default;
@@ -138,7 +139,8 @@ void Agent::on_start_limit() {
     loop_.stop();
 }
 
-void Agent::on_message(proto::local::MessageT message) {
+void Agent::on_message(proto::LocalMessage whole) {
+    proto::local::MessageT &message = whole.message;
     lease_lost_ = lease_lost_ && !crew_.empty();
     loop_.cancel(rejoin_timer_);
     if (lease_timer_ == 0 && !exit_code_ && !ending_) arm_lease();
@@ -146,6 +148,17 @@ void Agent::on_message(proto::local::MessageT message) {
     if (auto *stop = message.body.AsStopWorkers()) on_stop(*stop);
     if (auto *ending = message.body.AsGroupEnding()) on_ending(*ending);
     if (auto *ended = message.body.AsGroupEnded()) on_ended(std::move(*ended));
+    if (auto *order = message.body.AsFillSegment()) on_fill(*order, std::move(whole.fds));
+}
+
+void Agent::on_fill(const proto::local::FillSegmentT &order, std::vector<UniqueFd> fds) {
+    if (exit_code_ || ending_ || fds.empty()) return;
+    Status status = filler_.fill(order, std::move(fds.front()));
+    if (status.ok()) return;
+    proto::local::SegmentFilledT filled;
+    filled.id = order.id;
+    filled.text = status.message();
+    link_.send(std::move(filled));
 }
 
 /// The group is over but for its last checkpoint: nobody has a lease to renew any more.

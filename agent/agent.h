@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/crew.h"
+#include "agent/filler.h"
 #include "agent/link.h"
 #include "agent/loop.h"
 #include "agent/sink.h"
@@ -54,7 +55,8 @@ class Agent {
     proto::local::AgentHelloT greeting() const;
     void on_up(const proto::local::AgentWelcomeT &welcome);
     void on_down(const Status &why);
-    void on_message(proto::local::MessageT message);
+    void on_message(proto::LocalMessage whole);
+    void on_fill(const proto::local::FillSegmentT &order, std::vector<UniqueFd> fds);
     void on_ending(const proto::local::GroupEndingT &ending);
     void on_ended(proto::local::GroupEndedT ended);
     void give_notice();
@@ -88,6 +90,7 @@ class Agent {
     Sink out_, err_;
     Link link_;
     Crew crew_;
+    Filler filler_;
     UniqueFd signal_fd_;
     proto::local::AgentWelcomeT welcome_;
     GenerationId current_;       ///< of the newest workers started (or the newest world without work for us)

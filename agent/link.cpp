@@ -38,6 +38,7 @@ void Link::close() {
     if (socket_) loop_.forget(socket_.get());
     socket_.reset();
     reader_ = {};
+    fds_.clear();
     queued_.clear();
     state_ = State::closed;
 }
@@ -112,23 +113,31 @@ void Link::on_events(std::uint32_t events) {
 
 Status Link::read_all() {
     std::uint8_t buffer[65536];
-    ssize_t n = ::recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-    if (n < 0) return Status::from_errno("receive from the daemon");
-    if (n == 0) return Status(Code::unavailable, "the daemon closed the connection");
+    auto received = proto::receive_with_fds(socket_.get(), buffer);
+    if (received.status().code() == Code::timeout) return {};
+    if (!received) return received.take_status();
+    if (received->bytes == 0) return Status(Code::unavailable, "the daemon closed the connection");
     last_word_ = Loop::now();
-    DLROVER_TRY(reader_.feed({buffer, static_cast<std::size_t>(n)}));
+    for (auto &fd : received->fds) fds_.push_back(std::move(fd));
+    DLROVER_TRY(reader_.feed({buffer, received->bytes}));
     while (socket_) {  // a message may end the link
         auto payload = reader_.next();
         if (!payload) break;
         auto message = proto::decode_local(*payload);
         if (!message) return message.take_status();
-        DLROVER_TRY(on_message(std::move(*message)));
+        proto::LocalMessage whole{std::move(*message), {}};
+        for (std::size_t n = proto::fds_of(whole.message); n > 0; --n) {
+            if (fds_.empty()) return Status(Code::corrupt, "a descriptor of the daemon's is missing");
+            whole.fds.push_back(std::move(fds_.front()));
+            fds_.pop_front();
+        }
+        DLROVER_TRY(on_message(std::move(whole)));
     }
     return {};
 }
 
-Status Link::on_message(proto::local::MessageT message) {
+Status Link::on_message(proto::LocalMessage whole) {
+    const proto::local::MessageT &message = whole.message;
     if (auto *failure = message.body.AsFailure()) {
         // A refused one-way message is told once; a refused greeting ends the attempt.
         Status why = proto::to_status(*failure);
@@ -138,7 +147,7 @@ Status Link::on_message(proto::local::MessageT message) {
     }
     // What is pushed before we are part of the group is for nobody.
     if (state_ != State::up) return message.id == 0 ? Status() : on_reply(message);
-    if (message.id == 0) events_.message(std::move(message));
+    if (message.id == 0) events_.message(std::move(whole));
     return {};
 }
 

@@ -2,11 +2,12 @@
 // The agent's connection to its daemon: made again as long as it takes, never waited for.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <string>
 
 #include "agent/loop.h"
-#include "proto/local_codec.h"
+#include "proto/local_client.h"
 
 namespace dlrover::agent {
 
@@ -21,7 +22,7 @@ class Link {
         /// row.
         std::function<void(const Status &)> down;
         /// What the daemon sends on its own.
-        std::function<void(proto::local::MessageT)> message;
+        std::function<void(proto::LocalMessage)> message;
     };
     Link(Loop &loop, std::string socket_path, Events events);
     ~Link();
@@ -51,7 +52,7 @@ class Link {
     Status write_queued();
     void on_events(std::uint32_t events);
     Status read_all();
-    Status on_message(proto::local::MessageT message);
+    Status on_message(proto::LocalMessage message);
     Status on_reply(const proto::local::MessageT &message);
 
     Loop &loop_;
@@ -60,6 +61,7 @@ class Link {
     State state_ = State::closed;
     UniqueFd socket_;
     proto::FrameReader reader_;
+    std::deque<UniqueFd> fds_;  ///< received, of messages that are not whole yet
     std::string queued_;
     std::string last_reason_, node_;
     Loop::Timer timer_ = 0;  // next attempt, or the end of patience with the greeting

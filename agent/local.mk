@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libagent.la
 libagent_la_SOURCES = agent/agent.cpp agent/agent.h agent/crew.cpp agent/crew.h agent/environment.cpp agent/environment.h \
-	agent/files.cpp agent/files.h agent/guard.cpp agent/guard.h agent/link.cpp agent/link.h agent/log_plan.cpp \
+	agent/files.cpp agent/files.h agent/filler.cpp agent/filler.h agent/guard.cpp agent/guard.h agent/link.cpp agent/link.h agent/log_plan.cpp \
 	agent/log_plan.h agent/loop.cpp agent/loop.h agent/nonblocking_writer.cpp agent/nonblocking_writer.h agent/oom.cpp \
 	agent/oom.h agent/process_tree.cpp agent/process_tree.h agent/run_options.cpp agent/run_options.h \
 	agent/signature.cpp agent/signature.h agent/sink.cpp agent/sink.h agent/spawn.cpp agent/spawn.h agent/spill.cpp \
 	agent/spill.h agent/standalone.cpp agent/standalone.h agent/stream.cpp agent/stream.h agent/task.cpp agent/task.h
 libagent_la_CPPFLAGS = $(AM_CPPFLAGS) $(dlrover_path_flags)
-libagent_la_LIBADD = libproto.la
+libagent_la_LIBADD = libproto.la libarena.la
 
 # Static where possible: a container entered by another module does not hide the agent then.
 pkglibexec_PROGRAMS += agent/dlrover-agent
@@ -31,7 +31,7 @@ EXTRA_DIST += tests/system/agent_case.py $(agent_system_tests)
 TESTS += $(agent_system_tests)
 
 check_PROGRAMS += tests/unit/agent_test
-tests_unit_agent_test_SOURCES = tests/unit/main.cpp tests/unit/agent_environment_test.cpp tests/unit/agent_options_test.cpp \
+tests_unit_agent_test_SOURCES = tests/unit/main.cpp tests/unit/agent_environment_test.cpp tests/unit/agent_filler_test.cpp tests/unit/agent_options_test.cpp \
 	tests/unit/agent_output_test.cpp tests/unit/agent_signature_test.cpp tests/unit/agent_tree_test.cpp
 tests_unit_agent_test_LDADD = libagent.la
 TESTS += tests/unit/agent_test

@@ -14,11 +14,11 @@ libckpt_la_SOURCES = ckpt/block_kernel.h ckpt/block_kernel_avx2.cpp ckpt/block_k
 nodist_libckpt_la_SOURCES = $(ckpt_generated)
 
 noinst_LTLIBRARIES += libarena.la
-libarena_la_SOURCES = ckpt/segment.cpp ckpt/segment.h ckpt/slots.cpp ckpt/slots.h
+libarena_la_SOURCES = ckpt/cgroup_memory.cpp ckpt/cgroup_memory.h ckpt/segment.cpp ckpt/segment.h ckpt/slots.cpp ckpt/slots.h
 libarena_la_LIBADD = libbase.la $(PTHREAD_LIBS)
 
 check_PROGRAMS += tests/unit/arena_test
-tests_unit_arena_test_SOURCES = tests/unit/main.cpp tests/unit/ckpt_slots_test.cpp tests/unit/segment_test.cpp
+tests_unit_arena_test_SOURCES = tests/unit/main.cpp tests/unit/cgroup_memory_test.cpp tests/unit/ckpt_slots_test.cpp tests/unit/segment_test.cpp
 tests_unit_arena_test_LDADD = libarena.la $(PTHREAD_LIBS)
 TESTS += tests/unit/arena_test
 

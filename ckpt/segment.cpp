@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -52,6 +53,11 @@ Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOp
     return fd;
 }
 
+bool has_all_pages(int segment, std::uint64_t bytes) {
+    struct stat st {};
+    return ::fstat(segment, &st) == 0 && static_cast<std::uint64_t>(st.st_blocks) * 512 >= bytes;
+}
+
 std::uint64_t memory_available_bytes() {
     std::FILE *file = std::fopen("/proc/meminfo", "re");
     if (!file) return 0;
@@ -63,7 +69,15 @@ std::uint64_t memory_available_bytes() {
     return kib * 1024;
 }
 
-Prefaulter::Prefaulter(std::uint64_t floor_bytes) : floor_bytes_(floor_bytes), thread_([this] { run(); }) {}
+Status room_above_floor(std::uint64_t floor_bytes, std::uint64_t more_bytes) {
+    if (memory_available_bytes() >= floor_bytes + more_bytes) return {};
+    return Status(Code::resource_exhausted, "the node's memory is at its floor");
+}
+
+Prefaulter::Prefaulter(Room room) : room_(std::move(room)), thread_([this] { run(); }) {}
+
+Prefaulter::Prefaulter(std::uint64_t floor_bytes)
+    : Prefaulter(Room([floor_bytes](std::uint64_t more) { return room_above_floor(floor_bytes, more); })) {}
 
 Prefaulter::~Prefaulter() {
     {
@@ -108,10 +122,8 @@ void Prefaulter::fill(Task &task) {
     auto begin = std::chrono::steady_clock::now();
     while (report.bytes < task.bytes && !stopping_ && !*task.cancelled) {
         std::uint64_t bytes = std::min(chunk_bytes, task.bytes - report.bytes);
-        if (memory_available_bytes() < floor_bytes_ + bytes)
-            report.status = Status(Code::resource_exhausted, "the node's memory is at its floor");
-        else
-            report.status = populate(task.segment.get(), report.bytes, bytes);
+        report.status = room_(bytes);
+        if (report.status.ok()) report.status = populate(task.segment.get(), report.bytes, bytes);
         if (!report.status.ok()) break;
         report.bytes += bytes;
         report.busy =

@@ -26,8 +26,14 @@ struct SegmentOptions {
 /// A memfd of `bytes`, whose size nobody can change any more (the user gets it writable). No page is touched.
 Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOptions options = {});
 
+/// Whether none is to be taken any more.
+bool has_all_pages(int segment, std::uint64_t bytes);
+
 /// MemAvailable of /proc/meminfo, in bytes; 0 when it cannot be read.
 std::uint64_t memory_available_bytes();
+
+/// resource_exhausted: with `more_bytes` taken MemAvailable would be below the floor.
+Status room_above_floor(std::uint64_t floor_bytes, std::uint64_t more_bytes);
 
 /// A thread that gives segments their pages, one after the other.
 class Prefaulter {
@@ -36,11 +42,15 @@ class Prefaulter {
         std::uint64_t bytes = 0;            ///< ready so far
         std::chrono::microseconds busy{0};  ///< time spent on them
         bool done = false;                  ///< nothing more comes
-        Status status;                      ///< resource_exhausted: stopped at the floor
+        Status status;                      ///< resource_exhausted: stopped, there is no room
     };
     /// Runs on the prefaulter's thread: copy and post.
     using Progress = std::function<void(Report)>;
 
+    /// Whether so many bytes more may be taken. Asked before each chunk, on the prefaulter's thread.
+    using Room = std::function<Status(std::uint64_t more_bytes)>;
+
+    explicit Prefaulter(Room room);
     /// `floor_bytes`: stop where MemAvailable would fall below.
     explicit Prefaulter(std::uint64_t floor_bytes);
     ~Prefaulter();
@@ -65,7 +75,7 @@ class Prefaulter {
     void run();
     void fill(Task &task);
 
-    const std::uint64_t floor_bytes_;
+    const Room room_;
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<Task> tasks_;

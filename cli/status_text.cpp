@@ -180,6 +180,10 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
     json.field("arena_bytes", g.arena_bytes)
         .field("arena_ready_bytes", g.arena_ready_bytes)
         .field("prefault_us", g.prefault_us);
+    json.field("memory_need_bytes", g.memory_need_bytes)
+        .field("memory_slots", std::uint32_t{g.memory_slots})
+        .field("memory_refused", g.memory_refused)
+        .field("arena_charge", g.arena_charge);
     json.field("redundancy", g.redundancy).field("note", g.note).field("started_us", g.started_us);
     write_ranks(json, g);
     json.key("goodput");
@@ -193,6 +197,15 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
     else
         json.null();
     json.end_object();
+}
+
+std::string memory_text(const GroupStatusT &g) {
+    // A daemon that took the memory over has not pre-faulted it itself.
+    auto took = static_cast<std::int64_t>(g.prefault_us);
+    return format_size_bytes(g.arena_bytes) + " on " + g.node + ", " +
+           format_size_bytes(g.arena_ready_bytes) + " pre-faulted" +
+           (took > 0 ? " in " + time_text(took) : "") + ", charged to the " + g.arena_charge +
+           ", redundancy " + g.redundancy;
 }
 
 }  // namespace
@@ -250,14 +263,12 @@ std::string status_details(const GroupStatusT &g) {
                  " of " + std::to_string(g.max_restarts) + " left before the next complete checkpoint");
     for (const auto &c : g.checkpoints)
         if (c) add_line(out, "checkpoint", checkpoint_text(*c));
-    if (g.arena_bytes > 0) {
-        // A daemon that took the memory over has not pre-faulted it itself.
-        auto took = static_cast<std::int64_t>(g.prefault_us);
-        add_line(out, "memory here",
-                 format_size_bytes(g.arena_bytes) + " on " + g.node + ", " +
-                     format_size_bytes(g.arena_ready_bytes) + " pre-faulted" +
-                     (took > 0 ? " in " + time_text(took) : "") + ", redundancy " + g.redundancy);
-    }
+    if (g.arena_bytes > 0) add_line(out, "memory here", memory_text(g));
+    if (g.memory_need_bytes > 0)
+        add_line(out, "memory need",
+                 format_size_bytes(g.memory_need_bytes) + " on " + g.node + ", with " +
+                     std::to_string(g.memory_slots) + " slots a rank");
+    if (!g.memory_refused.empty()) add_line(out, "memory refused", g.memory_refused);
     if (g.storage) add_line(out, "storage", storage_text(*g.storage));
     if (g.goodput && g.goodput->steps > 0) add_line(out, "goodput", goodput_text(*g.goodput));
     if (!g.note.empty()) add_line(out, "note", g.note);

@@ -38,6 +38,9 @@ struct MemoryShare {
     friend bool operator==(MemoryShare, MemoryShare) = default;
 };
 
+/// Whose memory arenas are: "auto", "node", "job".
+enum class ArenaCharge : std::uint8_t { automatic, node, job };
+
 enum class HugePages : std::uint8_t { never, try_first };  ///< "never", "try"
 
 struct Settings {
@@ -62,6 +65,7 @@ struct Settings {
         MemoryShare user_quota{.percent = 50};
         MemoryShare available_floor{.percent = 5};
         HugePages huge_pages = HugePages::try_first;
+        ArenaCharge arena_charge = ArenaCharge::automatic;
         Duration dead_group_ttl = std::chrono::minutes(10);
     } memory;
 

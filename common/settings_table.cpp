@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char *level_words[] = {"debug", "info", "warning", "error"};
 constexpr const char *target_words[] = {"auto", "stderr", "journal", "syslog"};
+constexpr const char *charge_words[] = {"auto", "node", "job"};
 constexpr const char *huge_words[] = {"never", "try"};
 
 template <typename Enum>
@@ -49,6 +50,8 @@ const Entry table[] = {
     {"memory", "available_floor", PLACE(memory.available_floor), "", "", ""},
     {"memory", "huge_pages", [](Settings &s) -> Place { return choice(s.memory.huge_pages, huge_words); }, "",
      "", ""},
+    {"memory", "arena_charge",
+     [](Settings &s) -> Place { return choice(s.memory.arena_charge, charge_words); }, "", "", ""},
     {"memory", "dead_group_ttl", PLACE(memory.dead_group_ttl), "0s", "240h",
      "memory of a job that never comes back is lost to others"},
 

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "ckpt/cgroup_memory.h"
 #include "ckpt/segment.h"
 #include "ckpt/slots.h"
 #include "common/event_loop.h"
@@ -16,11 +17,34 @@
 
 namespace dlrover::daemon {
 
+/// A part of a slot: a memfd.
+struct ArenaSegment {
+    SegmentId id;
+    std::uint64_t bytes = 0;
+    SharedFd fd;
+};
+
+/// The job whose cgroup an arena's pages are charged to.
+class JobMemory {
+  public:
+    struct Allowance {
+        ckpt::CgroupMemory cgroup;
+        std::uint64_t floor_bytes = 0;  ///< of the limit: to be left free
+    };
+    virtual ~JobMemory() = default;
+    /// none: nothing limits it.
+    virtual std::optional<Allowance> allowance(Rank rank) const = 0;
+    /// Has somebody inside touch the pages first. Arena::filled() follows, or he is gone: the next one gets
+    /// what Arena::unfilled() says.
+    virtual void fill(Rank rank, const ArenaSegment &segment) = 0;
+};
+
 struct ArenaServices {
     EventLoop &loop;
     RecordKeeper &keeper;
     ckpt::Prefaulter &prefaulter;
     MemoryBudget &budget;
+    JobMemory *job = nullptr;  ///< none: pages are charged to the daemon
 };
 
 struct ArenaOptions {
@@ -28,16 +52,13 @@ struct ArenaOptions {
     std::uint32_t uid = 0;
     std::uint32_t slots = 3;
     bool huge_pages = false;
+    std::uint32_t copies = 1;  ///< kept here of each checkpoint: more where other nodes' are kept too
 };
 
 /// Thread: the event loop's.
 class Arena {
   public:
-    struct Segment {
-        SegmentId id;
-        std::uint64_t bytes = 0;
-        SharedFd fd;
-    };
+    using Segment = ArenaSegment;
     struct Place {
         SlotIndex slot;
         std::vector<Segment> segments;
@@ -51,6 +72,8 @@ class Arena {
     };
     struct Memory {
         std::uint64_t bytes = 0, ready_bytes = 0;
+        std::uint64_t need_bytes = 0;  ///< of all ranks here; 0: no size is known yet
+        std::uint32_t slots = 0;       ///< the fewest that a rank has
         std::chrono::microseconds prefault_time{0};
     };
 
@@ -64,10 +87,17 @@ class Arena {
     void restore(const RecordName &name, const records::RecordT &record, UniqueFd fd);
     void finish_restore();
 
-    /// Gives every slot of `rank` room for `bytes`, in the background.
+    /// How many ranks are going to save here.
+    void expect_ranks(std::uint32_t count) { ranks_here_ = count; }
+    /// Gives the slots of `rank` room for `bytes`, their pages in the background: all slots where the node
+    /// has room for as many of each of its ranks, else two. resource_exhausted: not even that; nothing was
+    /// taken.
     Status prepare(Rank rank, std::uint64_t bytes);
     /// Of those that nobody saves into and that hold nothing.
     std::vector<Place> free_places(Rank rank);
+    /// The job's part of what fill() asked for is done; `status`: resource_exhausted where there is no room.
+    void filled(SegmentId segment, std::chrono::microseconds busy, Status status);
+    std::vector<std::pair<Rank, Segment>> unfilled() const;
     /// none: no slot may be written now. resource_exhausted: no memory.
     Result<std::optional<Place>> begin(Rank rank, ckpt::Holder holder, TrainStep step,
                                        GenerationId generation, std::uint64_t bytes);
@@ -106,12 +136,23 @@ class Arena {
     RankSlots &of(Rank rank);
     void restore_segment(const RecordName &name, const records::SegmentRecordT &record, UniqueFd fd);
     void restore_slot(const RecordName &name, const records::SlotRecordT &record);
+    /// How many slots the rank gets. resource_exhausted: not even two.
+    Status plan(Rank rank, RankSlots &slots, std::uint64_t bytes);
+    Status check(Rank rank, MemoryBudget::Holding more) const;
+    Status check_job(Rank rank, std::uint64_t more_bytes) const;
+    MemoryBudget::Holding holding_of(const Segment &segment) const;
+    HeldSegment *find(SegmentId segment);
+    void on_filled(HeldSegment &segment, const Status &status);
+    /// Ranks that have not told what they need.
+    std::uint32_t ranks_to_come() const;
+    void add_need(Memory &sum) const;
+    std::uint64_t need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) const;
     Status grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t bytes);
     Status add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes);
     void prefault(HeldSegment &segment);
     void save_segment(const HeldSegment &segment);
     /// Whether the user's share and the node have room for what a slot lacks to hold `bytes`.
-    Status check_room(const HeldSlot &held, std::uint64_t bytes) const;
+    Status check_room(Rank rank, const HeldSlot &held, std::uint64_t bytes) const;
     void set_seal(HeldSlot &held, local::SealT seal);
     void save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done = {});
     /// Done with the record of what was sealed in this slot then.
@@ -120,6 +161,7 @@ class Arena {
     void drop_free_slots(Rank rank, RankSlots &slots);
     void release_segment(HeldSegment &segment);
     void give_back(HeldSegment &segment);
+    void drop_last_segment(HeldSlot &held);
     Place place_of(const HeldSlot &held, SlotIndex slot) const;
     std::string slot_name(Rank rank, SlotIndex slot) const;
     std::string segment_name(SegmentId id) const;
@@ -127,6 +169,7 @@ class Arena {
     ArenaServices services_;
     ArenaOptions options_;
     std::map<Rank, std::unique_ptr<RankSlots>> ranks_;
+    std::uint32_t ranks_here_ = 1;
     std::uint64_t next_segment_ = 1;
     std::chrono::microseconds prefault_time_{0};
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -48,8 +48,7 @@ void Arena::restore_segment(const RecordName &name, const records::SegmentRecord
     held->place = record.place;
     held->ready = record.ready;
     next_segment_ = std::max(next_segment_, *id + 1);
-    services_.budget.add(options_.uid, {.bytes = record.bytes, .segments = 1},
-                         record.ready ? 0 : record.bytes);
+    services_.budget.add(options_.uid, holding_of(held->segment), record.ready ? 0 : record.bytes);
     of(held->rank).held[record.slot].segments.push_back(std::move(held));
 }
 
@@ -73,7 +72,8 @@ void Arena::restore_slot(const RecordName &name, const records::SlotRecordT &rec
 }
 
 void Arena::finish_restore() {
-    for (auto &[rank, slots] : ranks_)
+    for (auto &[rank, slots] : ranks_) {
+        for (const auto &held : slots->held) slots->told_bytes = std::max(slots->told_bytes, held.capacity());
         for (std::uint32_t i = 0; i < slots->held.size(); ++i) {
             HeldSlot &held = slots->held[i];
             std::sort(held.segments.begin(), held.segments.end(),
@@ -85,6 +85,7 @@ void Arena::finish_restore() {
                 seal.table_offset + seal.table_bytes > held.capacity())
                 slots->table.void_slot(SlotIndex(i));
         }
+    }
 }
 
 }  // namespace dlrover::daemon

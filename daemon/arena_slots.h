@@ -2,6 +2,8 @@
 // What an arena holds; for the arena's own source files.
 #pragma once
 
+#include <algorithm>
+
 #include "daemon/arena.h"
 
 namespace dlrover::daemon {
@@ -30,9 +32,24 @@ struct Arena::HeldSlot {
 };
 
 struct Arena::RankSlots {
-    explicit RankSlots(std::uint32_t count) : table(count), held(count) {}
+    explicit RankSlots(std::uint32_t count) : table(count), held(count), limit(count) {}
     ckpt::SlotTable table;
     std::vector<HeldSlot> held;
+    std::uint32_t limit;                ///< slots that may grow
+    std::uint64_t told_bytes = 0;       ///< of a checkpoint; 0: not known yet
+
+    std::uint32_t with_memory() const {
+        return static_cast<std::uint32_t>(
+            std::count_if(held.begin(), held.end(), [](const auto &h) { return !h.segments.empty(); }));
+    }
+    /// What of `count` slots of `bytes` is still to be taken.
+    MemoryBudget::Holding lacking(std::uint32_t count, std::uint64_t bytes) const;
+    /// The first to have memory: those that have some, the largest first.
+    std::vector<SlotIndex> by_memory() const;
+    bool may_grow(SlotIndex slot) const {
+        auto slots = by_memory();
+        return std::find(slots.begin(), slots.begin() + limit, slot) != slots.begin() + limit;
+    }
 };
 
 }  // namespace dlrover::daemon

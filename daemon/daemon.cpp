@@ -43,8 +43,8 @@ Daemon::~Daemon() {
 }
 
 GroupServices Daemon::services() {
-    return {loop_,  *port_, keeper_,   prefaulter_,   budget_,
-            slurm_, peers_, settings_, options_.node, free_port_};
+    return {loop_,     *port_,        keeper_,    prefaulter_,          budget_, slurm_, peers_,
+            settings_, options_.node, free_port_};
 }
 
 void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
@@ -56,6 +56,7 @@ void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
                               relay_.on_link(node, up);
                               for (auto &[key, group] : groups_) group->on_peer_link(node, up);
                           }});
+    find_memory_spec();
     restore(std::move(kept));
     sweep();
     say_ready();
@@ -225,6 +226,7 @@ void Daemon::on_register(const Client &from, std::uint32_t id, local::RegisterSt
         status = Status(Code::permission_denied, "a daemon in standalone mode serves its own user only");
     if (!status.ok()) return port_->fail(from.id, id, refusal_for(status), status.message());
     if (options_.standalone) return accept_step(from.id, id, std::move(*step), {});
+    if (!memory_spec_known_) find_memory_spec();
     slurm_.load_step(JobId(step->job_id), StepId(step->step_id),
                      [this, alive = alive_, to = from.id, id, step](Result<SlurmStep> slurm) {
                          if (!*alive) return;
@@ -234,6 +236,25 @@ void Daemon::on_register(const Client &from, std::uint32_t id, local::RegisterSt
                                       "the step is refused: " + checked.message());
                          port_->fail(to, id, refusal_for(checked), checked.message());
                      });
+}
+
+/// Asked before the step's own question: answers come in order, so it is known when a step is accepted.
+void Daemon::find_memory_spec() {
+    if (options_.standalone || settings_.memory.arena_charge == ArenaCharge::job) return;
+    slurm_.load_addresses({options_.node}, [this, alive = alive_](Result<std::vector<NodeAddress>> found) {
+        if (!*alive) return;
+        memory_spec_known_ = found.ok() || found.status().code() == Code::not_found;
+        if (!memory_spec_known_)
+            return log::warning("whether this node has a MemSpecLimit: " + found.status().message());
+        if (found.ok()) memory_spec_bytes_ = found->front().memory_spec_bytes;
+        budget_.limit_node(memory_spec_bytes_);
+    });
+}
+
+bool Daemon::charges_jobs() const {
+    ArenaCharge charge = settings_.memory.arena_charge;
+    if (charge != ArenaCharge::automatic) return charge == ArenaCharge::job;
+    return !options_.standalone && memory_spec_bytes_ == 0;
 }
 
 /// Those that have not ended.
@@ -268,6 +289,7 @@ void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrat
     shorten(step);
     record.registration = std::make_unique<proto::StepRegistrationT>(std::move(step));
     record.user = std::move(user);
+    record.charge_job = charges_jobs();
     record.started_us = wall_clock_us();
     auto group = std::make_unique<Group>(services(), std::move(record));
     group->save([this, alive = alive_, to, id, key](Status stored) {

@@ -40,6 +40,8 @@ class Daemon final : public LocalServer::Handler {
 
     // registration
     void on_register(const Client &from, std::uint32_t id, local::RegisterStepT message);
+    void find_memory_spec();
+    bool charges_jobs() const;
     void accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user);
     void on_end_step(const Client &from, std::uint32_t id, const local::EndStepT &end);
     bool may_register(const Client &client) const;
@@ -88,6 +90,8 @@ class Daemon final : public LocalServer::Handler {
     std::map<Key, std::unique_ptr<Group>> groups_;
     std::map<ConnectionId, Key> members_;  ///< agents' and workers' connections
     std::map<Key, EventLoop::Handle> retries_;
+    bool memory_spec_known_ = false;
+    std::uint64_t memory_spec_bytes_ = 0;  ///< MemSpecLimit of this node; 0: none
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle sweep_timer_, ready_timer_;
 };

@@ -29,7 +29,8 @@ Group::Group(GroupServices services, records::GroupRecordT record)
     : services_(std::move(services)),
       record_(std::move(record)),
       key_(key_of(record_)),
-      arena_({services_.loop, services_.keeper, services_.prefaulter, services_.budget},
+      arena_({services_.loop, services_.keeper, services_.prefaulter, services_.budget,
+              record_.charge_job ? this : nullptr},
              arena_options(services_, record_, key_)),
       pages_(services_.keeper, services_.budget, key_, record_.registration->uid),
       events_(services_.settings.limits.events_kept),
@@ -367,7 +368,7 @@ void Group::on_closed(const Client &client) {
 }
 
 void Group::connect_peers(const std::vector<NodeAddress> &addresses) {
-    for (const auto &[node, address] : addresses) {
+    for (const auto &[node, address, memory] : addresses) {
         bool fresh = addresses_.emplace(node, address).second;
         if (fresh && node != services_.node) services_.peers.connect_to(node, address);
     }

@@ -34,7 +34,7 @@ struct GroupServices {
 };
 
 /// Thread: the event loop's.
-class Group {
+class Group : private JobMemory {
   public:
     Group(GroupServices services, records::GroupRecordT record);
     ~Group();
@@ -84,6 +84,7 @@ class Group {
     struct Agent {
         ConnectionId connection = 0;
         std::uint16_t task = 0;
+        std::int32_t pid = 0;  ///< its own
         GenerationId running;  ///< told to run, or said to run; {0,0}: none
         GenerationId stopped;
         std::map<std::uint32_t, std::int32_t> pids;  ///< by local rank
@@ -144,6 +145,16 @@ class Group {
     void push_stop(const Agent &agent, const std::string &reason);
     void push_end(const Agent &agent);
     bool is_local_rank_of(const Agent &agent, std::uint32_t local_rank) const;
+
+    // group_memory.cpp
+    std::optional<Allowance> allowance(Rank rank) const override;
+    void fill(Rank rank, const ArenaSegment &segment) override;
+    const Agent *agent_of_rank(Rank rank) const;
+    std::optional<Allowance> allowance_of(const Agent &agent) const;
+    void push_fill(const Agent &agent, const ArenaSegment &segment);
+    void push_unfilled(const Agent &agent);
+    void on_segment_filled(const local::SegmentFilledT &filled);
+    void tell_memory(const Worker &worker, const Status &status);
 
     // group_flush.cpp
     void create_storage();
@@ -208,7 +219,9 @@ class Group {
     std::map<std::uint16_t, Agent> agents_;
     std::map<ConnectionId, Worker> workers_;
     Arena arena_;
-    std::unique_ptr<GroupStorage> storage_;  ///< none without a folder
+    std::unique_ptr<GroupStorage> storage_;       ///< none without a folder
+    std::map<Rank, std::string> memory_refused_;  ///< to whom, and why
+    bool few_slots_told_ = false;
     ProgressPages pages_;
     EventLog events_;
     std::vector<elastic::Input> early_;

@@ -34,6 +34,8 @@ void Group::on_agent_message(const Client &from, local::MessageT message) {
         on_workers_stopped(*agent, *stopped);
     else if (auto *signal = body.AsAgentSignal())
         feed(elastic::LocalSignal{signal->signal});
+    else if (auto *filled = body.AsSegmentFilled())
+        on_segment_filled(*filled);
     else if (body.type == local::Body::AgentBye)
         on_agent_gone(agent->task);
     else
@@ -75,6 +77,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     Agent &agent = agents_[hello.task];
     agent.connection = from.id;
     agent.task = hello.task;
+    agent.pid = from.pid;
     agent.running = from_proto(hello.resumed_generation);
     if (agent.running == GenerationId{}) agent.stopped = stopping_;
     if (record_.ended) return push_end(agent);
@@ -82,6 +85,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     if (!member_) create_member();
     if (agent.running != GenerationId{} && agent.running <= stopping_) push_stop(agent, "an old generation");
     if (world_ && world_->id > stopping_) push_world(agent);
+    push_unfilled(agent);
     report_readiness();
     report_stopped();
 }

@@ -191,6 +191,10 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
     out->arena_bytes = memory.bytes;
     out->arena_ready_bytes = memory.ready_bytes;
     out->prefault_us = static_cast<std::uint64_t>(memory.prefault_time.count());
+    out->arena_charge = record_.charge_job ? "job" : "node";
+    out->memory_need_bytes = memory.need_bytes;
+    out->memory_slots = static_cast<std::uint16_t>(memory.slots);
+    if (!memory_refused_.empty()) out->memory_refused = memory_refused_.begin()->second;
     out->redundancy = r.options->redundancy;
     out->goodput = std::make_unique<local::GoodputT>(to_proto(final_goodput_.value_or(view.goodput)));
     out->note = record_.end_message;

@@ -86,6 +86,7 @@ void Group::on_worker_hello(const Client &from, std::uint32_t id, const local::W
     worker.client = from;
     worker.generation = generation;
     worker.rank = *rank;
+    arena_.expect_ranks(ranks_of(self()));
     arena_.adopt_grants(*rank, from.id, generation);
     local::WorkerWelcomeT welcome;
     welcome.world_size = world_size(*world_);
@@ -103,6 +104,7 @@ void Group::on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &
     if (!in_force(worker))
         return services_.port.fail(worker.client.id, id, local::Refusal::Stale, "this generation is over");
     Status status = arena_.prepare(worker.rank, prepare.bytes);
+    tell_memory(worker, status);
     if (!status.ok())
         return services_.port.fail(worker.client.id, id, refusal_for(status.code()), status.message());
     local::PreparedT prepared;
@@ -128,6 +130,7 @@ void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSa
     if (!in_force(worker))
         return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
     auto place = arena_.begin(worker.rank, to, TrainStep(begin.train_step), worker.generation, begin.bytes);
+    tell_memory(worker, place.status());
     if (!place)
         return services_.port.fail(to, id, refusal_for(place.status().code()), place.status().message());
     if (!place->has_value()) {

@@ -144,8 +144,8 @@ Status serve(const Arguments &arguments, const Settings &settings, UniqueFd link
     auto outside = arguments.standalone ? Result<Outside>(make_standalone_outside(arguments.node))
                                         : make_outside(loop, settings, arguments.node);
     if (!outside) return outside.take_status();
-    Daemon daemon(loop, {arguments.node, arguments.standalone, ::geteuid()}, settings, *keeper, prefaulter,
-                  budget, *outside->slurm, *outside->peers, [&] { return ports.pick(); });
+    Daemon daemon(loop, {arguments.node, arguments.standalone, ::geteuid()}, settings, *keeper,
+                  prefaulter, budget, *outside->slurm, *outside->peers, [&] { return ports.pick(); });
     make_socket_folder(arguments.socket);
     LocalServer::Limits limits;
     limits.connections = settings.limits.connections;

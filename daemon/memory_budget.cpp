@@ -33,6 +33,10 @@ MemoryBudget::Holding MemoryBudget::held(std::uint32_t uid) const {
 Status MemoryBudget::check(std::uint32_t uid, const Holding &more) const {
     DLROVER_TRY(check_share(held(uid), more));
     if (more.bytes == 0) return {};
+    if (node_limit_bytes_ != 0 && !fits(node_bytes_, more.node_bytes, node_limit_bytes_))
+        return exhausted("checkpoints need " + format_size_bytes(more.node_bytes) +
+                         " more on this node, all together have " + format_size_bytes(node_bytes_) + " of " +
+                         format_size_bytes(node_limit_bytes_) + " (MemSpecLimit)");
     std::uint64_t available = available_bytes_();
     std::uint64_t taken = limits_.floor_bytes + without_pages_;
     std::uint64_t free = available > taken ? available - taken : 0;
@@ -72,6 +76,8 @@ void MemoryBudget::add(std::uint32_t uid, const Holding &more, std::uint64_t wit
     held.segments += more.segments;
     held.workers += more.workers;
     held.ledger_bytes += more.ledger_bytes;
+    held.node_bytes += more.node_bytes;
+    node_bytes_ += more.node_bytes;
     without_pages_ += without_pages_bytes;
 }
 
@@ -88,6 +94,8 @@ void MemoryBudget::remove(std::uint32_t uid, const Holding &less, std::uint64_t 
     take(held.segments, less.segments);
     take(held.workers, less.workers);
     take(held.ledger_bytes, less.ledger_bytes);
+    take(held.node_bytes, less.node_bytes);
+    take(node_bytes_, less.node_bytes);
     if (held == Holding{}) held_.erase(it);
 }
 

@@ -22,6 +22,7 @@ class MemoryBudget {
     /// has a segment at least) and for each worker; ledgers are the only long ones.
     struct Holding {
         std::uint64_t bytes = 0, segments = 0, workers = 0, ledger_bytes = 0;
+        std::uint64_t node_bytes = 0;  ///< of bytes: charged to the daemon
         friend bool operator==(const Holding &, const Holding &) = default;
     };
     /// `available_bytes`: MemAvailable, read anew at each call.
@@ -31,12 +32,15 @@ class MemoryBudget {
     /// resource_exhausted: beyond the user's share, or the node would fall below its floor; the text says
     /// what is needed and what there is. What is not asked for is not looked at.
     Status check(std::uint32_t uid, const Holding &more) const;
+    /// MemSpecLimit: of all users' memory that is charged to the daemon. 0: none.
+    void limit_node(std::uint64_t bytes) { node_limit_bytes_ = bytes; }
     /// Without a check: also what a former daemon granted counts. `without_pages_bytes`: not in MemAvailable
     /// yet.
     void add(std::uint32_t uid, const Holding &more, std::uint64_t without_pages_bytes = 0);
     void pages_ready(std::uint64_t bytes);
     void remove(std::uint32_t uid, const Holding &less, std::uint64_t without_pages_bytes = 0);
     Holding held(std::uint32_t uid) const;
+    std::uint64_t floor_bytes() const { return limits_.floor_bytes; }
 
   private:
     Status check_share(const Holding &held, const Holding &more) const;
@@ -44,6 +48,7 @@ class MemoryBudget {
     std::function<std::uint64_t()> available_bytes_;
     std::map<std::uint32_t, Holding> held_;
     std::uint64_t without_pages_ = 0;
+    std::uint64_t node_bytes_ = 0, node_limit_bytes_ = 0;
 };
 
 }  // namespace dlrover::daemon

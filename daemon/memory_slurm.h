@@ -21,6 +21,7 @@ class MemorySlurm final : public SlurmClient {
     std::map<JobId, SlurmJob> jobs;
     std::map<std::pair<JobId, StepId>, std::vector<std::string>> steps;  ///< their nodes
     std::map<std::string, std::string> addresses;
+    std::map<std::string, std::uint64_t> memory_spec_bytes;
     std::string cluster = "lab";
     bool away = false;                 ///< slurmctld does not answer: unavailable
     bool shrink_refused = false;       ///< as under disable_job_shrink
@@ -55,7 +56,8 @@ class MemorySlurm final : public SlurmClient {
             std::vector<NodeAddress> found;
             for (const auto &node : nodes)
                 if (auto it = addresses.find(node); it != addresses.end())
-                    found.push_back({node, it->second});
+                    found.push_back({node, it->second,
+                                     memory_spec_bytes.contains(node) ? memory_spec_bytes.at(node) : 0});
             if (found.empty()) return Status(Code::not_found, "no such node");
             return found;
         });

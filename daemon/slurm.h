@@ -31,7 +31,8 @@ struct SlurmStep {
 
 struct NodeAddress {
     std::string node;
-    std::string address;  ///< NodeAddr
+    std::string address;                  ///< NodeAddr
+    std::uint64_t memory_spec_bytes = 0;  ///< MemSpecLimit; 0: none
 };
 
 class SlurmClient {

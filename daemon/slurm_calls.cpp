@@ -296,7 +296,7 @@ class LibSlurmCalls final : public SlurmCalls {
             const node_info_t &node = nodes->node_array[i];
             if (!node.name || !node.node_addr) continue;
             if (std::binary_search(sorted_names.begin(), sorted_names.end(), std::string(node.name)))
-                addresses.push_back({node.name, node.node_addr});
+                addresses.push_back({node.name, node.node_addr, node.mem_spec_limit << 20});
         }
     }
 };

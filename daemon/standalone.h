@@ -25,7 +25,7 @@ class NoSlurm final : public SlurmClient {
     }
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override {
         std::vector<NodeAddress> addresses;
-        for (auto &node : nodes) addresses.push_back({std::move(node), "127.0.0.1"});
+        for (auto &node : nodes) addresses.push_back({std::move(node), "127.0.0.1", 0});
         answer(std::move(addresses));
     }
     void shrink_job(JobId, std::vector<std::string>, Done done) override { refuse(done); }

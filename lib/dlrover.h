@@ -86,7 +86,8 @@ int dlrover_open(dlrover_context **out);
 void dlrover_close(dlrover_context *context);
 int dlrover_get_world(dlrover_context *context, dlrover_world *out);
 
-/** Makes slots of at least `bytes` (data + 1 KiB per chunk is enough) ready in the background. Optional; the first save does it otherwise, slower. */
+/** Makes slots of at least `bytes` (data + 1 KiB per chunk is enough) ready in the background. Optional; the first save does it otherwise, slower.
+ * DLROVER_E_NO_MEMORY: not even two slots fit, and nothing was taken. */
 int dlrover_prepare(dlrover_context *context, uint64_t bytes);
 
 /** From now on a save that finds no free slot waits up to `milliseconds` for one; 0, the default: it is skipped at once. A slot is free as soon as all ranks

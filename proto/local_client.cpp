@@ -64,7 +64,9 @@ std::size_t fds_of(const local::MessageT &message) {
     }
     if (auto *plan = message.body.AsRestorePlan()) return count(plan->segments);
     if (auto *object = message.body.AsStoreObject()) return count(object->segments);
-    return message.body.type == local::Body::WorkerWelcome ? 1 : 0;
+    bool one =
+        message.body.type == local::Body::WorkerWelcome || message.body.type == local::Body::FillSegment;
+    return one ? 1 : 0;
 }
 
 Status to_status(const local::FailureT &failure) {

@@ -53,10 +53,12 @@ std::vector<Bytes> seeds() {
     granted.segments.push_back(std::make_unique<SlotSegmentT>());
     PreparedT prepared;
     prepared.slots.push_back(std::make_unique<SlotGrantedT>(granted));
+    SegmentFilledT filled;
+    filled.text = "no room";
     return {seed(HelloT()),           seed(step()),           seed(AgentHelloT()),
             seed(std::move(world)),   seed(std::move(seal)),  seed(std::move(exited)),
             seed(std::move(granted)), seed(StatusRequestT()), seed(EventsRequestT()),
-            seed(std::move(prepared))};
+            seed(std::move(filled)),  seed(FillSegmentT()),   seed(std::move(prepared))};
 }
 
 }  // namespace dlrover::fuzz

@@ -226,14 +226,18 @@ BOOST_AUTO_TEST_CASE(a_user_gets_no_more_than_his_quota) {
     auto world = *agent.await(local::Body::WorldPublished).body.AsWorldPublished();
     Worker worker(daemon, world, 0);
     local::PrepareT prepare;
-    prepare.bytes = 32u << 20;
+    prepare.bytes = 33u << 20;  // not even twice
     auto refused = worker.client.call(std::move(prepare), patience);
     BOOST_TEST((refused.status().code() == Code::resource_exhausted));
     BOOST_TEST(refused.status().message().find("quota") != std::string::npos);
     local::BeginSaveT begin;
     begin.bytes = std::uint64_t{1} << 50;
     BOOST_TEST((worker.client.call(std::move(begin), patience).status().code() == Code::resource_exhausted));
-    BOOST_TEST(status_of(daemon)->arena_bytes <= (64u << 20));
+    BOOST_TEST(status_of(daemon)->arena_bytes == 0u, "all or nothing");
+    prepare.bytes = 32u << 20;
+    BOOST_TEST(worker.client.call(std::move(prepare), patience).ok());
+    BOOST_TEST(status_of(daemon)->arena_bytes == (64u << 20));
+    BOOST_TEST(status_of(daemon)->memory_slots == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(a_flood_of_saves_that_are_given_up_is_answered_and_hinders_nobody) {

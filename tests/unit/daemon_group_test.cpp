@@ -155,6 +155,59 @@ BOOST_AUTO_TEST_CASE(a_login_host_asks_the_nodes) {
     BOOST_TEST(reply.groups[0]->node == (leader == "n1" ? "n2" : "n1"));
 }
 
+BOOST_AUTO_TEST_CASE(an_agent_fills_the_jobs_memory) {
+    TwoNodes t;
+    auto worker = t.n1.start_worker(t.w1, 0);
+    local::PrepareT prepare;
+    prepare.bytes = 4096;
+    t.n1.say(worker, prepare);
+    for (int slot = 0; slot < 3; ++slot)
+        BOOST_TEST(t.n1.port->take<local::FillSegmentT>(t.a1.id).has_value());
+    BOOST_TEST((status_at(t.n1, alice, false).groups.at(0)->arena_charge == "job"));
+    // It has gone before it said anything: the next one is told again; so is one that meets a new daemon.
+    t.n1.daemon->on_closed(t.a1);
+    auto again = t.n1.start_agent(alice, from_proto(t.w1.generation));
+    for (int slot = 0; slot < 3; ++slot)
+        BOOST_TEST(t.n1.port->take<local::FillSegmentT>(again.id).has_value());
+    t.n1.restart();
+    auto third = t.n1.start_agent(alice, from_proto(t.w1.generation));
+    for (int slot = 0; slot < 3; ++slot)
+        BOOST_TEST(t.n1.port->take<local::FillSegmentT>(third.id).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(the_daemon_takes_memory_where_slurm_leaves_it_some) {
+    TwoNodes t;
+    t.slurm.memory_spec_bytes["n1"] = 8u << 20;
+    t.add_job(JobId(8));
+    Node fresh(t, "n1");
+    auto module = fresh.register_step(0, {.job = 8});
+    t.loop.advance(100ms);
+    BOOST_REQUIRE(fresh.port->take<local::DoneT>(module.id));
+    auto status = status_at(fresh, alice, false, 8);
+    BOOST_TEST((status.groups.at(0)->arena_charge == "node"));
+    BOOST_TEST(!fresh.budget.check(alice, {.bytes = 9u << 20, .node_bytes = 9u << 20}).ok());
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_refused_is_told) {
+    TwoNodes t;
+    auto worker = t.n1.start_worker(t.w1, 0);
+    local::PrepareT prepare;
+    prepare.bytes = 1u << 30;  // the quota
+    t.n1.say(worker, prepare);
+    auto failure = t.n1.port->take<local::FailureT>(worker.id);
+    BOOST_REQUIRE(failure.has_value());
+    BOOST_TEST((failure->code == local::Refusal::NoMemory));
+    auto group = std::move(status_at(t.n1, alice, false).groups.at(0));
+    BOOST_TEST(group->memory_refused == failure->text);
+    BOOST_TEST(group->memory_need_bytes == std::uint64_t{4} << 30, "two ranks, two slots");
+    prepare.bytes = 400u << 20;
+    t.n1.say(worker, prepare);
+    BOOST_TEST(t.n1.port->take<local::DoneT>(worker.id).has_value());
+    group = std::move(status_at(t.n1, alice, false).groups.at(0));
+    BOOST_TEST(group->memory_refused.empty());
+    BOOST_TEST(group->memory_slots == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(a_step_that_slurm_forgot_is_ended_and_forgotten) {
     TwoNodes t;
     t.save_everywhere(5);

@@ -52,6 +52,20 @@ BOOST_AUTO_TEST_CASE(the_budget_knows_quota_and_floor) {
     BOOST_TEST(budget.check(1, {.bytes = 300}).ok());
 }
 
+BOOST_AUTO_TEST_CASE(the_budget_knows_what_slurm_leaves_the_node) {
+    MemoryBudget budget({.user_quota_bytes = 500, .floor_bytes = 0}, [] { return 1000; });
+    BOOST_TEST(budget.check(1, {.bytes = 500, .node_bytes = 500}).ok(), "no limit is known");
+    budget.limit_node(300);
+    budget.add(1, {.bytes = 200, .node_bytes = 200});
+    Status refused = budget.check(2, {.bytes = 101, .node_bytes = 101});
+    BOOST_TEST((refused.code() == Code::resource_exhausted));
+    BOOST_TEST(refused.message().find("MemSpecLimit") != std::string::npos, refused.message());
+    BOOST_TEST(budget.check(2, {.bytes = 100, .node_bytes = 100}).ok());
+    BOOST_TEST(budget.check(2, {.bytes = 400}).ok(), "what is a job's is not the node's");
+    budget.remove(1, {.bytes = 200, .node_bytes = 200});
+    BOOST_TEST(budget.check(2, {.bytes = 300, .node_bytes = 300}).ok());
+}
+
 BOOST_AUTO_TEST_CASE(the_budget_knows_each_users_share_of_the_records) {
     MemoryBudget budget({.user_quota_bytes = 500, .floor_bytes = 0, .user_segments = 30},
                         [] { return 1000; });

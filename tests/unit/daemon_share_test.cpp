@@ -16,7 +16,8 @@ constexpr GenerationId generation{Term(1), 1};
 constexpr std::uint64_t mib = 1u << 20;
 
 struct SharedNode {
-    explicit SharedNode(std::uint64_t user_segments) : limits{1ull << 30, 0, user_segments} {}
+    explicit SharedNode(std::uint64_t user_segments, std::uint64_t available = std::uint64_t{1} << 40)
+        : limits{1ull << 30, 0, user_segments}, available_bytes(available) {}
     std::unique_ptr<Arena> arena(std::uint32_t uid) {
         return std::make_unique<Arena>(ArenaServices{loop, keeper, prefaulter, budget},
                                        ArenaOptions{std::to_string(uid) + ".0", uid});
@@ -25,7 +26,8 @@ struct SharedNode {
     ManualLoop loop;
     MemoryKeeper keeper{loop};
     ckpt::Prefaulter prefaulter{0};
-    MemoryBudget budget{limits, [] { return std::uint64_t{1} << 40; }};
+    std::uint64_t available_bytes;  ///< without what segments have taken: their pages count from add() on
+    MemoryBudget budget{limits, [this] { return available_bytes; }};
 };
 
 Result<std::optional<Arena::Place>> begin(Arena &arena, std::uint32_t rank, std::uint64_t step,
@@ -66,13 +68,88 @@ BOOST_AUTO_TEST_CASE(a_user_holds_no_more_segments_than_his_share) {
     auto refused = begin(*arena, rank + 1, 5);
     BOOST_TEST((refused.status().code() == Code::resource_exhausted));
     BOOST_TEST(refused.status().message().find("segments_per_user") != std::string::npos);
-    BOOST_TEST(node.budget.held(alice).segments == 10u);
+    BOOST_TEST(node.budget.held(alice).segments == 9u, "who gets no two slots gets none");
     // What he has he goes on using; others have their own share.
     BOOST_TEST(begin(*arena, 0, 5).ok());
     BOOST_TEST(begin(*other, 0, 5).ok());
     arena->drop();
     BOOST_TEST((node.budget.held(alice) == MemoryBudget::Holding{}));
     BOOST_TEST(node.keeper.copy().size() == 2u, "bob's segment and slot");
+}
+
+BOOST_AUTO_TEST_CASE(what_can_not_fit_is_refused_whole) {
+    SharedNode node(3072, 10 * mib);
+    auto arena = node.arena(alice);
+    arena->expect_ranks(2);
+    Status refused = arena->prepare(Rank(0), 6 * mib);
+    BOOST_TEST((refused.code() == Code::resource_exhausted));
+    for (const char *part :
+         {"24 MiB", "ranks: 2", "slots: 2 of 6.0 MiB", "12 MiB more", "10 MiB", "memory.available_floor"})
+        BOOST_TEST(refused.message().find(part) != std::string::npos, part << " in " << refused.message());
+    BOOST_TEST((node.budget.held(alice) == MemoryBudget::Holding{}));
+    BOOST_TEST(node.keeper.copy().empty());
+    BOOST_TEST((begin(*arena, 0, 1, 6 * mib).status().code() == Code::resource_exhausted), "nor is it begun");
+    BOOST_TEST(arena->memory().need_bytes == 24 * mib);
+}
+
+BOOST_AUTO_TEST_CASE(two_slots_where_memory_is_short) {
+    SharedNode node(3072, 10 * mib);
+    auto arena = node.arena(alice);
+    BOOST_TEST(arena->prepare(Rank(0), 4 * mib).ok());
+    BOOST_TEST(node.budget.held(alice).bytes == 8 * mib);
+    BOOST_TEST(arena->memory().slots == 2u);
+    BOOST_TEST(arena->memory().need_bytes == 8 * mib);
+    for (std::uint64_t step = 1; step < 3; ++step) {
+        auto place = begin(*arena, 0, step, 4 * mib);
+        BOOST_REQUIRE((place.ok() && place->has_value()));
+        BOOST_TEST(seal(*arena, 0, step, (*place)->slot, 0).ok());
+    }
+    auto skipped = begin(*arena, 0, 3, 4 * mib);
+    BOOST_TEST((skipped.ok() && !skipped->has_value()));
+    arena->complete(TrainStep(2), generation);
+    auto reused = begin(*arena, 0, 3, 4 * mib);
+    BOOST_TEST((reused.ok() && reused->has_value()));
+    BOOST_TEST(node.budget.held(alice).bytes == 8 * mib);
+}
+
+BOOST_AUTO_TEST_CASE(a_slot_that_can_not_grow_leaves_the_others_in_use) {
+    SharedNode node(3072, 10 * mib);
+    auto arena = node.arena(alice);
+    BOOST_TEST(arena->prepare(Rank(0), 2 * mib).ok());
+    BOOST_TEST(arena->memory().slots == 3u);
+    BOOST_TEST(arena->prepare(Rank(0), 4 * mib).ok(), "of two");
+    BOOST_TEST(node.budget.held(alice).bytes == 10 * mib);
+    auto first = begin(*arena, 0, 1, 4 * mib);
+    auto second = begin(*arena, 0, 2, 4 * mib);
+    BOOST_TEST((first.ok() && first->has_value() && second.ok() && second->has_value()));
+    auto third = begin(*arena, 0, 3, 4 * mib);
+    BOOST_TEST((third.ok() && !third->has_value()), "skipped");
+    BOOST_TEST(begin(*arena, 0, 3, mib)->has_value(), "what fits the third goes there");
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_have_not_told_their_size_count_for_slots_only) {
+    SharedNode node(3072, 20 * mib);
+    auto arena = node.arena(alice);
+    arena->expect_ranks(8);
+    BOOST_TEST(arena->prepare(Rank(0), 4 * mib).ok());
+    BOOST_TEST(arena->memory().slots == 2u);
+    BOOST_TEST(arena->memory().need_bytes == 64 * mib);
+    // 8 MiB are taken; a slot has 2 MiB at least.
+    for (std::uint32_t rank = 1; rank < 7; ++rank)
+        BOOST_TEST(arena->prepare(Rank(rank), 1).ok() == (rank < 4));
+}
+
+BOOST_AUTO_TEST_CASE(all_slots_where_there_is_room_for_all_ranks) {
+    SharedNode node(3072, 24 * mib);
+    auto arena = node.arena(alice);
+    arena->expect_ranks(2);
+    for (std::uint32_t rank : {0, 1}) BOOST_TEST(arena->prepare(Rank(rank), 4 * mib).ok());
+    BOOST_TEST(arena->memory().slots == 3u);
+    BOOST_TEST(arena->memory().need_bytes == 24 * mib);
+    BOOST_TEST(node.budget.held(alice).bytes == 24 * mib);
+    auto again = taken_over(node, alice);
+    again->expect_ranks(2);
+    BOOST_TEST(again->memory().need_bytes == 24 * mib);
 }
 
 BOOST_AUTO_TEST_CASE(no_slot_is_on_record_without_a_segment) {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// An arena whose pages the job takes.
+#include <fcntl.h>
+
+#include <boost/test/unit_test.hpp>
+
+#include "common/manual_loop.h"
+#include "daemon/arena.h"
+
+using namespace dlrover;
+using namespace dlrover::daemon;
+
+namespace {
+
+constexpr std::uint64_t mib = 1u << 20;
+constexpr GenerationId generation{Term(1), 1};
+const Rank rank0(0);
+
+struct Job final : JobMemory {
+    std::optional<Allowance> allowance(Rank) const override { return allowed; }
+    void fill(Rank, const ArenaSegment &segment) override { orders.push_back(segment); }
+    std::optional<Allowance> allowed;
+    std::vector<ArenaSegment> orders;
+};
+
+struct JobArena {
+    ManualLoop loop;
+    MemoryKeeper keeper{loop};
+    ckpt::Prefaulter prefaulter{0};
+    MemoryBudget budget{{1u << 30, 0}, [] { return std::uint64_t{1} << 40; }};
+    Job job;
+    Arena arena{{loop, keeper, prefaulter, budget, &job}, {"7.0", 1000, 3, false}};
+
+    void allow(std::uint64_t limit, std::uint64_t used, std::uint64_t floor) {
+        job.allowed = JobMemory::Allowance{{limit, used, "/job_7"}, floor};
+    }
+    static void take_pages(const ArenaSegment &segment) {
+        BOOST_REQUIRE(::posix_fallocate(segment.fd->get(), 0, static_cast<off_t>(segment.bytes)) == 0);
+    }
+    void filled(const ArenaSegment &segment, Status status = {}) {
+        arena.filled(segment.id, std::chrono::microseconds(50), std::move(status));
+    }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(daemon_job_memory, JobArena)
+
+BOOST_AUTO_TEST_CASE(the_job_touches_the_pages_first) {
+    BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
+    BOOST_REQUIRE(job.orders.size() == 3u);
+    for (const auto &segment : job.orders)
+        BOOST_TEST(!ckpt::has_all_pages(segment.fd->get(), 1), "nobody of ours has touched it");
+    filled(job.orders[0]);
+    BOOST_TEST(arena.memory().ready_bytes == 0u, "a user's word is not enough");
+    take_pages(job.orders[0]);
+    filled(job.orders[0]);
+    BOOST_TEST(arena.memory().ready_bytes == 4 * mib);
+    BOOST_TEST(arena.memory().prefault_time.count() == 100);
+    filled(job.orders[0]);
+    BOOST_TEST(arena.memory().prefault_time.count() == 100, "said again");
+    BOOST_TEST(arena.unfilled().size() == 2u);
+    BOOST_TEST(budget.held(1000).node_bytes == 0u);
+    // A save does not wait for the rest.
+    auto place = arena.begin(rank0, 7, TrainStep(1), generation, 4 * mib);
+    BOOST_TEST((place.ok() && place->has_value()));
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_fit_the_jobs_limit_is_refused) {
+    allow(100 * mib, 80 * mib, 10 * mib);
+    Status refused = arena.prepare(rank0, 6 * mib);
+    BOOST_TEST((refused.code() == Code::resource_exhausted));
+    for (const char *part : {"12 MiB more of the job's memory", "10 MiB left", "limit of 100 MiB", "--mem"})
+        BOOST_TEST(refused.message().find(part) != std::string::npos, part << " in " << refused.message());
+    BOOST_TEST(job.orders.empty());
+    BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(arena.memory().slots == 2u);
+    BOOST_TEST(!arena.prepare(Rank(1), mib).ok(), "pages that are to come count: 2 MiB are left");
+    // They are the kernel's to count from then on.
+    for (const auto &segment : job.orders) {
+        take_pages(segment);
+        filled(segment);
+    }
+    BOOST_TEST(arena.prepare(Rank(1), mib).ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_slot_that_gets_no_pages_is_given_up) {
+    BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
+    auto place = arena.begin(rank0, 7, TrainStep(1), generation, 4 * mib);
+    BOOST_REQUIRE((place.ok() && place->has_value()));
+    for (const auto &segment : job.orders) filled(segment, Status(Code::resource_exhausted, "at its limit"));
+    BOOST_TEST(arena.memory().bytes == 4 * mib, "the one that is being written stays");
+    allow(100 * mib, 99 * mib, 0);
+    auto next = arena.begin(rank0, 7, TrainStep(2), generation, 4 * mib);
+    BOOST_TEST((next.status().code() == Code::resource_exhausted), "it does not take them in a save either");
+}
+
+BOOST_AUTO_TEST_CASE(other_trouble_leaves_the_memory_there) {
+    BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
+    filled(job.orders[0], Status(Code::system, "no such call"));
+    filled({SegmentId(12345), mib, nullptr});
+    BOOST_TEST(arena.memory().bytes == 12 * mib);
+    BOOST_TEST(arena.memory().ready_bytes == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
