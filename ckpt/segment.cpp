@@ -2,11 +2,15 @@
 #include "ckpt/segment.h"
 
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <string>
 
 #ifndef MADV_POPULATE_WRITE
@@ -18,6 +22,18 @@ namespace {
 
 constexpr std::uint64_t chunk_bytes = 64ull << 20;
 constexpr std::uint64_t huge_page_bytes = 2ull << 20;
+
+/// The policy is the file's. Where the system knows none, it has one kind of memory.
+void prefer_node(int fd, std::uint64_t bytes, unsigned node) {
+    constexpr unsigned word_bits = 8 * sizeof(unsigned long);
+    unsigned long mask[16] = {};
+    if (node >= word_bits * std::size(mask)) return;
+    mask[node / word_bits] = 1ul << node % word_bits;
+    void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return;
+    ::syscall(SYS_mbind, at, bytes, MPOL_PREFERRED, mask, word_bits * std::size(mask), 0);
+    ::munmap(at, bytes);
+}
 
 Status populate(int fd, std::uint64_t offset, std::uint64_t bytes) {
     void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
@@ -42,6 +58,7 @@ Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOp
     UniqueFd fd;
     if (options.huge_pages && bytes % huge_page_bytes == 0) {
         fd.reset(::memfd_create(name, flags | MFD_HUGETLB));
+        if (fd && options.numa_node) prefer_node(fd.get(), bytes, *options.numa_node);
         // Reserves the pages, or fails: a later SIGBUS would be the alternative.
         if (fd && ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) fd.reset();
     }
@@ -50,6 +67,7 @@ Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOp
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return Status::from_errno("ftruncate");
     if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return Status::from_errno("sealing a segment");
+    if (options.numa_node) prefer_node(fd.get(), bytes, *options.numa_node);
     return fd;
 }
 

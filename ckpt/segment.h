@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/status.h"
@@ -21,6 +22,8 @@ inline constexpr std::uint64_t max_segment_bytes = 4ull << 30;
 
 struct SegmentOptions {
     bool huge_pages = false;  ///< falls back to ordinary pages where none are reserved
+    /// Where its pages are taken as long as there are some, whoever touches them first.
+    std::optional<unsigned> numa_node = std::nullopt;
 };
 
 /// A memfd of `bytes`, whose size nobody can change any more (the user gets it writable). No page is touched.

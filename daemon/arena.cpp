@@ -65,6 +65,10 @@ Arena::RankSlots &Arena::of(Rank rank) {
     return *slots;
 }
 
+void Arena::place(Rank rank, std::optional<unsigned> numa_node) {
+    of(rank).numa_node = numa_node;
+}
+
 std::string Arena::slot_name(Rank rank, SlotIndex slot) const {
     return record_name("slot", options_.group_key) + "/" + std::to_string(rank.value()) + "/" +
            std::to_string(slot.value());
@@ -77,7 +81,7 @@ std::string Arena::segment_name(SegmentId id) const {
 // ---- segments ----
 
 Status Arena::add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes) {
-    auto fd = ckpt::create_segment("dlrover-segment", bytes, {options_.huge_pages});
+    auto fd = ckpt::create_segment("dlrover-segment", bytes, {options_.huge_pages, of(rank).numa_node});
     if (!fd) return fd.take_status();
     auto segment = std::make_unique<HeldSegment>();
     segment->segment = {SegmentId(next_segment_++), bytes, std::make_shared<const UniqueFd>(std::move(*fd))};

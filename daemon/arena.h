@@ -89,6 +89,8 @@ class Arena {
 
     /// How many ranks are going to save here.
     void expect_ranks(std::uint32_t count) { ranks_here_ = count; }
+    /// Where segments made for `rank` from now on lie; none: anywhere.
+    void place(Rank rank, std::optional<unsigned> numa_node);
     /// Gives the slots of `rank` room for `bytes`, their pages in the background: all slots where the node
     /// has room for as many of each of its ranks, else two. resource_exhausted: not even that; nothing was
     /// taken.

@@ -44,7 +44,7 @@ Daemon::~Daemon() {
 
 GroupServices Daemon::services() {
     return {loop_,     *port_,        keeper_,    prefaulter_,          budget_, slurm_, peers_,
-            settings_, options_.node, free_port_};
+            settings_, options_.node, free_port_, options_.numa_node_of};
 }
 
 void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {

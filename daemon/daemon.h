@@ -17,6 +17,7 @@ class Daemon final : public LocalServer::Handler {
         std::string node;
         bool standalone = false;  ///< our own uid may register steps, and Slurm is not asked
         std::uint32_t own_uid = 0;
+        std::function<std::optional<unsigned>(std::int32_t pid)> numa_node_of = {};  ///< empty: not known
     };
     Daemon(EventLoop &loop, Options options, const Settings &settings, RecordKeeper &keeper,
            ckpt::Prefaulter &prefaulter, MemoryBudget &budget, SlurmClient &slurm,

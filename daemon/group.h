@@ -31,6 +31,8 @@ struct GroupServices {
     std::string node;
     /// A free TCP port in the site's range; 0: none.
     std::function<std::uint16_t()> free_port;
+    /// Where a process runs; empty: not known.
+    std::function<std::optional<unsigned>(std::int32_t pid)> numa_node_of = {};
 };
 
 /// Thread: the event loop's.

@@ -87,6 +87,7 @@ void Group::on_worker_hello(const Client &from, std::uint32_t id, const local::W
     worker.generation = generation;
     worker.rank = *rank;
     arena_.expect_ranks(ranks_of(self()));
+    if (services_.numa_node_of) arena_.place(*rank, services_.numa_node_of(from.pid));
     arena_.adopt_grants(*rank, from.id, generation);
     local::WorkerWelcomeT welcome;
     welcome.world_size = world_size(*world_);

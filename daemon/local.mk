@@ -19,7 +19,12 @@ libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_restore.cpp 
 	daemon/record_keeper.cpp daemon/record_keeper.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
 	daemon/registration.h daemon/merge.cpp daemon/merge.h daemon/relay.cpp daemon/relay.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
 libdaemon_la_LIBADD = libkeeper.la libarena.la libckpt.la libelastic.la libmessagecodec.la libslurmclient.la \
-	libtransport.la libcommon.la libproto.la
+	libtopology.la libtransport.la libcommon.la libproto.la
+
+noinst_LTLIBRARIES += libtopology.la
+libtopology_la_CPPFLAGS = $(AM_CPPFLAGS) $(HWLOC_CFLAGS)
+libtopology_la_SOURCES = daemon/topology.cpp daemon/topology.h
+libtopology_la_LIBADD = $(HWLOC_LIBS)
 
 sbin_PROGRAMS += dlroverd
 dlroverd_SOURCES = daemon/main.cpp
@@ -29,7 +34,7 @@ check_PROGRAMS += tests/unit/daemon_test
 tests_unit_daemon_test_SOURCES = tests/unit/main.cpp tests/unit/daemon_arena_test.cpp tests/unit/daemon_group_test.cpp tests/unit/daemon_job_memory_test.cpp \
 	tests/unit/daemon_limits_test.cpp tests/unit/daemon_nodes.h tests/unit/daemon_parts_test.cpp tests/unit/daemon_record_store_test.cpp \
 	tests/unit/daemon_registration_test.cpp tests/unit/daemon_relay_test.cpp tests/unit/daemon_server_test.cpp \
-	tests/unit/daemon_share_test.cpp tests/unit/daemon_storage_test.cpp tests/unit/fd_store_test.cpp tests/unit/full_keeper.h tests/unit/keeper_client_test.cpp
+	tests/unit/daemon_share_test.cpp tests/unit/daemon_storage_test.cpp tests/unit/fd_store_test.cpp tests/unit/full_keeper.h tests/unit/keeper_client_test.cpp tests/unit/topology_test.cpp
 tests_unit_daemon_test_LDADD = libdaemon.la $(PTHREAD_LIBS)
 TESTS += tests/unit/daemon_test
 

@@ -15,6 +15,7 @@
 #include "daemon/daemon.h"
 #include "daemon/free_port.h"
 #include "daemon/outside.h"
+#include "daemon/topology.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -144,7 +145,9 @@ Status serve(const Arguments &arguments, const Settings &settings, UniqueFd link
     auto outside = arguments.standalone ? Result<Outside>(make_standalone_outside(arguments.node))
                                         : make_outside(loop, settings, arguments.node);
     if (!outside) return outside.take_status();
-    Daemon daemon(loop, {arguments.node, arguments.standalone, ::geteuid()}, settings, *keeper,
+    auto numa_nodes = load_numa_nodes();
+    auto numa = [&](std::int32_t pid) { return numa_node_of(numa_nodes, cpus_of_process(pid)); };
+    Daemon daemon(loop, {arguments.node, arguments.standalone, ::geteuid(), numa}, settings, *keeper,
                   prefaulter, budget, *outside->slurm, *outside->peers, [&] { return ports.pick(); });
     make_socket_folder(arguments.socket);
     LocalServer::Limits limits;

@@ -24,6 +24,12 @@ AC_DEFUN([DLROVER_LIBRARIES], [
   AS_IF([test "x$with_munge" = xyes -a $dlrover_have_munge = no], [AC_MSG_ERROR([--with-munge was given but libmunge was not found])])
   AS_IF([test $dlrover_have_munge = yes], [AC_DEFINE([HAVE_MUNGE], [1], [libmunge is there])])
   AM_CONDITIONAL([HAVE_MUNGE], [test $dlrover_have_munge = yes])
+  # Checkpoint memory goes to the NUMA node of its rank; without hwloc the kernel chooses.
+  AC_ARG_WITH([hwloc], AS_HELP_STRING([--with-hwloc], [place memory by NUMA node (default: check)]), [], [with_hwloc=check])
+  dlrover_have_hwloc=no
+  AS_IF([test "x$with_hwloc" != xno], [PKG_CHECK_MODULES([HWLOC], [hwloc >= 2.0], [dlrover_have_hwloc=yes], [:])])
+  AS_IF([test "x$with_hwloc" = xyes -a $dlrover_have_hwloc = no], [AC_MSG_ERROR([--with-hwloc was given but hwloc 2 was not found: install libhwloc-dev])])
+  AS_IF([test $dlrover_have_hwloc = yes], [AC_DEFINE([HAVE_HWLOC], [1], [hwloc is there])])
   PTHREAD_LIBS=-pthread
   AC_SUBST([PTHREAD_LIBS])
 ])

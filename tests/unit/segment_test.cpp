@@ -2,8 +2,11 @@
 #include "ckpt/segment.h"
 
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
 #include <future>
@@ -47,6 +50,32 @@ BOOST_AUTO_TEST_CASE(its_size_cannot_be_changed) {
 BOOST_AUTO_TEST_CASE(sizes_out_of_range_are_refused) {
     BOOST_TEST((create_segment("test", 0).status().code() == Code::invalid_argument));
     BOOST_TEST((create_segment("test", max_segment_bytes + 1).status().code() == Code::invalid_argument));
+}
+
+/// The policy of a mapping's first page; -1 where the kernel has none.
+int policy_of(void *at, unsigned long &nodes) {
+    int mode = -1;
+    return ::syscall(SYS_get_mempolicy, &mode, &nodes, 8 * sizeof nodes, at, MPOL_F_ADDR) == 0 ? mode : -1;
+}
+
+BOOST_AUTO_TEST_CASE(its_pages_belong_to_a_numa_node_whoever_touches_them) {
+    constexpr std::uint64_t bytes = 2 << 20;
+    for (bool bound : {true, false}) {
+        auto fd = create_segment("test", bytes, {false, bound ? std::optional(0u) : std::nullopt});
+        BOOST_REQUIRE(fd.ok());
+        void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
+        BOOST_REQUIRE(at != MAP_FAILED);
+        unsigned long nodes = 0;
+        int mode = policy_of(at, nodes);
+        ::munmap(at, bytes);
+        if (mode < 0) {
+            BOOST_TEST_MESSAGE("skipped: this kernel has no memory policies");
+            return;
+        }
+        BOOST_TEST(mode == (bound ? MPOL_PREFERRED : MPOL_DEFAULT));
+        BOOST_TEST(nodes == (bound ? 1ul : 0ul));
+    }
+    BOOST_TEST(create_segment("test", bytes, {false, 100000u}).ok(), "a node that can not be is no obstacle");
 }
 
 BOOST_AUTO_TEST_CASE(pages_come_in_the_background) {
