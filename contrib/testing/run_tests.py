@@ -13,6 +13,7 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 
+NO_INDEX = 69  # of tests/adapters/run: PyPI can not be reached
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
@@ -159,6 +160,22 @@ class Runner:
             self.bats(path)
         self.pytest("system", self.files("tests/system", "test_.*\\.py$"))
 
+    def stage_adapters(self):
+        """The framework adapters with current PyTorch from PyPI."""
+        build = self.environment["DLROVER_BUILD"]
+        if not self.make(build, "tests/adapters/to_storage", "tests/adapters/stored_daemon"):
+            return self.results.add("adapters: build", "fail")
+        environment = dict(self.environment)
+        environment.setdefault("DLROVER_TORCH_VENV", os.path.join(self.work, "torch-venv"))
+        report = self.new_report("adapters")
+        code, log = self.run("adapters", [os.path.join(TOP, "tests/adapters/run"), f"--junitxml={report}"], cwd=build, timeout=2700,
+                             environment=environment)
+        if code == NO_INDEX:
+            with open(log, errors="replace") as f:
+                self.results.add("adapters", "skip", f.read().rstrip().rpartition("\n")[2])
+        else:
+            self.junit("tests/adapters", report, code)
+
     def stage_quickstart(self):
         self.check("quickstart", ["contrib/quickstart", "--prefix", self.prefix], timeout=900)
 
@@ -194,9 +211,7 @@ class Runner:
     def pytest(self, label, paths):
         for path in sorted(paths):
             name = os.path.relpath(path, TOP)
-            report = os.path.join(self.logs, os.path.basename(path) + ".xml")
-            if os.path.exists(report):
-                os.unlink(report)
+            report = self.new_report(os.path.basename(path))
             environment = dict(self.environment)
             for file in (os.path.join(self.prefix, "share", "dlrover-slurm", "pythonpath"),):
                 if os.path.exists(file):
@@ -204,6 +219,12 @@ class Runner:
             code, _ = self.run(name, ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", path],
                                timeout=2700, environment=environment)
             self.junit(name, report, code)
+
+    def new_report(self, name):
+        report = os.path.join(self.logs, name + ".xml")
+        if os.path.exists(report):
+            os.unlink(report)
+        return report
 
     def junit(self, name, report, code):
         cases = ElementTree.parse(report).getroot().iter("testcase") if os.path.exists(report) else []
@@ -219,7 +240,7 @@ class Runner:
             self.results.add(name, "fail", f"exit status {code}, {count} results")
 
 
-STAGES = ["build", "unit", "checks", "system", "quickstart", "sanitizers"]
+STAGES = ["build", "unit", "checks", "system", "adapters", "quickstart", "sanitizers"]
 NIGHTLY = ["dist", "nightly"]  # a sample of the first: tests/checks/dist-complete
 
 
