@@ -362,13 +362,17 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
     HeldSlot &held = slots.held[slot.value()];
     DLROVER_TRY(check_seal(seal, held.capacity()));
     DLROVER_TRY(services_.budget.check(options_.uid, {.ledger_bytes = seal.ledger.size()}));
+    // Saved again, the step stays asked for on storage.
+    auto before = slots.table.find(TrainStep(seal.train_step));
+    if (before && slots.table.slots()[before->value()].generation == generation)
+        seal.to_storage = seal.to_storage || slots.held[before->value()].seal.to_storage;
     DLROVER_TRY(slots.table.seal(slot, holder, TrainStep(seal.train_step), generation));
     set_seal(held, std::move(seal));
     held.world_size = world_size;
     held.sealed_us = wall_clock_us();
     held.seal_on_record = false;
     drop_free_slots(rank, slots);
-    elastic::Seal sealed{TrainStep(held.seal.train_step), rank, world_size, generation};
+    elastic::Seal sealed{TrainStep(held.seal.train_step), rank, world_size, generation, held.seal.to_storage};
     save_slot(rank, slot, [this, alive = alive_, rank, slot, sealed, done = std::move(done)](Status stored) {
         if (*alive) on_seal_stored(rank, slot, sealed, stored.ok());
         done(std::move(stored));
@@ -495,7 +499,8 @@ std::vector<elastic::Seal> Arena::seals() const {
         for (std::size_t i = 0; i < slots->held.size(); ++i) {
             const ckpt::Slot &slot = slots->table.slots()[i];
             if (slot.state == ckpt::SlotState::sealed && slots->held[i].seal_on_record)
-                seals.push_back({slot.step, rank, slots->held[i].world_size, slot.generation});
+                seals.push_back({slot.step, rank, slots->held[i].world_size, slot.generation,
+                                 slots->held[i].seal.to_storage});
         }
     return seals;
 }

@@ -120,6 +120,7 @@ class Group : private JobMemory {
     void act(elastic::RenewLease &action);
     void act(elastic::StepComplete &action);
     void act(elastic::StepsVoid &action);
+    void act(elastic::StorageAsked &action);
     void act(elastic::AskSlurm &action);
     void act(elastic::LookAtStorage &action);
     void act(elastic::End &action);

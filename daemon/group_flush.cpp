@@ -24,6 +24,11 @@ void Group::create_storage() {
     storage_ = std::make_unique<GroupStorage>(
         GroupStorage::Services{services_.loop, services_.port, services_.settings, arena_},
         GroupStorage::Facts{record_.lineage, options, self(), services_.node}, std::move(hooks));
+    for (const auto &event : events_.events())
+        if (event.kind == proto::EventKind::CheckpointStored && event.train_step >= 0)
+            storage_->restore_stored(
+                {from_proto(event.generation), TrainStep(static_cast<std::uint64_t>(event.train_step))},
+                event.time_us);
 }
 
 void Group::on_writer_message(const Client &from, const local::MessageT &message) {
@@ -49,6 +54,10 @@ local::RestorePlanT Group::plan_from_storage() const {
 
 void Group::act(elastic::LookAtStorage &action) {
     if (storage_) storage_->look(action);
+}
+
+void Group::act(elastic::StorageAsked &action) {
+    if (storage_) storage_->on_asked(action.id);
 }
 
 /// The newest complete step, as far as this node holds objects of it.

@@ -155,6 +155,11 @@ void GroupStorage::answer_question(const elastic::LocalStorage &answer) {
 
 // ---- the group ----
 
+void GroupStorage::restore_stored(const CheckpointId &id, std::int64_t time_us) {
+    stored_ = id;
+    stored_us_ = time_us;
+}
+
 void GroupStorage::on_world(const elastic::World &world, std::optional<elastic::CompleteStep> complete,
                             bool again) {
     home_ = world.nodes.front();
@@ -170,20 +175,28 @@ void GroupStorage::on_world(const elastic::World &world, std::optional<elastic::
     if (stored || nodes_left || *home_ != facts_.self) stop_ordering();
     if (*home_ != facts_.self) return;
     auto now = services_.loop.now();
-    if (!flusher_)
+    if (!flusher_) {
         flusher_.emplace(flush_config(facts_.options, services_.settings),
                          static_cast<std::uint64_t>(wall_clock_us()), now);
+        if (stored_) act(flusher_->known(now, *stored_));
+    }
     if (stored) {
         stored_ = CheckpointId{world.restore_generation, *world.restore_step};
         stored_us_ = 0;
         act(flusher_->known(now, *stored_));
     }
     if (complete) act(flusher_->complete(now, std::move(*complete)));
+    if (asked_) act(flusher_->ask(now, *asked_));
     if (again) act(flusher_->hurry(services_.loop.now()));
 }
 
 void GroupStorage::on_complete(elastic::CompleteStep step) {
     if (is_home()) act(flusher_->complete(services_.loop.now(), std::move(step)));
+}
+
+void GroupStorage::on_asked(const CheckpointId &id) {
+    asked_ = id;
+    if (is_home()) act(flusher_->ask(services_.loop.now(), id));
 }
 
 void GroupStorage::send(NodeIndex to, FlushWord word) {
@@ -323,6 +336,7 @@ void GroupStorage::act(elastic::Flusher::Actions actions) {
         if (auto *begin = std::get_if<elastic::FlushBegin>(&action)) begin_order(*begin);
         if (auto *drop = std::get_if<elastic::FlushDrop>(&action)) drop_order(drop->number);
         if (auto *note = std::get_if<elastic::FlushNote>(&action)) tell(*note);
+        if (auto *passed = std::get_if<elastic::FlushPassed>(&action)) tell(*passed);
     }
     schedule();
     if (ending_) check_end();
@@ -408,6 +422,17 @@ void GroupStorage::tell(const elastic::FlushNote &note) {
                 "The checkpoint of " + step_text(note.id) + " is not on storage: " + note.text +
                     ". The newest is tried again.",
                 note.id, note.took.count());
+}
+
+void GroupStorage::tell(const elastic::FlushPassed &passed) {
+    std::string what = passed.count == 1 ? "Step " + std::to_string(passed.first.step.value()) + " was"
+                                         : std::to_string(passed.count) + " steps from " +
+                                               std::to_string(passed.first.step.value()) + " to " +
+                                               std::to_string(passed.last.step.value()) + " were";
+    hooks_.tell(proto::EventKind::Warning,
+                what + " asked for on storage and passed by newer ones before it was free: " +
+                    step_text(passed.by) + " goes there instead.",
+                passed.by, -1);
 }
 
 // ---- the end ----

@@ -54,11 +54,15 @@ class GroupStorage {
     bool is_writer(ConnectionId connection) const { return writer_ == connection; }
 
     // ---- the group ----
+    /// What a former daemon of this node has put there. Before the first world.
+    void restore_stored(const CheckpointId &id, std::int64_t time_us);
     void look(const elastic::LookAtStorage &question);
     /// A world is in force, after a daemon's restart too. `complete`: the newest complete step in memory.
     /// `again`: it follows a failure.
     void on_world(const elastic::World &world, std::optional<elastic::CompleteStep> complete, bool again);
     void on_complete(elastic::CompleteStep step);
+    /// A rank asked for this complete step on storage.
+    void on_asked(const CheckpointId &id);
     void on_word(NodeIndex from, const FlushWord &word);
     /// The group has ended: Hooks::over follows once the newest complete step is on storage, or it has taken
     /// too long.
@@ -91,6 +95,7 @@ class GroupStorage {
     void drop_order(std::uint64_t number);
     void stop_ordering();
     void tell(const elastic::FlushNote &note);
+    void tell(const elastic::FlushPassed &passed);
     void complete_order();
     void on_checkpoint_stored(const local::CheckpointStoredT &stored);
     void remind();
@@ -124,7 +129,7 @@ class GroupStorage {
     std::optional<elastic::Flusher> flusher_;
     std::optional<elastic::FlushBegin> flying_;
     std::set<NodeIndex> silent_;  ///< have not said what became of the order
-    std::optional<CheckpointId> stored_;
+    std::optional<CheckpointId> stored_, asked_;
     std::int64_t stored_us_ = 0;
     std::string trouble_;  ///< of this node
     bool ending_ = false, over_ = false;

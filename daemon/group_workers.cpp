@@ -92,6 +92,7 @@ void Group::on_worker_hello(const Client &from, std::uint32_t id, const local::W
     local::WorkerWelcomeT welcome;
     welcome.world_size = world_size(*world_);
     if (world_->restore_step) welcome.restore_step = static_cast<std::int64_t>(world_->restore_step->value());
+    welcome.storage = storage_ != nullptr;
     welcome.slots = static_cast<std::uint16_t>(services_.settings.memory.slots);
     services_.port.answer(from.id, id, std::move(welcome), {*page});
     if (!progress_timer_) poll_progress();
@@ -169,7 +170,11 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
     ConnectionId to = worker.client.id;
     if (!in_force(worker))
         return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
-    elastic::Seal sealed{TrainStep(seal.train_step), worker.rank, world_size(*world_), worker.generation};
+    if (seal.to_storage && !storage_)
+        return services_.port.fail(to, id, local::Refusal::Unsupported,
+                                   "this step has no folder for checkpoints (--dlrover-ckpt-dir)");
+    elastic::Seal sealed{TrainStep(seal.train_step), worker.rank, world_size(*world_), worker.generation,
+                         seal.to_storage};
     Status status =
         arena_.seal(worker.rank, to, worker.generation, sealed.world_size, std::move(seal),
                     [this, alive = alive_, to, id, sealed](Status stored) {

@@ -44,7 +44,21 @@ std::unique_ptr<wire::SealT> pack(const Seal &s) {
     w->rank = s.rank.value();
     w->world_size = s.world_size;
     w->generation = pack(s.generation);
+    w->to_storage = s.to_storage;
     return w;
+}
+
+/// Left out of the message where there is none.
+template <typename Wire>
+void pack_asked(Wire &w, const std::optional<CheckpointId> &asked) {
+    if (!asked) return;
+    w.asked_step = static_cast<std::int64_t>(asked->step.value());
+    w.asked_generation = pack(asked->generation);
+}
+template <typename Wire>
+std::optional<CheckpointId> unpack_asked(const Wire &w) {
+    if (w.asked_step < 0) return std::nullopt;
+    return CheckpointId{unpack(w.asked_generation), TrainStep(static_cast<std::uint64_t>(w.asked_step))};
 }
 
 std::unique_ptr<wire::WorkerExitT> pack(const WorkerExit &e) {
@@ -89,6 +103,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     w->exits = pack_all<wire::WorkerExitT>(r.exits);
     w->progress = pack_all<wire::RankProgressT>(r.progress);
     w->signal = r.signal;
+    pack_asked(*w, r.asked);
     return w;
 }
 
@@ -170,6 +185,7 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.settled = m.settled;
     w.void_below = optional_number(m.void_below);
     w.void_generation = pack(m.void_generation);
+    pack_asked(w, m.asked);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -244,14 +260,15 @@ class Unpacker {
         r.running = unpack(w->running);
         r.stopped = unpack(w->stopped);
         for (const auto &s : w->seals)
-            r.seals.push_back(
-                Seal{TrainStep(s->train_step), Rank(s->rank), s->world_size, unpack(s->generation)});
+            r.seals.push_back(Seal{TrainStep(s->train_step), Rank(s->rank), s->world_size,
+                                   unpack(s->generation), s->to_storage});
         for (std::uint32_t rank : w->finished) r.finished.emplace_back(rank);
         for (const auto &e : w->exits)
             r.exits.push_back(WorkerExit{unpack(e->generation), Rank(e->rank), e->wait_status,
                                          e->wall_time_us, e->signature, e->oom, text(e->error_text)});
         for (const auto &p : w->progress) r.progress.push_back(progress(*p));
         if (expect(w->signal >= 0 && w->signal <= max_signal)) r.signal = w->signal;
+        r.asked = unpack_asked(*w);
         return r;
     }
     std::optional<World> optional_world(const std::unique_ptr<wire::WorldT> &w) {
@@ -352,7 +369,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              u.nodes(w.removed),
                              w.settled,
                              optional_step(w.void_below),
-                             unpack(w.void_generation)};
+                             unpack(w.void_generation),
+                             unpack_asked(w)};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();

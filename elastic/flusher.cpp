@@ -2,6 +2,7 @@
 #include "elastic/flusher.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dlrover::elastic {
 
@@ -17,19 +18,35 @@ bool Flusher::settled() const {
     return !newest_ || (stored_ && newest_->id <= *stored_);
 }
 
+/// Whether a complete step was asked for that is neither on storage nor on its way there.
+bool Flusher::asked_waits() const {
+    if (!asked_ || asked_passed_ || !newest_ || newest_->id < *asked_) return false;
+    return !(stored_ && *asked_ <= *stored_) && !(flight_ && *asked_ <= flight_->id);
+}
+
+void Flusher::pass_asked() {
+    if (!asked_waits()) return;
+    if (passed_.count++ == 0) passed_.first = *asked_;
+    passed_.last = *asked_;
+    asked_passed_ = true;
+}
+
 bool Flusher::due(Time now) const {
     if (flight_ || settled() || now < retry_at_) return false;
-    if (hurried_ || failures_ > 0) return true;
+    if (hurried_ || failures_ > 0 || asked_waits()) return true;
     if (config_.every_steps > 0 && steps_since_ >= config_.every_steps) return true;
     return config_.every > Duration(0) && now - ordered_at_ >= config_.every;
 }
 
 void Flusher::consider(Time now, Actions &out) {
     if (!due(now)) return;
+    if (asked_ != newest_->id) pass_asked();
     flight_ = Flight{++number_, newest_->id, now};
     ordered_at_ = now;
     steps_since_ = 0;
     out.emplace_back(FlushBegin{number_, *newest_});
+    passed_.by = newest_->id;
+    if (passed_.count > 0) out.emplace_back(std::exchange(passed_, {}));
 }
 
 FlushNote Flusher::describe(Time now, bool ok, const std::string &text) const {
@@ -51,6 +68,16 @@ Flusher::Actions Flusher::complete(Time now, CompleteStep step) {
     if (newest_ && step.id <= newest_->id) return out;
     newest_ = std::move(step);
     ++steps_since_;
+    consider(now, out);
+    return out;
+}
+
+Flusher::Actions Flusher::ask(Time now, const CheckpointId &id) {
+    Actions out;
+    if (asked_ && id <= *asked_) return out;
+    pass_asked();
+    asked_ = id;
+    asked_passed_ = false;
     consider(now, out);
     return out;
 }
@@ -113,7 +140,7 @@ Flusher::Actions Flusher::tick(Time now) {
 Time Flusher::deadline() const {
     if (flight_) return flight_->since + config_.order_limit;
     if (settled()) return Time::max();
-    if (hurried_ || failures_ > 0) return retry_at_;
+    if (hurried_ || failures_ > 0 || asked_waits()) return retry_at_;
     return config_.every > Duration(0) ? std::max(retry_at_, ordered_at_ + config_.every) : Time::max();
 }
 

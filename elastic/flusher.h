@@ -43,7 +43,13 @@ struct FlushNote {
     Duration took{0};
     std::string text;  ///< where not ok: a sentence
 };
-using FlushAction = std::variant<FlushBegin, FlushDrop, FlushNote>;
+/// For people, with the order of `by`: so many steps were asked for, and newer ones were complete before the
+/// order could be given.
+struct FlushPassed {
+    CheckpointId first, last, by;
+    std::uint64_t count = 0;
+};
+using FlushAction = std::variant<FlushBegin, FlushDrop, FlushNote, FlushPassed>;
 
 /// One order at a time: training never waits for storage, at worst fewer checkpoints get there. Every call
 /// returns what is to be done, in order; call tick() at deadline() at the latest. Deterministic.
@@ -56,6 +62,9 @@ class Flusher {
 
     /// The newest complete step; an older one than known is ignored.
     Actions complete(Time now, CompleteStep step);
+    /// A rank has asked for this complete step: it is ordered at once, or when the present order has ended
+    /// the newest in its place. A step that is not newer than one asked for before is ignored.
+    Actions ask(Time now, const CheckpointId &id);
     /// This is on storage, whoever has put it there.
     Actions known(Time now, const CheckpointId &id);
     /// The newest complete step is wanted there as soon as possible: something has failed, or the end is
@@ -80,6 +89,8 @@ class Flusher {
         CheckpointId id;
         Time since;
     };
+    bool asked_waits() const;
+    void pass_asked();
     bool due(Time now) const;
     void consider(Time now, Actions &out);
     FlushNote describe(Time now, bool ok, const std::string &text) const;
@@ -89,7 +100,9 @@ class Flusher {
     FlushConfig config_;
     std::uint64_t number_;
     std::optional<CompleteStep> newest_;
-    std::optional<CheckpointId> stored_;
+    std::optional<CheckpointId> stored_, asked_;
+    bool asked_passed_ = false;  ///< told of already
+    FlushPassed passed_;         ///< since the last order
     std::optional<Flight> flight_;
     std::uint64_t steps_since_ = 0;  ///< complete ones since the last order
     Time ordered_at_, retry_at_{Time::min()};

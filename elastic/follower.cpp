@@ -55,6 +55,7 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     // A late heartbeat may tell of a step that is lost by now.
     if (m.complete_step && (!world || m.complete_generation >= world->id))
         complete_here(*m.complete_step, m.complete_generation);
+    asked_here(m.asked);
     std::pair void_word(m.void_generation, m.void_below.value_or(TrainStep()));
     if (m.void_below && world && world->id == m.void_generation && void_told != void_word) {
         void_told = void_word;
@@ -72,6 +73,12 @@ void Member::State::complete_here(TrainStep step, const GenerationId &generation
     complete_told = step;
     out.push_back(StepComplete{step, generation});
     drop_old_seals(step, generation);
+}
+
+void Member::State::asked_here(const std::optional<CheckpointId> &id) {
+    if (id <= local.asked) return;
+    local.asked = id;
+    out.push_back(StorageAsked{*id});
 }
 
 void Member::State::void_here(TrainStep below, const GenerationId &generation) {

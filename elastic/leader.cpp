@@ -118,6 +118,7 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
         h.void_generation = void_told->first;
         h.void_below = void_told->second;
     }
+    if (!bugged(PlantedBug::asked_not_told)) h.asked = local.asked;
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;
     send(to, Prepare{promise.term, preparing->id, preparing->nodes, promise.removed, preparing->reason});
@@ -183,15 +184,29 @@ bool Member::State::in_force(const Seal &s) const {
 }
 
 void Member::State::count_seals(const NodeReport &report) {
-    if (report.seals.empty()) return;
+    if (report.seals.empty() && !report.asked) return;
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
+    // Saved again, the complete step itself may be asked for on storage only now.
+    auto counts = [&](const Seal &s) {
+        return !complete || s.step > complete->step ||
+               (s.step == complete->step && s.generation == complete->generation);
+    };
     for (const Seal &s : report.seals)
-        if (in_force(s) && (!complete || s.step > complete->step)) tally.add(s, all);
+        if (in_force(s) && counts(s)) tally.add(s, all);
     bool news = count_complete();
+    news = count_asked(report) || news;
     news = count_void() || news;
     // Slots wait for this word: it does not wait for the next heartbeat.
     if (news && role == Role::leader && !finish) send_heartbeats();
+}
+
+/// Whether a newer complete step is asked for on storage.
+bool Member::State::count_asked(const NodeReport &report) {
+    auto before = local.asked;
+    asked_here(
+        std::max(report.asked, tally.newest_asked({.asked_early = bugged(PlantedBug::asked_too_early)})));
+    return local.asked != before;
 }
 
 /// Whether a rank's skipped save made more objects void.

@@ -61,11 +61,17 @@ void Member::State::on_finished(const LocalFinished &m) {
 void Member::State::on_sealed(const Seal &seal) {
     if (seal.generation != promise.generation && !bugged(PlantedBug::accept_old_seal)) return;
     auto of_rank = [&](const Seal &s) { return s.rank == seal.rank && s.generation == seal.generation; };
-    std::erase_if(local.seals, [&](const Seal &s) { return of_rank(s) && s.step == seal.step; });
+    bool asked = seal.to_storage;
+    std::erase_if(local.seals, [&](const Seal &s) {
+        bool same = of_rank(s) && s.step == seal.step;
+        asked = asked || (same && s.to_storage);
+        return same;
+    });
     if (std::count_if(local.seals.begin(), local.seals.end(), of_rank) >=
         static_cast<std::ptrdiff_t>(max_seals_per_rank))
         local.seals.erase(std::find_if(local.seals.begin(), local.seals.end(), of_rank));
     local.seals.push_back(seal);
+    local.seals.back().to_storage = asked;
     auto here = std::count_if(local.seals.begin(), local.seals.end(), [&](const Seal &s) {
         return s.step == seal.step && s.generation == seal.generation;
     });

@@ -122,6 +122,11 @@ struct StepsVoid {
     GenerationId generation;
     std::optional<TrainStep> complete;  ///< newest complete step: it and what is older is not meant
 };
+/// This step is complete, and one of its ranks asked that it go to storage. Once for each by every daemon;
+/// where newer ones were asked for meanwhile only the newest.
+struct StorageAsked {
+    CheckpointId id;
+};
 struct AskSlurm {
     std::uint64_t request = 0;
     enum class What { read_job, shrink_to, requeue, complete_job } what = What::read_job;
@@ -167,7 +172,7 @@ struct Note {
 };
 
 using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepsVoid,
-                            AskSlurm, LookAtStorage, End, Note>;
+                            StorageAsked, AskSlurm, LookAtStorage, End, Note>;
 
 // ---- the machine -----------------------------------------------------------------------------------
 

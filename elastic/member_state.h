@@ -196,6 +196,7 @@ struct Member::State {
     void merge_removed(const std::vector<NodeIndex> &nodes, bool settled);
     void complete_here(TrainStep step, const GenerationId &generation);
     void void_here(TrainStep below, const GenerationId &generation);
+    void asked_here(const std::optional<CheckpointId> &id);
     void hear_leader();
 
     // election.cpp
@@ -227,6 +228,7 @@ struct Member::State {
     bool in_force(const Seal &s) const;
     void count_seals(const NodeReport &report);
     bool count_complete();
+    bool count_asked(const NodeReport &report);
     bool count_void();
     void consider_progress(const NodeReport &report);
     void add_up(bool ended);

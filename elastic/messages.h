@@ -23,7 +23,8 @@ struct NodeReport {
     std::vector<Rank> finished;     ///< ranks of `running` that ended with 0
     std::vector<WorkerExit> exits;  ///< of `running`
     std::vector<RankProgress> progress;
-    int signal = 0;  ///< meant for the job; 0: none
+    int signal = 0;                     ///< meant for the job; 0: none
+    std::optional<CheckpointId> asked;  ///< StorageAsked: the newest known here
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 
@@ -53,6 +54,7 @@ struct Heartbeat {
     bool settled = false;                 ///< every node not in `removed` has it on record
     std::optional<TrainStep> void_below;  ///< StepsVoid
     GenerationId void_generation;
+    std::optional<CheckpointId> asked;  ///< StorageAsked
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {

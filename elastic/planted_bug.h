@@ -31,9 +31,11 @@ enum class PlantedBug : std::uint8_t {
     void_too_early,             ///< a step is given up while a rank may still seal it
     storage_terms_ignored,      ///< a run's terms do not stand above those on storage
     storage_passed_over,        ///< a world without a step in memory begins anew
+    asked_too_early,            ///< a step is wanted on storage before every rank has sealed it
+    asked_not_told,             ///< a follower does not hear that a step is wanted on storage
 };
 
-inline constexpr std::array<std::string_view, 22> planted_bug_names = {
+inline constexpr std::array<std::string_view, 24> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -56,6 +58,8 @@ inline constexpr std::array<std::string_view, 22> planted_bug_names = {
     "void_too_early",
     "storage_terms_ignored",
     "storage_passed_over",
+    "asked_too_early",
+    "asked_not_told",
 };
 
 }  // namespace dlrover::elastic

@@ -12,9 +12,10 @@ void SealTally::add(const Seal &seal, std::uint32_t max_world) {
     auto it = std::find_if(steps_.begin(), steps_.end(),
                            [&](const Step &s) { return s.id == id && s.world_size == seal.world_size; });
     if (it == steps_.end()) {
-        steps_.push_back(Step{id, seal.world_size, 0, std::vector<bool>(seal.world_size, false)});
+        steps_.push_back(Step{id, seal.world_size, 0, false, std::vector<bool>(seal.world_size, false)});
         it = steps_.end() - 1;
     }
+    it->asked = it->asked || seal.to_storage;
     if (it->ranks[seal.rank.value()]) return;
     it->ranks[seal.rank.value()] = true;
     ++it->count;
@@ -36,6 +37,14 @@ std::optional<SealTally::Complete> SealTally::newest(Rules rules) const {
         if (count < s.world_size) continue;
         if (!best || (rules.oldest ? s.id < *best : *best < s.id)) best = s.id;
     }
+    return best;
+}
+
+std::optional<CheckpointId> SealTally::newest_asked(Rules rules) const {
+    std::optional<CheckpointId> best;
+    for (const Step &s : steps_)
+        if (s.asked && (s.count >= s.world_size || rules.asked_early))
+            best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
     return best;
 }
 

@@ -17,13 +17,15 @@ class SealTally {
         friend auto operator<=>(const Complete &, const Complete &) = default;
     };
     struct Rules {  ///< broken ones are for the simulator
-        bool mix_generations = false, oldest = false, early = false;
+        bool mix_generations = false, oldest = false, early = false, asked_early = false;
     };
 
     /// Values that cannot be are ignored. `seal.world_size` must be at most `max_world`.
     void add(const Seal &seal, std::uint32_t max_world);
     /// Newest; of two with the same step the one of the newer generation.
     std::optional<Complete> newest(Rules rules) const;
+    /// The newest that is complete and was asked for on storage by one of its ranks.
+    std::optional<CheckpointId> newest_asked(Rules rules) const;
     /// Everything sealed in `generation` after `complete` and before this step can never be complete: a rank
     /// has gone on to a newer step without it (its save was skipped). none: nothing is void.
     std::optional<TrainStep> void_below(const GenerationId &generation, std::optional<TrainStep> complete,
@@ -36,6 +38,7 @@ class SealTally {
     struct Step {
         Complete id;
         std::uint32_t world_size = 0, count = 0;
+        bool asked = false;
         std::vector<bool> ranks;
     };
     static std::size_t mixed_count(const std::vector<Step> &steps, const Step &like);

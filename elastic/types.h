@@ -85,6 +85,7 @@ struct Seal {
     Rank rank;
     std::uint32_t world_size = 0;
     GenerationId generation;
+    bool to_storage = false;  ///< the step is to go to storage once it is complete
     friend bool operator==(const Seal &, const Seal &) = default;
 };
 

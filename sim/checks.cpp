@@ -143,6 +143,23 @@ void Simulator::check_sealed(const Seal &seal) {
     run.complete = std::max(run.complete, std::optional(seal.step));
 }
 
+void Simulator::check_asked(std::uint32_t node, const CheckpointId &id) {
+    check(wanted_on_storage(id.step), "a step is to go to storage that nobody wants there");
+    Run &run = runs_[id.generation];
+    check(run.sealed[id.step] >= run.world_size, "a step is to go to storage that is not complete");
+    nodes_[node].asked = id;
+}
+
+/// Who hears that a step is complete hears in the same moment that it is wanted on storage.
+void Simulator::check_heard(const Node &node, const std::vector<Action> &actions) const {
+    for (const Action &action : actions) {
+        auto *complete = std::get_if<StepComplete>(&action);
+        if (complete == nullptr || !wanted_on_storage(complete->step)) continue;
+        check(node.asked >= CheckpointId{complete->generation, complete->step},
+              "a node does not hear that a complete step is wanted on storage");
+    }
+}
+
 void Simulator::check_publish(std::uint32_t node, const World &world) {
     const Node &n = nodes_[node];
     check(world.id >= n.published, "a node is told an older generation");

@@ -220,6 +220,7 @@ void Simulator::feed(std::uint32_t node, const Input &input) {
         if (n.incarnation != incarnation) return;
         act(node, a);
     }
+    check_heard(n, actions);
     set_deadline(node);
 }
 
@@ -275,6 +276,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                            return s.step < a.step || s.generation < a.generation;
                        });
                    },
+                   [&](StorageAsked &a) { check_asked(node, a.id); },
                    [&](StepsVoid &a) {
                        check_void(a);
                        if (options_.trace)
@@ -319,6 +321,7 @@ void Simulator::start_daemon(std::uint32_t node) {
     GroupConfig c = config_;
     c.self = NodeIndex(node);
     n.deadline_at = Time(0);
+    n.asked.reset();
     n.member.emplace(std::move(c), n.keeper, now_ + n.offset, options_.bug);
     if (!n.objects.empty()) feed(node, LocalObjects{n.objects});
     Time connected = now_ + Duration(random_.between(1000, 300000));

@@ -92,8 +92,9 @@ class Simulator {
         GenerationId running, started, published, stopping;
         std::uint32_t first_rank = 0;
         std::vector<elastic::Seal> objects;
-        Time job_read{-1};          ///< when Slurm last answered a read of this node
-        GenerationId pending_exit;  ///< not told yet: the daemon was down
+        std::optional<CheckpointId> asked;  ///< newest that this daemon was told is wanted on storage
+        Time job_read{-1};                  ///< when Slurm last answered a read of this node
+        GenerationId pending_exit;          ///< not told yet: the daemon was down
         int exit_code = -1;
     };
     struct Run {  ///< a generation's training
@@ -197,6 +198,10 @@ class Simulator {
     void check_restore(const elastic::World &world);
     void check_void(const elastic::StepsVoid &steps);
     void check_sealed(const elastic::Seal &seal);
+    /// By one of the ranks.
+    static bool wanted_on_storage(TrainStep step);
+    void check_asked(std::uint32_t node, const CheckpointId &id);
+    void check_heard(const Node &node, const std::vector<elastic::Action> &actions) const;
     void check_publish(std::uint32_t node, const elastic::World &world);
     void check_store(const elastic::Promise &promise);
     void check_ask(std::uint32_t node, const elastic::AskSlurm &ask);

@@ -156,6 +156,10 @@ void Simulator::on_step(const GenerationId &generation) {
     push(now_ + milliseconds(350), Kind::step, first, keep(std::move(p)));
 }
 
+bool Simulator::wanted_on_storage(TrainStep step) {
+    return step.value() % 3 == 0;
+}
+
 void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std::uint64_t step,
                         bool accepted) {
     Node &n = nodes_[node];
@@ -169,7 +173,10 @@ void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std:
     const Run &run = runs_[generation];
     bool last = accepted && step >= last_step_;
     for (std::uint32_t r = 0; r < config_.nodes[node].ranks && n.member && (slot_free || !accepted); ++r) {
-        Seal seal{TrainStep(step), Rank(n.first_rank + r), run.world_size, generation};
+        Rank rank(n.first_rank + r);
+        bool asks =
+            wanted_on_storage(TrainStep(step)) && run.world_size > 0 && step % run.world_size == rank.value();
+        Seal seal{TrainStep(step), rank, run.world_size, generation, asks};
         if (accepted) {
             n.objects.push_back(seal);
             check_sealed(seal);

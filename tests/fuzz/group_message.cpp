@@ -70,7 +70,8 @@ std::vector<Bytes> seeds() {
     NodeReport report;
     report.ready = true;
     report.running = generation;
-    report.seals.push_back({TrainStep(10), Rank(1), 4, generation});
+    report.seals.push_back({TrainStep(10), Rank(1), 4, generation, true});
+    report.asked = CheckpointId{generation, TrainStep(9)};
     report.exits.push_back({generation, Rank(1), 9, 5, 6, false, "killed"});
     report.progress.push_back({.rank = Rank(1), .step = TrainStep(11)});
     World world{

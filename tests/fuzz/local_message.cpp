@@ -47,6 +47,7 @@ std::vector<Bytes> seeds() {
     world.master_addr = "10.0.0.1";
     SealT seal;
     seal.ledger = {1, 2, 3};
+    seal.to_storage = true;
     WorkerExitedT exited;
     exited.error_text = "Traceback";
     SlotGrantedT granted;

@@ -2,6 +2,7 @@
 #include "daemon/arena.h"
 
 #include <boost/test/unit_test.hpp>
+#include <map>
 
 #include "common/manual_loop.h"
 #include "tests/unit/full_keeper.h"
@@ -29,8 +30,9 @@ struct OneArena {
         BOOST_REQUIRE(place->has_value());
         return static_cast<std::uint16_t>((*place)->slot.value());
     }
-    void seal(std::uint16_t slot, std::uint64_t step, GenerationId generation) {
+    void seal(std::uint16_t slot, std::uint64_t step, GenerationId generation, bool to_storage = false) {
         local::SealT seal;
+        seal.to_storage = to_storage;
         seal.train_step = step;
         seal.slot = slot;
         Status status = arena.seal(rank0, worker, generation, 1, std::move(seal),
@@ -114,6 +116,22 @@ BOOST_AUTO_TEST_CASE(seals_come_back_from_their_records) {
     next.finish_restore();
     BOOST_REQUIRE(next.seals().size() == 1u);
     BOOST_TEST(next.seals()[0].step.value() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_seal_that_asks_for_storage_does_so_after_a_restart) {
+    seal(begin(1, g1), 1, g1, true);
+    loop.advance();
+    save(1, g1);  // once more, without a word: the request stays
+    save(2, g1);
+    Arena next({loop, keeper, prefaulter, budget}, {"7.0", 1000, 3, false});
+    for (auto &kept : keeper.copy())
+        next.restore(*parse_record_name(kept.name), *decode_record(kept.value), std::move(kept.fd));
+    next.finish_restore();
+    for (const Arena *a : {&arena, &next}) {
+        std::map<std::uint64_t, bool> asked;
+        for (const auto &seal : a->seals()) asked[seal.step.value()] = seal.to_storage;
+        BOOST_TEST((asked == std::map<std::uint64_t, bool>{{1, true}, {2, false}}));
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

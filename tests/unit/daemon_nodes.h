@@ -148,14 +148,15 @@ struct Node {
         BOOST_REQUIRE(granted.has_value());
         return granted->slot;
     }
-    void seal(const Client &worker, std::uint64_t step, std::uint16_t slot) {
+    void seal(const Client &worker, std::uint64_t step, std::uint16_t slot, bool to_storage = false) {
         local::SealT seal;
+        seal.to_storage = to_storage;
         seal.train_step = step;
         seal.slot = slot;
         say(worker, std::move(seal));
     }
-    void save(const Client &worker, std::uint64_t step) {
-        seal(worker, step, begin_save(worker, step));
+    void save(const Client &worker, std::uint64_t step, bool to_storage = false) {
+        seal(worker, step, begin_save(worker, step), to_storage);
         world.loop.advance();
         BOOST_TEST(port->take<local::DoneT>(worker.id).has_value());
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints on their way to storage: two daemons, and writers that say what the test tells them.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 
@@ -109,14 +110,41 @@ struct Fixture : World {
         w1 = std::move(*p1);
         w2 = std::move(*p2);
     }
-    void save_everywhere(std::uint64_t step) {
+    /// `asks`: the last rank wants the step on storage.
+    void save_everywhere(std::uint64_t step, bool asks = false) {
         for (std::uint16_t rank : {0, 1})
             for (auto [node, w] : {std::pair(&n1, &w1), std::pair(&n2, &w2)}) {
                 auto worker = node->start_worker(*w, rank);
-                node->save(worker, step);
+                node->save(worker, step, asks && rank == 1 && node == &n2);
                 node->daemon->on_closed(worker);
             }
         run(1s);
+    }
+    /// The daemons fall one after the other and come back; the workers live on.
+    void restart_daemons() {
+        GenerationId running{Term(w1.generation->term()), w1.generation->number()};
+        for (auto [node, agent, writer] : {std::tuple(&n1, &a1, &*d1), std::tuple(&n2, &a2, &*d2)}) {
+            node->restart();
+            loop.advance(100ms);
+            *agent = node->start_agent(alice, running);
+            writer->connect();
+            run(1s);
+        }
+        run(5s);
+    }
+    /// How many lines of the time line of rank 0's node have this in them.
+    std::size_t told(const std::string &text) {
+        Node &node = home().node;
+        auto person = node.client(local::Role::Cli, alice);
+        local::EventsRequestT request;
+        request.job_id = 7;
+        request.relay = false;
+        node.say(person, std::move(request));
+        auto reply = node.port->take<local::EventsReplyT>(person.id);
+        BOOST_REQUIRE(reply.has_value());
+        return static_cast<std::size_t>(
+            std::ranges::count_if(reply->groups.at(0)->events,
+                                  [&](const auto &e) { return e->text.find(text) != std::string::npos; }));
     }
     /// The writer of rank 0's node, which makes checkpoints complete, and the other.
     Writer &home() { return w1.first_rank == 0 ? *d1 : *d2; }
@@ -164,6 +192,76 @@ BOOST_AUTO_TEST_CASE(every_second_complete_step_goes_to_storage) {
     // Nothing is kept longer than needed: all slots can be written again.
     for (std::uint64_t step : {7, 8, 9, 10}) t.save_everywhere(step);
     BOOST_TEST(t.stored_step() == 10);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_a_rank_asks_for_goes_to_storage_and_no_other) {
+    Fixture t(0);
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.save_everywhere(6, true);
+    t.run(1s);
+    t.save_everywhere(7);
+    t.run(1s);
+    BOOST_TEST(t.home().completed.size() == 1u);
+    BOOST_TEST(t.stored_step() == 6);
+    // In memory first, as a program does that saves every step, and every tenth to storage.
+    t.save_everywhere(8);
+    t.save_everywhere(8, true);
+    t.run(1s);
+    BOOST_TEST(t.stored_step() == 8);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_is_passed_while_storage_is_busy_is_told) {
+    Fixture t(0);
+    t.await_worlds();
+    t.d2->slow = true;
+    t.save_everywhere(5, true);
+    t.save_everywhere(6, true);
+    t.save_everywhere(7);
+    BOOST_TEST(t.home().completed.empty());
+    t.d2->die();
+    t.d2->slow = false;
+    t.d2->connect();
+    t.run(3s);
+    BOOST_TEST(t.stored_step() == 7);
+    BOOST_TEST(t.home().completed.size() == 2u);
+    BOOST_TEST(t.told("Step 6 was asked for on storage and passed") == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_asked_for_outlives_the_daemons) {
+    Fixture t(0);
+    t.await_worlds();
+    t.d1->slow = t.d2->slow = true;
+    t.save_everywhere(5, true);
+    BOOST_TEST(t.home().completed.empty());
+    t.d1->slow = t.d2->slow = false;
+    t.restart_daemons();
+    BOOST_TEST(t.stored_step() == 5);
+    // And what is there is not put there again.
+    std::size_t completed = t.home().completed.size();
+    t.restart_daemons();
+    BOOST_TEST(t.home().completed.size() == completed);
+    BOOST_TEST(t.stored_step() == 5);
+    BOOST_TEST(t.told("passed by newer ones") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(without_a_folder_nothing_can_be_asked_for) {
+    World world;
+    Node n1{world, "n1"}, n2{world, "n2"};
+    std::vector<Client> modules{n1.register_step(0), n2.register_step(1)};
+    world.loop.advance(100ms);
+    auto a1 = n1.start_agent();
+    n2.start_agent();
+    world.loop.advance(3s);
+    auto w = n1.port->take<local::WorldPublishedT>(a1.id);
+    BOOST_REQUIRE(w.has_value());
+    auto worker = n1.start_worker(*w, 0);
+    n1.seal(worker, 5, n1.begin_save(worker, 5), true);
+    world.loop.advance();
+    auto failure = n1.port->take<local::FailureT>(worker.id);
+    BOOST_REQUIRE(failure.has_value());
+    BOOST_TEST((failure->code == local::Refusal::Unsupported));
+    BOOST_TEST(failure->text.find("--dlrover-ckpt-dir") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(objects_are_kept_while_the_writer_is_slow_and_training_goes_on) {
@@ -248,18 +346,10 @@ BOOST_AUTO_TEST_CASE(daemons_that_fall_during_the_end_come_back_to_it) {
     t.await_worlds();
     t.save_everywhere(5);
     t.d1->slow = t.d2->slow = true;
-    GenerationId running{Term(t.w1.generation->term()), t.w1.generation->number()};
     t.finish_all();
     t.run(2s);
     t.d1->slow = t.d2->slow = false;
-    for (auto [node, agent, writer] : {std::tuple(&t.n1, &t.a1, &*t.d1), std::tuple(&t.n2, &t.a2, &*t.d2)}) {
-        node->restart();
-        t.loop.advance(100ms);
-        *agent = node->start_agent(alice, running);
-        writer->connect();
-        t.run(1s);
-    }
-    t.run(5s);
+    t.restart_daemons();
     BOOST_TEST(t.home().completed.size() >= 1u);
     BOOST_TEST(t.ended(t.n1, t.a1));
     BOOST_TEST(t.ended(t.n2, t.a2));

@@ -228,4 +228,80 @@ BOOST_AUTO_TEST_CASE(the_deadline_is_never_passed_over) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(a_step_that_was_asked_for_is_ordered_and_no_other) {
+    Flusher f({}, 0, 0s);
+    BOOST_TEST(ordered(f.complete(1s, step(4))).first == 0u);
+    BOOST_TEST(ordered(f.complete(2s, step(5))).first == 0u);
+    auto actions = f.ask(2s, step(5).id);
+    BOOST_TEST(ordered(actions).first == 5u);
+    BOOST_TEST(of<FlushPassed>(actions).empty());
+    BOOST_TEST(of<FlushBegin>(f.done(3s, 1)).empty());
+    BOOST_TEST(ordered(f.complete(4s, step(6))).first == 0u);
+    BOOST_TEST((f.deadline() == Time::max()));
+    // Told again, or of one that is there already.
+    BOOST_TEST(f.ask(5s, step(5).id).empty());
+    BOOST_TEST(f.ask(5s, step(4).id).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_was_asked_for_may_be_complete_later) {
+    Flusher f({}, 0, 0s);
+    f.complete(1s, step(4));
+    BOOST_TEST(ordered(f.ask(2s, step(5).id)).first == 0u);
+    BOOST_TEST((f.deadline() == Time::max()));
+    BOOST_TEST(ordered(f.complete(3s, step(5))).first == 5u);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_asked_for_meanwhile_is_passed_by_the_newest_and_told) {
+    Flusher f({}, 0, 0s);
+    f.complete(1s, step(1));
+    auto first = ordered(f.ask(1s, step(1).id));
+    BOOST_TEST(first.first == 1u);
+    for (std::uint64_t n : {2, 3}) {
+        BOOST_TEST(f.complete(2s, step(n)).empty());
+        BOOST_TEST(f.ask(2s, step(n).id).empty());
+    }
+    f.complete(2s, step(4));
+    auto after = f.done(3s, first.second);
+    BOOST_TEST(ordered(after).first == 4u);
+    auto passed = of<FlushPassed>(after);
+    BOOST_REQUIRE(passed.size() == 1u);
+    BOOST_TEST(passed[0].count == 2u);
+    BOOST_TEST((passed[0].first == step(2).id));
+    BOOST_TEST((passed[0].last == step(3).id));
+    BOOST_TEST((passed[0].by == step(4).id));
+    BOOST_TEST(of<FlushBegin>(f.done(4s, ordered(after).second)).empty());
+    // The last one asked for is itself the newest: it is not passed.
+    f.complete(5s, step(5));
+    auto flying = ordered(f.ask(5s, step(5).id));
+    f.complete(5s, step(6));
+    f.ask(5s, step(6).id);
+    after = f.done(6s, flying.second);
+    BOOST_TEST(ordered(after).first == 6u);
+    BOOST_TEST(of<FlushPassed>(after).empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_was_asked_for_is_tried_again) {
+    FlushConfig c;
+    c.retry_min = 5s;
+    Flusher f(c, 0, 0s);
+    f.complete(1s, step(1));
+    auto order = ordered(f.ask(1s, step(1).id));
+    f.failed(2s, order.second, "the disk is full");
+    BOOST_TEST((f.deadline() == 7s));
+    auto again = f.tick(7s);
+    BOOST_TEST(ordered(again).first == 1u);
+    BOOST_TEST(of<FlushPassed>(again).empty());
+    // A newer one takes its place: told once, however often that fails too.
+    f.complete(8s, step(2));
+    f.failed(8s, ordered(again).second, "the disk is full");
+    again = f.tick(100s);
+    BOOST_TEST(ordered(again).first == 2u);
+    BOOST_TEST(of<FlushPassed>(again).size() == 1u);
+    f.complete(101s, step(3));
+    f.failed(101s, ordered(again).second, "the disk is full");
+    again = f.tick(1000s);
+    BOOST_TEST(ordered(again).first == 3u);
+    BOOST_TEST(of<FlushPassed>(again).empty());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -375,4 +375,78 @@ BOOST_AUTO_TEST_CASE(a_later_world_waits_for_storage_a_while) {
     BOOST_TEST(g.actions<End>(0)[0].message == "the disk is away");
 }
 
+// ---- steps that are asked for on storage ----
+
+namespace {
+
+/// Every rank of a one-rank-a-node group seals; the node of rank `asker` wants the step on storage.
+void seal_all(TestGroup &g, std::uint64_t step, std::optional<std::uint32_t> asker) {
+    std::uint32_t somebody = g.leader();
+    World w = g.world(somebody);
+    auto ranks = static_cast<std::uint32_t>(w.nodes.size());
+    for (std::uint32_t rank = 0; rank < ranks; ++rank)
+        g.feed(w.nodes[rank].value(),
+               LocalSealed{Seal{TrainStep(step), Rank(rank), ranks, w.id, rank == asker}});
+}
+
+std::uint64_t asked_at(const TestGroup &g, std::uint32_t node) {
+    auto told = g.actions<StorageAsked>(node);
+    return told.empty() ? 0 : told.back().id.step.value();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(every_node_hears_which_complete_step_is_wanted_on_storage) {
+    TestGroup g(TestGroup::config(3, 3, 3));
+    g.start();
+    seal_all(g, 5, std::nullopt);
+    for (std::uint32_t node : {0u, 1u, 2u}) BOOST_TEST(g.count<StorageAsked>(node) == 0u);
+    seal_all(g, 6, 2);
+    seal_all(g, 7, std::nullopt);
+    g.run(1s);
+    for (std::uint32_t node : {0u, 1u, 2u}) {
+        BOOST_TEST(asked_at(g, node) == 6u);
+        BOOST_TEST(g.count<StorageAsked>(node) == 1u);
+    }
+    // The same step again: in memory first, then on storage.
+    seal_all(g, 7, 0);
+    for (std::uint32_t node : {0u, 1u, 2u}) BOOST_TEST(asked_at(g, node) == 7u);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_is_wanted_also_when_it_is_saved_once_more_without_a_word) {
+    TestGroup g(TestGroup::config(2, 2, 2));
+    g.start();
+    World w = g.world(0);
+    auto seal = [&](std::uint32_t rank, bool to_storage) {
+        g.feed(w.nodes[rank].value(), LocalSealed{Seal{TrainStep(5), Rank(rank), 2, w.id, to_storage}});
+    };
+    seal(0, true);
+    seal(0, false);
+    seal(1, false);
+    BOOST_TEST(asked_at(g, w.nodes[0].value()) == 5u);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_wanted_on_storage_outlives_leaders_and_daemons) {
+    TestGroup g(TestGroup::config(3, 3, 3));
+    g.start();
+    seal_all(g, 6, 1);
+    seal_all(g, 7, std::nullopt);
+    std::uint32_t leader = g.leader();
+    GenerationId running = g.world(leader).id;
+    g.job_nodes = nodes({0, 1, 2});
+    // Step 6 is older than the newest complete one by now: nobody reports its seals any more.
+    g.crash(leader);
+    for (std::uint32_t node : {0u, 1u, 2u})
+        if (node != leader) g.feed(node, PeerLink{NodeIndex(leader), true});
+    g.run(3s);
+    BOOST_REQUIRE(g.leader() != 3u);
+    g.boot(leader);
+    g.feed(leader, LocalReady{true, running});
+    g.run(2s);
+    BOOST_TEST(g.count<StorageAsked>(leader) == 2u);
+    BOOST_TEST(asked_at(g, leader) == 6u);
+    for (std::uint32_t node : {0u, 1u, 2u})
+        if (node != leader) BOOST_TEST(g.count<StorageAsked>(node) == 1u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -91,4 +91,22 @@ BOOST_AUTO_TEST_CASE(a_step_that_a_rank_has_passed_is_void) {
     BOOST_TEST(!t.void_below(GenerationId{Term(1), 2}, std::nullopt, {}).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(a_complete_step_that_one_rank_asked_for_on_storage) {
+    SealTally t;
+    Seal asks = seal(5, 0, first);
+    asks.to_storage = true;
+    t.add(asks, 8);
+    BOOST_TEST(!t.newest_asked({}).has_value());
+    t.add(seal(5, 1, first), 8);
+    BOOST_TEST((t.newest_asked({}) == CheckpointId{first, TrainStep(5)}));
+    for (std::uint32_t rank : {0u, 1u}) t.add(seal(6, rank, first), 8);
+    BOOST_TEST((t.newest_asked({}) == CheckpointId{first, TrainStep(5)}));
+    // Saved once more by a rank that asks.
+    asks.step = TrainStep(6);
+    t.add(asks, 8);
+    BOOST_TEST((t.newest_asked({}) == CheckpointId{first, TrainStep(6)}));
+    t.drop_older_than(TrainStep(6));
+    BOOST_TEST((t.newest({})->step == TrainStep(6)));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

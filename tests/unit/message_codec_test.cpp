@@ -17,7 +17,7 @@ NodeReport full_report() {
     r.ready = true;
     r.running = generation;
     r.stopped = {Term(2), 1};
-    r.seals = {Seal{TrainStep(9), Rank(1), 8, generation}, Seal{TrainStep(8), Rank(1), 8, generation}};
+    r.seals = {Seal{TrainStep(9), Rank(1), 8, generation}, Seal{TrainStep(8), Rank(1), 8, generation, true}};
     r.finished = {Rank(0), Rank(3)};
     r.exits = {WorkerExit{generation, Rank(2), 9, 123456, 77, true, "boom"}};
     RankProgress p;
@@ -27,6 +27,7 @@ NodeReport full_report() {
     p.step_sum = microseconds(99);
     r.progress = {p, RankProgress{}};
     r.signal = 15;
+    r.asked = CheckpointId{generation, TrainStep(7)};
     return r;
 }
 
@@ -70,7 +71,8 @@ std::vector<Message> one_of_each() {
                       {NodeIndex(2)},
                       true,
                       TrainStep(4),
-                      generation},
+                      generation,
+                      CheckpointId{generation, TrainStep(7)}},
             Heartbeat{Term(5), 6, std::nullopt, std::nullopt, {}, {}},
             HeartbeatReply{Term(5), 6, full_report()},
             Prepare{Term(5), generation, {NodeIndex(2)}, {NodeIndex(1)}, "why"},
