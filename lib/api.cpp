@@ -146,6 +146,7 @@ int commit_save(dlrover_save *save) {
         context->store->abort(target);
         return to_code(layout.status());
     }
+    layout->to_storage = save->to_storage;
     auto copy_us = std::chrono::duration_cast<std::chrono::microseconds>(save->writer.copy_time()).count();
     auto sealed = context->store->seal(target, *layout, static_cast<std::uint64_t>(copy_us));
     if (!sealed.ok()) return to_code(sealed.status());
@@ -287,6 +288,14 @@ int dlrover_save_skeleton(dlrover_save *save, const char *json, uint64_t bytes) 
 int dlrover_save_ledger(dlrover_save *save, const void *data, uint64_t bytes) {
     return save_part(save, data != nullptr || bytes == 0, [&] {
         return save->writer.set_ledger({static_cast<const std::uint8_t *>(data), bytes});
+    });
+}
+
+int dlrover_save_to_storage(dlrover_save *save) {
+    return locked(save != nullptr ? save->context : nullptr, true, [&] {
+        Status possible = save->context->store->can_go_to_storage();
+        save->to_storage = possible.ok();
+        return possible;
     });
 }
 

@@ -86,6 +86,7 @@ struct dlrover_save {
     dlrover_context *context;
     dlrover::lib::ObjectWriter writer;
     std::chrono::steady_clock::time_point begun;
+    bool to_storage = false;
     bool failed = false;  ///< a part of it was refused: it can only be given up
     /// Another thread may end the save, while this one goes on with the training: it has lost the time until
     /// then.

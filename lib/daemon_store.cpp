@@ -33,6 +33,7 @@ local::SealT to_seal(SlotIndex slot, const ObjectLayout &layout, std::uint64_t c
     seal.table_xxh3 = layout.table_xxh3;
     seal.copy_us = copy_us;
     seal.ledger = layout.ledger;
+    seal.to_storage = layout.to_storage;
     return seal;
 }
 
@@ -55,6 +56,7 @@ Result<StoredRequest> to_request(const local::RestorePlanT &plan, const Environm
 
 void DaemonStore::on_welcome(const local::WorkerWelcomeT &welcome) {
     restore_step_ = welcome.restore_step;
+    storage_ = welcome.storage;
     if (saving_) return;
     for (std::uint32_t slot = 0; slot < welcome.slots; ++slot) give_back(SlotIndex(slot));
 }
@@ -212,6 +214,14 @@ Result<DaemonStore::Sealed> DaemonStore::seal(const SaveTarget &target, const Ob
     return sealed;
 }
 
+Status DaemonStore::can_go_to_storage() {
+    if (storage_) return {};
+    return Status(
+        Code::unsupported,
+        "this step has no folder for checkpoints, so none can go to storage: set --dlrover-ckpt-dir "
+        "(or DLROVER_CKPT_DIR where srun or sbatch is called), or save into memory only");
+}
+
 void DaemonStore::abort(const SaveTarget &target) {
     saving_ = false;
     give_back(target.slot);
@@ -243,7 +253,8 @@ Result<ObjectSource> DaemonStore::try_open() {
                         plan->table_offset,
                         plan->table_bytes,
                         plan->table_xxh3,
-                        std::move(plan->ledger)};
+                        std::move(plan->ledger),
+                        false};
     opened_.emplace(Opened{slot, std::move(*range)});
     return ObjectSource{
         opened_->range.base(), opened_->range.bytes(), std::move(layout), false, nullptr, nullptr};

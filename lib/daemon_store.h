@@ -29,6 +29,7 @@ class DaemonStore final : public Store {
     Result<std::variant<std::monostate, SaveSkipped>> seal(const SaveTarget &target,
                                                            const ObjectLayout &layout,
                                                            std::uint64_t copy_us) override;
+    Status can_go_to_storage() override;
     void abort(const SaveTarget &target) override;
     Result<ObjectSource> open() override;
     void close(bool ok, std::uint64_t restore_us, const std::string &text) override;
@@ -63,6 +64,7 @@ class DaemonStore final : public Store {
     DaemonLink &link_;
     const Environment &environment_;
     std::int64_t restore_step_ = -1;
+    bool storage_ = false;  ///< the group has a folder for checkpoints
     std::map<SlotIndex, SegmentRange> slots_;
     std::set<SlotIndex> being_populated_;
     BackgroundPopulate background_;  ///< behind slots_: ends before they are unmapped

@@ -116,6 +116,10 @@ int dlrover_fence_staged(dlrover_context *context, void *stream);
 int dlrover_save_skeleton(dlrover_save *save, const char *json, uint64_t bytes);
 /** Position in the data, opaque to us, at most 64 KiB. */
 int dlrover_save_ledger(dlrover_save *save, const void *data, uint64_t bytes);
+/** Asks that this step go to storage as soon as every rank has saved it, whatever --dlrover-ckpt-every says; one rank's word is enough, and nobody waits. Call it
+ * right after dlrover_save_begin: DLROVER_E_UNSUPPORTED where there is no --dlrover-ckpt-dir, and the save can still be committed to memory, or aborted. Plain files
+ * (no daemon) are on storage anyway. */
+int dlrover_save_to_storage(dlrover_save *save);
 /** Checksums are done, the table is written, the daemon told: the object is sealed. Frees `save`, whatever the result. */
 int dlrover_save_commit(dlrover_save *save);
 void dlrover_save_abort(dlrover_save *save);

@@ -22,6 +22,7 @@ class FileStore final : public Store {
     Result<std::variant<std::monostate, SaveSkipped>> seal(const SaveTarget &target,
                                                            const ObjectLayout &layout,
                                                            std::uint64_t copy_us) override;
+    Status can_go_to_storage() override { return {}; }  ///< they are files already
     void abort(const SaveTarget &target) override;
     Result<ObjectSource> open() override;
     void close(bool ok, std::uint64_t restore_us, const std::string &text) override;

@@ -33,6 +33,7 @@ struct ObjectLayout {
     TrainStep train_step;
     std::uint64_t data_bytes = 0, table_offset = 0, table_bytes = 0, table_xxh3 = 0;
     std::vector<std::uint8_t> ledger;
+    bool to_storage = false;  ///< once every rank has sealed this step
 };
 
 /// An object to restore; the store keeps it mapped until close().
@@ -55,6 +56,8 @@ class Store {
     virtual Status prepare(std::uint64_t bytes) = 0;
     /// At most one save at a time.
     virtual Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes) = 0;
+    /// Whether ObjectLayout::to_storage is heeded; unsupported: what has to be set. After begin().
+    virtual Status can_go_to_storage() = 0;
     /// Ends the save, whatever the result. May have to move the object: its memory is not to be used
     /// afterwards.
     virtual Result<std::variant<std::monostate, SaveSkipped>> seal(const SaveTarget &target,

@@ -73,6 +73,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dlrover_fence_staged": (c_int, [c_void_p, c_void_p]),
     "dlrover_save_skeleton": (c_int, [c_void_p, c_char_p, c_uint64]),
     "dlrover_save_ledger": (c_int, [c_void_p, c_char_p, c_uint64]),
+    "dlrover_save_to_storage": (c_int, [c_void_p]),
     "dlrover_save_commit": (c_int, [c_void_p]),
     "dlrover_save_abort": (None, [c_void_p]),
     "dlrover_restore_open": (c_int, [c_void_p, POINTER(c_void_p)]),

@@ -124,13 +124,22 @@ def _close(session: _Session) -> None:
 class Saving:
     """A checkpoint on its way into memory: chunks are added, then it is sealed or given up. For one thread at a time."""
 
-    def __init__(self, step: int, size: int, wait: float = 0.0) -> None:
-        """``size``: upper bound of the object. SkippedError: no slot is free, nor was for ``wait`` seconds."""
+    def __init__(self, step: int, size: int, wait: float = 0.0, storage: bool = False) -> None:
+        """``size``: upper bound of the object. SkippedError: no slot is free, nor was for ``wait`` seconds. ``storage``: as of save()."""
         _finish_previous()
         self._save = c_void_p()
         milliseconds = math.ceil(min(max(wait, 0.0), _LONGEST_WAIT_S) * 1000)
         check(library().dlrover_save_wait(handle(), milliseconds))
         check(library().dlrover_save_begin(handle(), step, size, byref(self._save)))
+        if storage:
+            self._to_storage()
+
+    def _to_storage(self) -> None:
+        try:
+            check(library().dlrover_save_to_storage(self._save))
+        except BaseException:
+            self.abort()
+            raise
 
     def add(self, chunks: list[Chunk]) -> None:
         """Copies; the memory of the chunks may change afterwards, that of a GPU by what its current stream is given afterwards."""
@@ -294,7 +303,14 @@ def collector_waits() -> Iterator[None]:
 
 
 def save(
-    step: int, state: Any, *, ledger: Any = None, allow_pickle: bool = False, wait: float = 0.0, stage: bool = True
+    step: int,
+    state: Any,
+    *,
+    ledger: Any = None,
+    allow_pickle: bool = False,
+    wait: float = 0.0,
+    stage: bool = True,
+    storage: bool = False,
 ) -> bool:
     """Copies ``state`` after training step ``step`` into the node's memory and seals it.
 
@@ -304,6 +320,8 @@ def save(
     everything is done on return.
     ``ledger``: the position in the data (bytes, or anything that JSON can say), at most 64 KiB.
     ``wait``: for a save that should not be skipped, the last of a training: how many seconds to wait for a free slot.
+    ``storage``: this step is to go to storage as soon as every rank has saved it, whatever --dlrover-ckpt-every says; nothing waits for that.
+    UnsupportedError, and nothing is saved, where the step has no --dlrover-ckpt-dir.
     """
     global _sealing
     note_step(step)
@@ -311,7 +329,7 @@ def save(
         encoded = _state.encode(state, ledger, allow_pickle)
     with _lock:
         try:
-            saving = Saving(step, encoded.bound(), wait)
+            saving = Saving(step, encoded.bound(), wait, storage)
             try:
                 staging = _begin_copies(saving, step, encoded, stage)
                 saving.describe(encoded.skeleton, encoded.ledger)

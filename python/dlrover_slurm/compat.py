@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 import io
 import os
-import warnings
 from typing import Any
 
 import torch
@@ -21,26 +20,16 @@ from ._torch import to_cpu
 
 __all__ = ["Checkpointer", "DdpCheckpointer", "FsdpFullCheckpointer", "FsdpShardCheckpointer", "StorageType"]
 
-_warned = False
-
 
 class StorageType(enum.Enum):
     MEMORY = enum.auto()
     DISK = enum.auto()
 
 
-def _check_type(storage_type: StorageType) -> None:
-    """DISK is taken as MEMORY, and said once."""
-    global _warned
+def _to_storage(storage_type: StorageType) -> bool:
     if not isinstance(storage_type, StorageType):
         raise ValueError(f"{storage_type!r} is no StorageType")
-    if storage_type is StorageType.DISK and not _warned:
-        _warned = True
-        warnings.warn(
-            "StorageType.DISK: the checkpoint is in the node's memory, and nothing is written to this folder; what must outlive the job goes to "
-            "storage by --dlrover-ckpt-dir, or is saved with torch.save or torch.distributed.checkpoint as well",
-            stacklevel=4,
-        )
+    return storage_type is StorageType.DISK
 
 
 def _on_storage(path: str) -> bool:
@@ -76,7 +65,7 @@ class Checkpointer:
         self.checkpoint_dir = checkpoint_dir
 
     def wait_latest_checkpoint(self, timeout: float = 1800) -> None:
-        """A save is finished when it returns: there is nothing to wait for."""
+        """A save is in memory when it returns; the way from there to storage is waited for by the end of the step."""
 
 
 class DdpCheckpointer(Checkpointer):
@@ -100,8 +89,8 @@ class DdpCheckpointer(Checkpointer):
         self, step: int, state_dict: dict[str, Any], path: str = "", storage_type: StorageType = StorageType.DISK
     ) -> bool:
         """False: no slot was free, this save was skipped."""
-        _check_type(storage_type)
-        return _session.save(step, to_cpu(state_dict))
+        storage = _to_storage(storage_type)
+        return _session.save(step, to_cpu(state_dict), storage=storage)
 
     def load_checkpoint(self, resume_path: str = "") -> Any:
         """The state, on the CPU. What the job goes on from first (memory or storage), then ``resume_path``: a folder of checkpoints on
@@ -148,11 +137,11 @@ class FsdpShardCheckpointer(_FsdpCheckpointer):
         """False: no slot was free, this save was skipped on this rank."""
         from . import dcp
 
-        _check_type(storage_type)
+        storage = _to_storage(storage_type)
         states = self._states(model, optimizer)
         extra = io.BytesIO()
         torch.save(dict(extra_sd or {}), extra)
-        return dcp.save(step, {"model": states[0], "optim": states[1], "extra": extra.getvalue()})
+        return dcp.save(step, {"model": states[0], "optim": states[1], "extra": extra.getvalue()}, storage=storage)
 
     def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
         """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""
@@ -190,9 +179,9 @@ class FsdpFullCheckpointer(_FsdpCheckpointer):
         storage_type: StorageType = StorageType.DISK,
     ) -> bool:
         """False: no slot was free, this save was skipped on this rank."""
-        _check_type(storage_type)
+        storage = _to_storage(storage_type)
         states = self._states(model, optimizer)
-        return _session.save(step, to_cpu({**(extra_sd or {}), "model": states[0], "optimizer": states[1]}))
+        return _session.save(step, to_cpu({**(extra_sd or {}), "model": states[0], "optimizer": states[1]}), storage=storage)
 
     def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
         """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""

@@ -74,13 +74,15 @@ def _step_of(checkpoint_id: CheckpointId) -> int:
 class _Staged:
     """A plan's items copied into an object that is not sealed yet."""
 
-    def __init__(self, step: int, items: list[WriteItem], planner: SavePlanner, kept: set[MetadataIndex] | None) -> None:
+    def __init__(
+        self, step: int, items: list[WriteItem], planner: SavePlanner, kept: set[MetadataIndex] | None, storage: bool
+    ) -> None:
         self.indices = {item.index for item in items}
         self._builder = ObjectBuilder(items, planner, kept, getattr(planner, "mappings", None))
         self._saving: _session.Saving | None = None
         self.results: list[WriteResult] = []
         try:
-            self._saving = _session.Saving(step, self._builder.bound())
+            self._saving = _session.Saving(step, self._builder.bound(), storage=storage)
         except SkippedError:
             return
         try:
@@ -119,16 +121,19 @@ class MemoryWriter(StorageWriter):
     """Saves this rank's pieces into the node's memory. Also the stager of ``async_save``: the copy is made there, before it returns.
 
     ``step``: the training step; without it, it is read from the ``checkpoint_id`` of each save (``async_save`` needs it here).
-    ``planner``: the one given to ``async_save``, if any. ``ledger``: as in dlrover_slurm.save(); may be set before each save.
+    ``planner``: the one given to ``async_save``, if any. ``ledger``, ``storage``: as in dlrover_slurm.save(); may be set before each save.
     ``skipped`` says afterwards whether the save was skipped here because no slot was free; the other ranks do not wait for that.
     """
 
     _synchronize_after_execute = False
 
-    def __init__(self, step: int | None = None, *, planner: SavePlanner | None = None, ledger: Any = None) -> None:
+    def __init__(
+        self, step: int | None = None, *, planner: SavePlanner | None = None, ledger: Any = None, storage: bool = False
+    ) -> None:
         super().__init__()
         self.step = step
         self.ledger = ledger
+        self.storage = storage
         self.skipped = False
         self._planner = planner
         self._local: list[WriteItem] = []
@@ -161,7 +166,7 @@ class MemoryWriter(StorageWriter):
         staged, self._staged = self._staged, None
         if staged is None:
             more = [item for item in self._held(planner) if item.index not in kept]
-            staged = _Staged(self._known_step(), list(plan.items) + more, planner, kept)
+            staged = _Staged(self._known_step(), list(plan.items) + more, planner, kept, self.storage)
         elif not kept <= staged.indices:
             staged.abort()
             raise InvalidError("async_save was given a planner with other items than were staged: give it to MemoryWriter(planner=...)")
@@ -189,7 +194,7 @@ class MemoryWriter(StorageWriter):
         self.close()
         planner = self._planner if self._planner is not None else DefaultSavePlanner()
         items = list(_local_save_plan(planner, dict(state_dict)).items)
-        self._staged = _Staged(self.step, items, planner, None)
+        self._staged = _Staged(self.step, items, planner, None, self.storage)
         _session.note_step(self.step)
         return state_dict
 
@@ -441,17 +446,19 @@ def latest_step() -> int | None:
     return _session.world().restore_step
 
 
-def save(step: int, state_dict: dict[str, Any], *, planner: SavePlanner | None = None, ledger: Any = None) -> bool:
+def save(
+    step: int, state_dict: dict[str, Any], *, planner: SavePlanner | None = None, ledger: Any = None, storage: bool = False
+) -> bool:
     """Saves this rank's part of the state into the node's memory, without a word to the other ranks.
 
-    True: copied and sealed. False: no slot was free, this save was skipped here.
+    True: copied and sealed. False: no slot was free, this save was skipped here. ``storage``: as in dlrover_slurm.save().
     """
     _session.note_step(step)
     planner = DefaultSavePlanner() if planner is None else planner
     state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
     with _session.collector_waits():
         items = list(_local_save_plan(planner, state).items)
-        staged = _Staged(step, items, planner, None)
+        staged = _Staged(step, items, planner, None, storage)
     return staged.seal(ledger)
 
 

@@ -47,12 +47,20 @@ class Stored:
         """By a daemon, as what the ranks resume from. What a rank needs to find it."""
         about = json.loads(self.manifest().read_text())
         numbers = [about["term"], about["generation"], about["train_step"], about["world_size"]]
-        with subprocess.Popen([str(DAEMON), "--", str(self.folder), *map(str, numbers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              text=True) as daemon:  # fmt: skip
-            socket = next(line for line in daemon.stdout if line.startswith("/")).strip()
-            yield {"DLROVER_MANAGED": "1", "DLROVER_SOCKET": socket, "DLROVER_JOB_ID": "7", "DLROVER_STEP_ID": "0",
-                   "DLROVER_GENERATION": "4294967297:3", "DLROVER_LINEAGE": LINEAGE}  # fmt: skip
-            daemon.stdin.close()
+        with served(str(self.folder), *map(str, numbers)) as (environment, _):
+            yield environment
+
+
+@contextlib.contextmanager
+def served(*arguments):
+    """What a rank needs to find the daemon, and the lines that it has said by its end."""
+    said = []
+    with subprocess.Popen([str(DAEMON), "--", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as daemon:
+        socket = next(line for line in daemon.stdout if line.startswith("/")).strip()
+        yield {"DLROVER_MANAGED": "1", "DLROVER_SOCKET": socket, "DLROVER_JOB_ID": "7", "DLROVER_STEP_ID": "0",
+               "DLROVER_GENERATION": "4294967297:3", "DLROVER_LINEAGE": LINEAGE}, said  # fmt: skip
+        daemon.stdin.close()
+        said.extend(daemon.stdout.read().splitlines())
 
 
 # ---- states ----

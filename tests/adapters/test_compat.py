@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-import warnings
-
 import pytest
 import torch
 import torch.distributed as dist
 from models import build, digest, train
+from stored import needs_programs, served
 
 
 def states(model, optimizer):
@@ -21,11 +20,8 @@ def ddp(rank):
     assert checkpointer.load_checkpoint() == {}
     train(model, optimizer, 2)
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 2}
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        for step, kind in enumerate([StorageType.MEMORY, StorageType.DISK, StorageType.DISK]):
-            assert checkpointer.save_checkpoint(step, state, "/nonexistent/checkpoints/x.pt", storage_type=kind)
-    assert [str(w.message)[:16] for w in seen if "StorageType" in str(w.message)] == ["StorageType.DISK"]
+    for step, kind in enumerate([StorageType.MEMORY, StorageType.DISK]):  # plain files are on storage anyway
+        assert checkpointer.save_checkpoint(step, state, "/nonexistent/checkpoints/x.pt", storage_type=kind)
     with pytest.raises(ValueError, match="no StorageType"):
         checkpointer.save_checkpoint(9, state, storage_type=2)
     checkpointer.wait_latest_checkpoint(timeout=10)
@@ -76,3 +72,35 @@ def fsdp(rank, name, kind):
 @pytest.mark.parametrize("name", ["FsdpShardCheckpointer", "FsdpFullCheckpointer"])
 def test_fsdp(ranks, name, kind):
     ranks(2, fsdp, name, kind)
+
+
+def to_storage(rank, environment, name):
+    import os
+
+    from dlrover_slurm import UnsupportedError, compat
+
+    os.environ.update(environment)
+    checkpointer = getattr(compat, name)("/nonexistent/checkpoints")
+    model = torch.nn.Linear(3, 2)
+    arguments = [model.state_dict()] if name == "DdpCheckpointer" else [model, torch.optim.SGD(model.parameters(), 0.1)]
+    assert checkpointer.save_checkpoint(1, *arguments, storage_type=compat.StorageType.MEMORY)
+    try:
+        assert checkpointer.save_checkpoint(2, *arguments, storage_type=compat.StorageType.DISK)
+        assert checkpointer.save_checkpoint(3, *arguments)
+    except UnsupportedError as error:
+        assert "--dlrover-ckpt-dir" in str(error)
+        assert checkpointer.save_checkpoint(4, *arguments, storage_type=compat.StorageType.MEMORY)
+        return "refused"
+    return "saved"
+
+
+@needs_programs
+@pytest.mark.parametrize("name", ["DdpCheckpointer", "FsdpShardCheckpointer", "FsdpFullCheckpointer"])
+def test_disk_is_what_goes_to_storage(ranks, name):
+    with served("with-storage") as (environment, said):
+        assert ranks(1, to_storage, environment, name) == ["saved"]
+    assert {line for line in said if line.startswith("step")} >= {"step 2 to storage", "step 3 to storage"}
+    assert "step 1 to storage" not in said
+    with served("without-storage") as (environment, said):
+        assert ranks(1, to_storage, environment, name) == ["refused"]
+    assert {line for line in said if line.startswith("step")} == {"step 1 in memory", "step 4 in memory"}

@@ -299,7 +299,7 @@ def skipped(rank):
     state = {"x": torch.ones(3)}
     begin = _session.Saving.__init__
 
-    def refuse(self, *_):
+    def refuse(self, *_, **__):
         raise dlrover_slurm.SkippedError("no slot")
 
     if rank == 1:

@@ -198,3 +198,7 @@ def test_corruption_is_told(dlrover, tmp_path):
     path.write_bytes(content)
     with pytest.raises(dlrover.CorruptError, match="chunk \"data\""):
         dlrover.load()
+
+
+def test_a_save_that_is_to_go_to_storage(round_trip):
+    assert round_trip({"a": 1}, storage=True) == {"a": 1}  # plain files are there already

@@ -19,7 +19,7 @@ from cluster import NIGHTLY, Cluster, prefix, wait_until
 # A walk that every step depends on: a wrong state shows at the end. The ranks keep pace as a training's collectives make them do (one
 # that ran ahead would fill its slots with steps that the others have not begun); the file they do it by shows the test how far they are.
 PROGRAM = """
-import os, sys, time
+import glob, os, sys, time
 import numpy
 import dlrover_slurm as dlrover
 steps, pause, size = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
@@ -37,13 +37,18 @@ if restored:
     first = restored.step + 1
 print("rank", world.rank, "from", first, flush=True)
 die_at = os.environ.get("DIE_AT")
+ask_at = [int(step) for step in os.environ.get("ASK_AT", "").split()]  # one rank's word; all wait until it is on storage
 for step in range(first, steps):
     begun[world.rank] = step + 1
     while begun.min() < step + 1:
         time.sleep(0.001)
     state["x"] = (state["x"] * 1.0000001 + step) % 97.0
     dlrover.report_step(step)
-    dlrover.save(step, {"x": state["x"]}, wait=30 if step == steps - 1 else 0)
+    wait = 30 if step == steps - 1 or step in ask_at else 0
+    dlrover.save(step, {"x": state["x"]}, wait=wait, storage=step in ask_at and world.rank == 2)
+    end = time.monotonic() + 60
+    while step in ask_at and not glob.glob(f"{os.environ['DLROVER_CKPT_DIR']}/*/step-{step}.*.manifest") and time.monotonic() < end:
+        time.sleep(0.02)
     time.sleep(pause)
     if die_at == str(step) and world.rank == 1 and world.restart_count == 0:
         os.kill(os.getpid(), 9)
@@ -199,6 +204,45 @@ class Storage(unittest.TestCase):
         self.assertGreater(self.folder.steps()[-1], stored[0])
         self.folder.expect_whole(self.folder.steps()[-1], 1000)
         self.cluster.expect_clean()
+
+    def test_steps_that_are_asked_for(self) -> None:
+        done = self.train("--dlrover-ckpt-every=off", steps=30, env={"ASK_AT": "7 18"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.folder.steps(), [7, 18, 29])
+        for step in self.folder.steps():
+            self.folder.expect_whole(step, 1000)
+        self.expect_end(done.stdout, 30)
+
+    def test_a_step_that_is_asked_for_outlives_the_daemons(self) -> None:
+        process = self.start("--dlrover-ckpt-every=off", steps=45, pause=0.2, env={"ASK_AT": "2 40"})
+        wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "the first step asked for", 0.05)
+        self.folder.lineage().chmod(0o555)
+        def trouble() -> "dict | None":
+            return next((e for e in self.events() if e["kind"] == "warning" and "is not on storage" in e["text"]), None)
+        self.assertEqual(wait_until(trouble, 60, "a word about the trouble", 0.3)["train_step"], 40)
+        for node in self.cluster.nodes:
+            os.kill(self.cluster.daemon_pid(node), signal.SIGKILL)
+        self.folder.lineage().chmod(0o755)
+        wait_until(lambda: self.folder.steps() != [2] or process.poll() is not None, 40, "the second step asked for", 0.05)
+        out, err = process.communicate(timeout=90)
+        self.assertEqual(process.returncode, 0, out + err)
+        self.assertEqual(self.folder.steps(), [2, 40, 44])
+        self.expect_end(out, 45)
+
+    def test_without_a_folder_nothing_can_be_asked_for(self) -> None:
+        (self.top / "ask.py").write_text("""
+import numpy
+import dlrover_slurm as dlrover
+try:
+    dlrover.save(1, {"x": numpy.zeros(3)}, storage=True)
+except dlrover.UnsupportedError as error:
+    print("refused:", error)
+print("saved:", dlrover.save(1, {"x": numpy.zeros(3)}))
+""")
+        done = self.cluster.run("srun", "-N1", "--dlrover-elastic", "/usr/bin/python3", str(self.top / "ask.py"), env=self.environment())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, "refused: .*--dlrover-ckpt-dir")
+        self.assertIn("saved: True", done.stdout)
 
     def test_a_folder_that_can_not_be_written_ends_the_step_before_it_begins(self) -> None:
         self.top.chmod(0o555)

@@ -69,6 +69,28 @@ BOOST_AUTO_TEST_CASE(save_and_restore) {
     BOOST_TEST(wait_until([&] { return daemon.last_restore_done().ok; }));
 }
 
+BOOST_AUTO_TEST_CASE(a_save_is_marked_for_storage) {
+    daemon.storage_told = true;
+    auto c = open_context();
+    dlrover_save *s = begin_and_copy(c.get(), 1);
+    BOOST_TEST(dlrover_save_to_storage(s) == DLROVER_OK);
+    BOOST_TEST(dlrover_save_commit(s) == DLROVER_OK);
+    BOOST_TEST(save_step(c.get(), 2) == DLROVER_OK);
+    for (const auto &seal : daemon.sealed()) BOOST_TEST(seal.to_storage == (seal.train_step == 1));
+}
+
+BOOST_AUTO_TEST_CASE(without_a_folder_a_save_can_not_go_to_storage) {
+    auto c = open_context();
+    dlrover_save *s = begin_and_copy(c.get(), 1);
+    BOOST_TEST(dlrover_save_to_storage(s) == DLROVER_E_UNSUPPORTED);
+    BOOST_TEST(std::string(dlrover_error_text()).find("--dlrover-ckpt-dir") != std::string::npos);
+    // In memory all the same, if the program wants that.
+    BOOST_TEST(dlrover_save_commit(s) == DLROVER_OK);
+    BOOST_REQUIRE(daemon.sealed().size() == 1u);
+    BOOST_TEST(!daemon.sealed()[0].to_storage);
+    BOOST_TEST(dlrover_save_to_storage(nullptr) == DLROVER_E_INVALID);
+}
+
 BOOST_AUTO_TEST_CASE(restore_then_save_into_every_slot) {
     auto c = open_context();
     BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);

@@ -206,6 +206,7 @@ bool FakeDaemon::handle(int number, const local::MessageT &message) {
             if (slot.state == SlotState::granted && slot.holder == -1) slot.holder = number;
         local::WorkerWelcomeT welcome;
         welcome.world_size = 1;
+        welcome.storage = storage_told;
         welcome.slots = static_cast<std::uint16_t>(slots_told);
         for (Slot &slot : slots_)
             if (slot.state == SlotState::sealed)

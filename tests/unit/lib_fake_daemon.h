@@ -58,6 +58,7 @@ class FakeDaemon {
                       std::uint32_t world_size);
 
     std::uint32_t slots_told = 3;
+    bool storage_told = false;
 
   private:
     struct Connection {

@@ -49,6 +49,14 @@ BOOST_AUTO_TEST_CASE(save_and_restore) {
     BOOST_TEST(check_restored(again.get()) == 3);
 }
 
+BOOST_AUTO_TEST_CASE(files_are_on_storage_already) {
+    auto c = open_context();
+    dlrover_save *s = nullptr;
+    BOOST_REQUIRE(dlrover_save_begin(c.get(), 1, 100, &s) == DLROVER_OK);
+    BOOST_TEST(dlrover_save_to_storage(s) == DLROVER_OK);
+    BOOST_TEST(dlrover_save_commit(s) == DLROVER_OK);
+}
+
 BOOST_AUTO_TEST_CASE(the_newest_step_that_every_rank_has) {
     for (const char *rank : {"0", "1"}) {
         ::setenv("RANK", rank, 1);
