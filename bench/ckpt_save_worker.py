@@ -206,7 +206,6 @@ class Flushes:
     def put(self, name: str) -> int:
         """A save that is to be on storage."""
         self.step += 1
-        change(self.state)
         way = self.by_name[name]
         saved = way.put(self.step, self.state, way.types.DISK) if name == Flash.name else way.save(self.step, self.state)
         if not saved:
@@ -219,23 +218,23 @@ class Flushes:
         names = [p.name for p in self.options.storage.glob("*/step-*.manifest")]
         return max((int(n.split(".")[0].removeprefix("step-")) for n in names), default=-1)
 
-    def wait(self, name: str, step: int) -> float:
-        begun = time.perf_counter()
+    def wait(self, name: str, step: int) -> None:
+        deadline = time.perf_counter() + LONGEST_FLUSH_S
         while self.stored(name) < step:
-            if time.perf_counter() > begun + LONGEST_FLUSH_S:
+            if time.perf_counter() > deadline:
                 raise SystemExit(f"{name}: step {step} was not on storage after {LONGEST_FLUSH_S:g} s")
             time.sleep(0.001)
-        return time.perf_counter() - begun
 
     def time_alone(self, name: str) -> float:
-        if name == TorchSave.name:  # with an fsync: it has been on storage when the call returns
-            begun = time.perf_counter()
-            self.put(name)
+        change(self.state)
+        begun = time.perf_counter()
+        step = self.put(name)
+        if name == TorchSave.name:  # with an fsync it is on storage
             with open(self.by_name[name].path, "rb") as file:
                 os.fsync(file.fileno())
-            took = time.perf_counter() - begun
         else:
-            took = self.wait(name, self.put(name))
+            self.wait(name, step)
+        took = time.perf_counter() - begun
         self.by_name[name].settle()
         os.sync()  # what the other way left in the page cache is not this one's burden
         return took
@@ -249,6 +248,7 @@ class Flushes:
 
     def save_meanwhile(self, name: str) -> "tuple[int, int]":
         """(saves that were taken, saves in all) while one is on its way to storage."""
+        change(self.state)
         target, taken, tried, deadline = self.put(name), 0, 0, time.monotonic() + LONGEST_FLUSH_S
         self.await_writing(name, target)
         while self.stored(name) < target:
