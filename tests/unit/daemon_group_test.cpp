@@ -202,7 +202,11 @@ BOOST_AUTO_TEST_CASE(memory_that_is_refused_is_told) {
     BOOST_TEST(group->memory_need_bytes == std::uint64_t{4} << 30, "two ranks, two slots");
     prepare.bytes = 400u << 20;
     t.n1.say(worker, prepare);
-    BOOST_TEST(t.n1.port->take<local::DoneT>(worker.id).has_value());
+    auto prepared = t.n1.port->take<local::PreparedT>(worker.id);
+    BOOST_REQUIRE(prepared.has_value());
+    BOOST_TEST(prepared->slots.size() == 2u);
+    for (const auto &slot : prepared->slots)
+        BOOST_TEST(slot->segments.at(0)->fd, "to be mapped before it is granted");
     group = std::move(status_at(t.n1, alice, false).groups.at(0));
     BOOST_TEST(group->memory_refused.empty());
     BOOST_TEST(group->memory_slots == 2u);
