@@ -79,6 +79,12 @@ Status DaemonStore::prepare(std::uint64_t bytes) {
 void DaemonStore::map_in_good_time(proto::LocalMessage &prepared) {
     auto *answer = prepared.message.body.AsPrepared();
     if (answer == nullptr) return;
+    // A daemon that was restarted may not know the slot of an open save, which must stay mapped. What it has
+    // sent is sent anew on the next connection.
+    if (saving_) {
+        if (!prepared.fds.empty()) link_.disconnect();
+        return;
+    }
     background_.stop();
     auto fd = prepared.fds.begin();
     for (const auto &granted : answer->slots) {

@@ -212,6 +212,19 @@ BOOST_AUTO_TEST_CASE(daemon_loses_its_memory_in_mid_save) {
     BOOST_TEST(check_restored(c.get()) == 13);
 }
 
+BOOST_AUTO_TEST_CASE(prepared_anew_in_mid_save_by_a_daemon_that_lost_its_memory) {
+    auto c = open_context();
+    BOOST_TEST(save_step(c.get(), 8) == DLROVER_OK);
+    auto *s = begin_and_copy(c.get(), 9);
+    daemon.lose_memory();
+    daemon.start();
+    BOOST_TEST(dlrover_prepare(c.get(), 3 << 20) == DLROVER_OK);
+    BOOST_TEST(dlrover_save_commit(s) == DLROVER_OK);
+    BOOST_TEST(check_restored(c.get()) == 9);
+    BOOST_TEST(save_step(c.get(), 10) == DLROVER_OK);
+    BOOST_TEST(check_restored(c.get()) == 10);
+}
+
 BOOST_AUTO_TEST_CASE(connection_breaks_before_and_after_each_message) {
     for (auto kind :
          {local::Body::BeginSave, local::Body::Seal, local::Body::Restore, local::Body::WorkerHello})
