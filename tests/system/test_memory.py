@@ -18,7 +18,8 @@ dlrover_slurm.load()
 dlrover_slurm.prepare(size)
 assert dlrover_slurm.save(1, {"weights": bytes(size // 2)}), "a save before the memory is ready"
 (folder / "training").touch()
-while not (folder / "end").exists():
+deadline = time.monotonic() + 120
+while not (folder / "end").exists() and time.monotonic() < deadline:
     time.sleep(0.02)
 """
 
