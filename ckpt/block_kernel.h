@@ -8,13 +8,24 @@
 
 namespace dlrover::ckpt {
 
+/// A block to copy, and the hash of what was copied.
+struct BlockCopy {
+    void *to;  ///< a multiple of 64
+    const void *from;
+    std::size_t bytes;
+    std::uint64_t hash = 0;  ///< filled in
+};
+
+/// More blocks than these gain nothing by being copied in one call.
+constexpr std::size_t blocks_at_once = 4;
+
 struct BlockKernel {
     const char *name;
     /// XXH3-64, seed 0.
     std::uint64_t (*hash)(const void *data, std::size_t bytes);
-    /// Copies and returns the hash of what was copied. `to` is a multiple of 64; the ranges do not overlap.
-    /// Large blocks bypass the cache on the way out; visible to other processors at return.
-    std::uint64_t (*copy_hash)(void *to, const void *from, std::size_t bytes);
+    /// Copies each of `blocks`, whose ranges do not overlap. Large blocks bypass the cache on the way out;
+    /// visible to other processors at return.
+    void (*copy_hash)(BlockCopy *blocks, std::size_t count);
     /// Copies alone, to and from any address, otherwise as copy_hash.
     void (*copy)(void *to, const void *from, std::size_t bytes);
 };

@@ -68,6 +68,11 @@ inline __m256i scramble(__m256i sum, const unsigned char *secret) {
     return _mm256_add_epi64(_mm256_mul_epu32(sum, prime), _mm256_slli_epi64(upper, 32));
 }
 
+inline void scramble(Lanes &sums) {
+    sums.low = scramble(sums.low, XXH3_kSecret + scramble_secret);
+    sums.high = scramble(sums.high, XXH3_kSecret + scramble_secret + 32);
+}
+
 inline uint64_t word(const unsigned char *at) {
     uint64_t value;
     memcpy(&value, at, 8);
@@ -89,30 +94,106 @@ uint64_t merge(const Lanes &sums, size_t bytes) {
     return result ^ (result >> 32);
 }
 
-uint64_t fused_copy_hash(void *to, const void *from, size_t bytes) {
-    if (bytes < stream_threshold) return kernel_copy_hash(to, from, bytes);
-    Lanes sums{_mm256_set_epi64x(static_cast<long long>(prime64[2]), static_cast<long long>(prime64[1]),
-                                 static_cast<long long>(prime64[0]), static_cast<long long>(prime32[2])),
-               _mm256_set_epi64x(static_cast<long long>(prime32[0]), static_cast<long long>(prime64[4]),
-                                 static_cast<long long>(prime32[1]), static_cast<long long>(prime64[3]))};
-    auto *target = static_cast<unsigned char *>(to);
-    auto *source = static_cast<const unsigned char *>(from);
-    size_t lines = (bytes - 1) / line_bytes;  // the last one, whole or not, is hashed from the end
-    for (size_t i = 0; i < lines; ++i) {
-        fetch_ahead(source + line_ahead(i * line_bytes, bytes));
-        __m256i low = load(source + i * line_bytes), high = load(source + i * line_bytes + 32);
-        _mm256_stream_si256(reinterpret_cast<__m256i *>(target + i * line_bytes), low);
-        _mm256_stream_si256(reinterpret_cast<__m256i *>(target + i * line_bytes + 32), high);
-        mix_line(sums, low, high, XXH3_kSecret + i % lines_per_round * secret_step);
-        if (i % lines_per_round != lines_per_round - 1) continue;
-        sums.low = scramble(sums.low, XXH3_kSecret + scramble_secret);
-        sums.high = scramble(sums.high, XXH3_kSecret + scramble_secret + 32);
+// Of several blocks at a time a line each: memory answers four readers that go their own ways sooner than
+// one. Measured: 1.28 times as fast as one block after the other; two blocks 1.18, three 1.28, AVX-512 no
+// faster.
+struct Stream {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes;
+    uint64_t *hash;
+    Lanes sums;
+
+    /// Without the last one, which is hashed from the end, whole or not.
+    size_t lines() const { return (bytes - 1) / line_bytes; }
+};
+
+Stream begin(dlrover::ckpt::BlockCopy &block) {
+    return {static_cast<unsigned char *>(block.to),
+            static_cast<const unsigned char *>(block.from),
+            block.bytes,
+            &block.hash,
+            {_mm256_set_epi64x(static_cast<long long>(prime64[2]), static_cast<long long>(prime64[1]),
+                               static_cast<long long>(prime64[0]), static_cast<long long>(prime32[2])),
+             _mm256_set_epi64x(static_cast<long long>(prime32[0]), static_cast<long long>(prime64[4]),
+                               static_cast<long long>(prime32[1]), static_cast<long long>(prime64[3]))}};
+}
+
+// Measured: near the first-level cache what one reader fetches ahead costs 0.13 of its speed, several gain
+// 0.08.
+template <bool alone>
+inline void fetch_line(const unsigned char *line) {
+    _mm_prefetch(reinterpret_cast<const char *>(line), alone ? _MM_HINT_T1 : _MM_HINT_T0);
+}
+
+inline void copy_line(unsigned char *to, const unsigned char *from, Lanes &sums,
+                      const unsigned char *secret) {
+    __m256i low = load(from), high = load(from + 32);
+    _mm256_stream_si256(reinterpret_cast<__m256i *>(to), low);
+    _mm256_stream_si256(reinterpret_cast<__m256i *>(to + 32), high);
+    mix_line(sums, low, high, secret);
+}
+
+/// Of the streams numbered `n`, [first, end) of their lines. Written out by expansion, so that all is in
+/// registers.
+template <size_t... n>
+void copy_lines(Stream *streams, size_t first, size_t end) {
+    unsigned char *to[] = {streams[n].to...};
+    const unsigned char *from[] = {streams[n].from...};
+    Lanes sums[] = {streams[n].sums...};
+    for (size_t i = first; i < end; ++i) {
+        const unsigned char *secret = XXH3_kSecret + i % lines_per_round * secret_step;
+        size_t at = i * line_bytes, ahead = line_ahead(at, end * line_bytes);
+        ((fetch_line<sizeof...(n) == 1>(from[n] + ahead),
+          copy_line(to[n] + at, from[n] + at, sums[n], secret)),
+         ...);
+        if (i % lines_per_round == lines_per_round - 1) (scramble(sums[n]), ...);
     }
-    memcpy(target + lines * line_bytes, source + lines * line_bytes, bytes - lines * line_bytes);
-    const unsigned char *last = source + bytes - line_bytes;
-    mix_line(sums, load(last), load(last + 32), XXH3_kSecret + last_line_secret);
+    ((streams[n].sums = sums[n]), ...);
+}
+
+void finish(Stream &stream) {
+    size_t at = stream.lines() * line_bytes;
+    memcpy(stream.to + at, stream.from + at, stream.bytes - at);
+    const unsigned char *last = stream.from + stream.bytes - line_bytes;
+    mix_line(stream.sums, load(last), load(last + 32), XXH3_kSecret + last_line_secret);
+    *stream.hash = merge(stream.sums, stream.bytes);
+}
+
+void copy_in_lockstep(Stream *streams, size_t count) {
+    static constexpr void (*copy[])(Stream *, size_t, size_t) = {copy_lines<0>, copy_lines<0, 1>,
+                                                                 copy_lines<0, 1, 2>, copy_lines<0, 1, 2, 3>};
+    for (size_t line = 0; count != 0;) {
+        size_t end = streams[0].lines();
+        for (size_t n = 1; n < count; ++n)
+            if (streams[n].lines() < end) end = streams[n].lines();
+        copy[count - 1](streams, line, end);
+        line = end;
+        size_t left = 0;
+        for (size_t n = 0; n < count; ++n)
+            if (streams[n].lines() == line)
+                finish(streams[n]);
+            else
+                streams[left++] = streams[n];
+        count = left;
+    }
+}
+
+void fused_copy_hash(dlrover::ckpt::BlockCopy *blocks, size_t count) {
+    constexpr size_t most = dlrover::ckpt::blocks_at_once;
+    Stream streams[most];
+    size_t waiting = 0;
+    for (size_t i = 0; i < count; ++i) {
+        if (blocks[i].bytes < stream_threshold)
+            blocks[i].hash = copy_hash_one(blocks[i].to, blocks[i].from, blocks[i].bytes);
+        else
+            streams[waiting++] = begin(blocks[i]);
+        if (waiting != most) continue;
+        copy_in_lockstep(streams, waiting);
+        waiting = 0;
+    }
+    copy_in_lockstep(streams, waiting);
     _mm_sfence();
-    return merge(sums, bytes);
 }
 
 }  // namespace

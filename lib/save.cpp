@@ -15,21 +15,34 @@ namespace {
 using ckpt::checksum_block_bytes;
 constexpr std::uint64_t bytes_per_thread = std::uint64_t{2} << 20;  // starting a thread costs about as much
 
-struct Block {
-    std::byte *to;
-    const std::byte *from;
-    std::size_t bytes;
-};
+std::uint64_t block_bytes(const ChunkSource &chunk, std::uint64_t i) {
+    return std::min<std::uint64_t>(checksum_block_bytes, chunk.info.bytes - i * checksum_block_bytes);
+}
 
-std::vector<Block> cut(std::span<ChunkSource> chunks, std::byte *base) {
-    std::vector<Block> blocks;
+/// Those of full length first, so that blocks which are copied together end together.
+std::vector<ckpt::BlockCopy> cut(std::span<const ChunkSource> chunks, std::byte *base) {
+    std::vector<ckpt::BlockCopy> blocks, rests;
     for (const auto &chunk : chunks)
         for (std::uint64_t i = 0; i < ckpt::checksum_blocks(chunk.info.bytes); ++i) {
-            std::uint64_t at = i * checksum_block_bytes;
-            blocks.push_back({base + chunk.info.offset + at, chunk.data + at,
-                              std::min<std::uint64_t>(checksum_block_bytes, chunk.info.bytes - at)});
+            std::uint64_t at = i * checksum_block_bytes, bytes = block_bytes(chunk, i);
+            (bytes == checksum_block_bytes ? blocks : rests)
+                .push_back({base + chunk.info.offset + at, chunk.data + at, bytes});
         }
+    blocks.insert(blocks.end(), rests.begin(), rests.end());
     return blocks;
+}
+
+/// `blocks` as cut() made them, and copied.
+void set_checksums(std::span<ChunkSource> chunks, std::span<const ckpt::BlockCopy> blocks) {
+    auto full = blocks.begin(),
+         rest = std::ranges::find_if(blocks, [](auto &b) { return b.bytes != checksum_block_bytes; });
+    std::vector<std::uint64_t> hashes;
+    for (auto &chunk : chunks) {
+        hashes.clear();
+        for (std::uint64_t i = 0; i < ckpt::checksum_blocks(chunk.info.bytes); ++i)
+            hashes.push_back((block_bytes(chunk, i) == checksum_block_bytes ? full : rest)++->hash);
+        chunk.info.checksum = ckpt::combine_block_hashes(hashes);
+    }
 }
 
 }  // namespace
@@ -63,21 +76,17 @@ unsigned ObjectWriter::threads_for(std::uint64_t bytes) const {
 }
 
 void ObjectWriter::copy(std::span<ChunkSource> chunks) {
-    std::vector<Block> blocks = cut(chunks, target_.base);
-    std::vector<std::uint64_t> hashes(blocks.size());
+    std::vector<ckpt::BlockCopy> blocks = cut(chunks, target_.base);
     std::uint64_t bytes = 0;
     for (const auto &chunk : chunks) bytes += chunk.info.bytes;
-    const auto &kernel = ckpt::block_kernel();
-    parallel_for(blocks.size(), threads_for(bytes), [&](std::uint64_t i) {
-        hashes[i] = kernel.copy_hash(blocks[i].to, blocks[i].from, blocks[i].bytes);
-        fault_point("mid_copy");
+    unsigned threads = threads_for(bytes);
+    std::size_t together = std::clamp<std::size_t>(blocks.size() / threads, 1, ckpt::blocks_at_once);
+    parallel_for((blocks.size() + together - 1) / together, threads, [&](std::uint64_t i) {
+        std::size_t first = i * together, count = std::min(together, blocks.size() - first);
+        ckpt::block_kernel().copy_hash(&blocks[first], count);
+        for (std::size_t n = 0; n < count; ++n) fault_point("mid_copy");
     });
-    std::size_t next = 0;
-    for (auto &chunk : chunks) {
-        std::size_t count = ckpt::checksum_blocks(chunk.info.bytes);
-        chunk.info.checksum = ckpt::combine_block_hashes(std::span(hashes).subspan(next, count));
-        next += count;
-    }
+    set_checksums(chunks, blocks);
 }
 
 Status ObjectWriter::add(std::span<ChunkSource> chunks) {

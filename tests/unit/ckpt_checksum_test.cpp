@@ -25,6 +25,35 @@ std::vector<const BlockKernel *> kernels() {
     return all;
 }
 
+std::uint64_t copy_hash(const BlockKernel &kernel, void *to, const void *from, std::size_t bytes) {
+    BlockCopy block{to, from, bytes};
+    kernel.copy_hash(&block, 1);
+    return block.hash;
+}
+
+/// Blocks of these lengths, one behind the other as in a slot, in one call; the source of each is shifted
+/// otherwise.
+void check_together(const BlockKernel &kernel, const std::vector<std::size_t> &lengths) {
+    constexpr std::size_t room = 16384, most = 16;
+    alignas(64) static std::byte target[most * room];
+    static const auto source = random_bytes(most * room, 7);
+    std::memset(target, 0x5a, sizeof target);
+    std::vector<BlockCopy> blocks;
+    for (std::size_t n : lengths) {
+        std::size_t at = blocks.size() * room;
+        blocks.push_back({target + at, source.data() + at + blocks.size() % 3, n});
+    }
+    kernel.copy_hash(blocks.data(), blocks.size());
+    for (const BlockCopy &block : blocks) {
+        auto *to = static_cast<std::byte *>(block.to);
+        std::uint64_t expected = portable_block_kernel.hash(block.from, block.bytes);
+        if (block.hash != expected || std::memcmp(to, block.from, block.bytes) != 0 ||
+            to[block.bytes] != std::byte{0x5a})
+            BOOST_ERROR(kernel.name << ": block " << (to - target) / room << " of " << blocks.size() << ", "
+                                    << block.bytes << " bytes");
+    }
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(checksum)
@@ -42,7 +71,7 @@ BOOST_AUTO_TEST_CASE(all_kernels_copy_and_agree) {
             std::uint64_t expected = portable_block_kernel.hash(source.data() + shift, n);
             for (auto *kernel : kernels()) {
                 std::memset(target, 0x5a, sizeof target);
-                BOOST_TEST(kernel->copy_hash(target, source.data() + shift, n) == expected, kernel->name);
+                BOOST_TEST(copy_hash(*kernel, target, source.data() + shift, n) == expected, kernel->name);
                 BOOST_TEST(kernel->hash(source.data() + shift, n) == expected, kernel->name);
                 BOOST_TEST(std::memcmp(target, source.data() + shift, n) == 0);
                 BOOST_TEST((target[n] == std::byte{0x5a}), "wrote past the end");
@@ -56,9 +85,32 @@ BOOST_AUTO_TEST_CASE(all_kernels_agree_at_every_length_of_two_rounds) {
     for (std::size_t n = 8192 - 130; n <= 8192 + 2 * 1024 + 130; ++n) {
         std::uint64_t expected = portable_block_kernel.hash(source.data(), n);
         for (auto *kernel : kernels())
-            if (kernel->copy_hash(target, source.data(), n) != expected ||
+            if (copy_hash(*kernel, target, source.data(), n) != expected ||
                 std::memcmp(target, source.data(), n) != 0)
                 BOOST_ERROR(kernel->name << " at " << n);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(all_kernels_copy_any_number_of_blocks_at_a_time) {
+    for (auto *kernel : kernels())
+        for (std::size_t count = 0; count <= 9; ++count) {
+            check_together(*kernel, std::vector<std::size_t>(count, 10000));
+            check_together(*kernel, std::vector<std::size_t>(count, 100));
+        }
+}
+
+BOOST_AUTO_TEST_CASE(blocks_of_any_lengths_are_copied_together) {
+    std::mt19937 random(8);
+    for (auto *kernel : kernels()) {
+        check_together(*kernel, {16000, 8192, 12000, 9216, 0, 8193, 100, 16000, 8191, 15999});
+        check_together(*kernel, {8256, 8255, 8257, 8192});
+        for (std::size_t n = 9000; n <= 9000 + 1024 + 130; ++n)
+            check_together(*kernel, {n, 9500, n + 1, 10000});
+        for (int i = 0; i < 500; ++i) {
+            std::vector<std::size_t> lengths(1 + random() % 9);
+            for (auto &n : lengths) n = random() % 4 == 0 ? random() % 8192 : 8192 + random() % 8000;
+            check_together(*kernel, lengths);
+        }
     }
 }
 
