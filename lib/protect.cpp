@@ -134,6 +134,7 @@ Status ProtectedMemory::put(int id, ProtectedPiece piece) {
         return Status(Code::invalid_argument,
                       id_text(id) + ": the pointer is NULL; only 0 elements need no memory");
     pieces_.insert_or_assign(id, std::move(piece));
+    distinct_ = false;
     return {};
 }
 
@@ -152,19 +153,27 @@ std::uint64_t ProtectedMemory::save_bound() const {
     return bound;
 }
 
-Result<std::vector<ChunkSource>> ProtectedMemory::sources() const {
-    if (pieces_.empty())
-        return Status(Code::invalid_argument,
-                      "nothing is protected: call dlrover_protect first (0 elements will do)");
+Status ProtectedMemory::check_distinct() const {
+    if (distinct_) return {};
     std::unordered_map<std::string, int> taken;
-    std::vector<ChunkSource> sources;
     for (const auto &[id, piece] : pieces_) {
         auto [other, fresh] = taken.emplace(key_of(piece.name, piece.global_offset), id);
         if (!fresh)
             return Status(Code::invalid_argument, id_text(other->second) + " and " + id_text(id) +
                                                       " are the same piece of array \"" + piece.name + "\"");
-        sources.push_back({info_of(piece), piece.data});
     }
+    distinct_ = true;
+    return {};
+}
+
+Result<std::vector<ChunkSource>> ProtectedMemory::sources() const {
+    if (pieces_.empty())
+        return Status(Code::invalid_argument,
+                      "nothing is protected: call dlrover_protect first (0 elements will do)");
+    DLROVER_TRY(check_distinct());
+    std::vector<ChunkSource> sources;
+    sources.reserve(pieces_.size());
+    for (const auto &[id, piece] : pieces_) sources.push_back({info_of(piece), piece.data});
     return sources;
 }
 

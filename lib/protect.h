@@ -45,8 +45,10 @@ class ProtectedMemory {
 
   private:
     Status put(int id, ProtectedPiece piece);
+    Status check_distinct() const;
 
     std::map<int, ProtectedPiece> pieces_;
+    mutable bool distinct_ = true;  ///< no two of pieces_ are one piece, as far as was looked
 };
 
 }  // namespace dlrover::lib

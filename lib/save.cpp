@@ -22,6 +22,7 @@ std::uint64_t block_bytes(const ChunkSource &chunk, std::uint64_t i) {
 /// Those of full length first, so that blocks which are copied together end together.
 std::vector<ckpt::BlockCopy> cut(std::span<const ChunkSource> chunks, std::byte *base) {
     std::vector<ckpt::BlockCopy> blocks, rests;
+    rests.reserve(chunks.size());
     for (const auto &chunk : chunks)
         for (std::uint64_t i = 0; i < ckpt::checksum_blocks(chunk.info.bytes); ++i) {
             std::uint64_t at = i * checksum_block_bytes, bytes = block_bytes(chunk, i);
