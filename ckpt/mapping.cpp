@@ -12,6 +12,7 @@
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
 #endif
 
 namespace dlrover::ckpt {
@@ -20,6 +21,7 @@ namespace {
 constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
 constexpr std::uint64_t page_bytes = 4096;
 constexpr std::uint64_t max_range_bytes = std::uint64_t{1} << 46;
+constexpr std::uint64_t populate_part_bytes = std::uint64_t{4} << 20;
 
 Result<std::uint64_t> total_bytes(const std::vector<SegmentGrant> &segments) {
     std::uint64_t total = 0;
@@ -62,12 +64,19 @@ void read_each_page(const std::byte *at, std::uint64_t bytes) noexcept {
         (void)*static_cast<const volatile std::byte *>(at + i);
 }
 
+// Measured for 512 MiB: of pages that are there read access brings sixteen at a time, which may be written
+// then, in 17 ms; asking to write each takes 45. Of pages that are still to be made asking to write is the
+// faster way.
+void populate_part(std::byte *at, std::uint64_t bytes) noexcept {
+    if (!has_pages(at, bytes) && ::madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return;
+    if (::madvise(at, bytes, MADV_POPULATE_READ) != 0 && errno == EINVAL) read_each_page(at, bytes);
+}
+
 }  // namespace
 
-// Read access brings sixteen pages at a time, which may be written then: MAP_POPULATE, which asks to write
-// each, took 45 ms for 512 MiB where this took 17.
 void populate(std::byte *at, std::uint64_t bytes) noexcept {
-    if (::madvise(at, bytes, MADV_POPULATE_READ) != 0 && errno == EINVAL) read_each_page(at, bytes);
+    for (std::uint64_t i = 0; i < bytes; i += populate_part_bytes)
+        populate_part(at + i, std::min(populate_part_bytes, bytes - i));
 }
 
 bool has_pages(std::byte *at, std::uint64_t bytes) noexcept {

@@ -8,12 +8,14 @@
 #include <system_error>
 
 #include "ckpt/mapping.h"
+#include "lib/parallel.h"
 
 namespace dlrover::lib {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t part_bytes = std::size_t{16} << 20;
+constexpr std::size_t shared_part_bytes = std::size_t{4} << 20;
 constexpr std::chrono::milliseconds pause(10);
 constexpr std::chrono::minutes patience(10);  // with one part: then the memory is not coming
 
@@ -34,6 +36,16 @@ class SignalsBlocked {
 };
 
 }  // namespace
+
+// From the end: whoever else is making the pages ready begins at the front, and the two do not stand in each
+// other's way.
+void populate_now(std::span<std::byte> memory, unsigned threads) {
+    std::size_t parts = (memory.size() + shared_part_bytes - 1) / shared_part_bytes;
+    parallel_for(parts, threads, [&](std::uint64_t i) {
+        auto part = memory.subspan((parts - 1 - i) * shared_part_bytes);
+        ckpt::populate(part.data(), std::min(part.size(), shared_part_bytes));
+    });
+}
 
 void BackgroundPopulate::start(std::vector<std::span<std::byte>> ranges) {
     stop();

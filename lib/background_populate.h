@@ -11,6 +11,9 @@
 
 namespace dlrover::lib {
 
+/// At once, by this thread and at most threads - 1 others: page tables, and pages where there are none.
+void populate_now(std::span<std::byte> memory, unsigned threads);
+
 /// A thread that populates ranges one after the other, each part once it has its memory: what it is not given
 /// in time it leaves alone, so that no page is charged to this process. The ranges must stay mapped until
 /// stop() or the end of this object.

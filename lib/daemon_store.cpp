@@ -12,7 +12,7 @@
 namespace dlrover::lib {
 namespace {
 
-using ckpt::Access, ckpt::to_grants;
+using ckpt::to_grants;
 using proto::LocalMessage;
 namespace local = proto::local;
 using Clock = DaemonLink::Clock;
@@ -117,16 +117,31 @@ void DaemonStore::finish_populating(SlotIndex slot) {
     auto found = slots_.find(slot);
     if (background_.done(found->second.base())) return;
     background_.stop();
-    ckpt::populate(found->second.base(), found->second.bytes());
+    populate_now({found->second.base(), found->second.bytes()}, environment_.copy_threads);
+}
+
+Status DaemonStore::update(SegmentRange &range, std::vector<SegmentGrant> segments) {
+    std::byte *base = range.base();
+    std::uint64_t bytes = range.bytes();
+    DLROVER_TRY(range.update(std::move(segments), ckpt::PageTables::later));
+    std::uint64_t kept = range.base() == base ? bytes : 0;
+    populate_now(std::span(range.base(), range.bytes()).subspan(kept), environment_.copy_threads);
+    return {};
+}
+
+Result<SegmentRange> DaemonStore::map(std::vector<SegmentGrant> segments, Access access) {
+    auto range = SegmentRange::map(std::move(segments), access, ckpt::PageTables::later);
+    if (range.ok()) populate_now({range->base(), range->bytes()}, environment_.copy_threads);
+    return range;
 }
 
 Status DaemonStore::map_slot(SlotIndex slot, std::vector<SegmentGrant> segments) {
     finish_populating(slot);
     auto found = slots_.find(slot);
-    if (found != slots_.end()) return found->second.update(std::move(segments));
+    if (found != slots_.end()) return update(found->second, std::move(segments));
     for (const auto &s : segments)
         if (!s.fd) return Status(Code::unavailable, "the daemon did not send a segment's descriptor");
-    auto range = SegmentRange::map(std::move(segments), Access::read_write);
+    auto range = map(std::move(segments), Access::read_write);
     if (!range) return range.take_status();
     slots_.emplace(slot, std::move(*range));
     return {};
@@ -236,9 +251,9 @@ void DaemonStore::abort(const SaveTarget &target) {
 Result<SegmentRange> DaemonStore::map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments) {
     finish_populating(slot);
     auto held = slots_.extract(slot);
-    if (held.empty()) return SegmentRange::map(std::move(segments), Access::read_only);
+    if (held.empty()) return map(std::move(segments), Access::read_only);
     SegmentRange range = std::move(held.mapped());
-    DLROVER_TRY(range.update(std::move(segments)));
+    DLROVER_TRY(update(range, std::move(segments)));
     DLROVER_TRY(range.set_access(Access::read_only));
     return range;
 }

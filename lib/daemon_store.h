@@ -14,7 +14,7 @@
 
 namespace dlrover::lib {
 
-using ckpt::SegmentGrant, ckpt::SegmentRange;
+using ckpt::Access, ckpt::SegmentGrant, ckpt::SegmentRange;
 
 class DaemonStore final : public Store {
   public:
@@ -46,6 +46,9 @@ class DaemonStore final : public Store {
     Result<Begun> ask_slot(TrainStep step, std::uint64_t bytes, Time deadline);
     Result<Begun> take_slot(TrainStep step, const proto::local::SlotGrantedT &granted,
                             std::vector<SegmentGrant> segments);
+    /// With page tables for all that comes in addition.
+    Status update(SegmentRange &range, std::vector<SegmentGrant> segments);
+    Result<SegmentRange> map(std::vector<SegmentGrant> segments, Access access);
     Status map_slot(SlotIndex slot, std::vector<SegmentGrant> segments);
     /// Slots that are not mapped yet are, and get their page tables in the background.
     void map_in_good_time(proto::LocalMessage &prepared);

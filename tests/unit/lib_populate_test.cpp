@@ -28,11 +28,10 @@ struct Slot {
     UniqueFd file = taken(ckpt::create_segment("segment", bytes));
     ckpt::SegmentRange range = map();
 
-    ckpt::SegmentRange map() {
+    ckpt::SegmentRange map(ckpt::Access access = ckpt::Access::read_write) {
         std::vector<ckpt::SegmentGrant> grants;
         grants.push_back({1, bytes, UniqueFd(::fcntl(file.get(), F_DUPFD_CLOEXEC, 3))});
-        return taken(
-            ckpt::SegmentRange::map(std::move(grants), ckpt::Access::read_write, ckpt::PageTables::later));
+        return taken(ckpt::SegmentRange::map(std::move(grants), access, ckpt::PageTables::later));
     }
     std::uint64_t allocated() const {
         struct stat st {};
@@ -108,6 +107,26 @@ BOOST_AUTO_TEST_CASE(in_the_foreground_all_of_it) {
     BOOST_TEST(slot.resident() == bytes);
     slot.memory()[bytes - 1] = std::byte{1};
     BOOST_TEST(ckpt::has_pages(slot.memory().data(), bytes));
+}
+
+BOOST_AUTO_TEST_CASE(by_threads_all_of_it_whatever_is_there) {
+    for (unsigned threads : {1u, 3u})
+        for (std::uint64_t there : {std::uint64_t{0}, bytes / 2 + 4096, bytes}) {
+            Slot slot;
+            if (there != 0) slot.allocate(there);
+            lib::populate_now(slot.memory(), threads);
+            BOOST_TEST(slot.allocated() == bytes);
+            BOOST_TEST(slot.resident() == bytes);
+        }
+    lib::populate_now({}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(to_read_only) {
+    Slot slot;
+    slot.allocate(bytes / 2);
+    slot.range = slot.map(ckpt::Access::read_only);
+    lib::populate_now(slot.memory(), 2);
+    BOOST_TEST(slot.resident() == bytes);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
