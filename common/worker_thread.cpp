@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/worker_thread.h"
 
-#include <signal.h>
-
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
+
+#include "base/signals_blocked.h"
 
 namespace dlrover {
 
@@ -17,28 +17,10 @@ struct WorkerThread::Shared {
     EventLoop *loop = nullptr;  ///< null: the owner is gone
 };
 
-namespace {
-
-/// Signals are for the loop; a thread started under this guard gets none.
-class AllSignalsBlocked {
-  public:
-    AllSignalsBlocked() {
-        sigset_t all;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  private:
-    sigset_t before_;
-};
-
-}  // namespace
-
 WorkerThread::WorkerThread(EventLoop &loop, std::size_t max_waiting)
     : shared_(std::make_shared<Shared>()), max_waiting_(max_waiting) {
     shared_->loop = &loop;
-    AllSignalsBlocked guard;
+    SignalsBlocked guard;
     std::thread([shared = shared_] { run(shared); }).detach();
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/background_populate.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <chrono>
 #include <system_error>
 
+#include "base/signals_blocked.h"
 #include "ckpt/mapping.h"
 #include "lib/parallel.h"
 
@@ -18,22 +17,6 @@ constexpr std::size_t part_bytes = std::size_t{16} << 20;
 constexpr std::size_t shared_part_bytes = std::size_t{4} << 20;
 constexpr std::chrono::milliseconds pause(10);
 constexpr std::chrono::minutes patience(10);  // with one part: then the memory is not coming
-
-/// Signals are the program's own.
-class SignalsBlocked {
-  public:
-    SignalsBlocked() {
-        sigset_t all;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &old_);
-    }
-    ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
-    SignalsBlocked(const SignalsBlocked &) = delete;
-    SignalsBlocked &operator=(const SignalsBlocked &) = delete;
-
-  private:
-    sigset_t old_;
-};
 
 }  // namespace
 
@@ -52,7 +35,7 @@ void BackgroundPopulate::start(std::vector<std::span<std::byte>> ranges) {
     ranges_ = std::move(ranges);
     finished_ = 0;
     stopping_ = false;
-    SignalsBlocked blocked;
+    SignalsBlocked guard;
     try {
         thread_ = std::thread([this] { run(); });
     } catch (const std::system_error &) {

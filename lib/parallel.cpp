@@ -2,12 +2,13 @@
 #include "lib/parallel.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
 #include <vector>
+
+#include "base/signals_blocked.h"
 
 namespace dlrover::lib {
 namespace {
@@ -33,15 +34,14 @@ void parallel_for(std::uint64_t count, unsigned threads, const std::function<voi
     std::vector<pthread_t> helpers;
     auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(threads, count));
     helpers.reserve(wanted);
-    sigset_t all, old;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &old);
-    for (std::size_t i = 1; i < wanted; ++i) {
-        pthread_t helper;
-        if (::pthread_create(&helper, nullptr, run_loop, &loop) != 0) break;
-        helpers.push_back(helper);
+    {
+        SignalsBlocked guard;
+        for (std::size_t i = 1; i < wanted; ++i) {
+            pthread_t helper;
+            if (::pthread_create(&helper, nullptr, run_loop, &loop) != 0) break;
+            helpers.push_back(helper);
+        }
     }
-    ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
     loop.run();
     for (pthread_t helper : helpers) ::pthread_join(helper, nullptr);
 }

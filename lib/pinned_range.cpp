@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/pinned_range.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <system_error>
+
+#include "base/signals_blocked.h"
 
 namespace dlrover::lib {
 namespace {
@@ -49,15 +49,12 @@ void PinnedRange::cover(std::uint64_t bytes) {
 
 void PinnedRange::start() {
     if (thread_.joinable()) thread_.join();  // it has ended, or is about to without needing the lock
-    sigset_t all, old;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &old);
+    SignalsBlocked guard;
     try {
         thread_ = std::thread([this] { run(); });
         running_ = true;
     } catch (const std::system_error &) {  // no thread to be had: the next save tries again
     }
-    ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 Status PinnedRange::register_piece(std::uint64_t from, std::uint64_t bytes) const {
