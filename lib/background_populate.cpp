@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t part_bytes = std::size_t{16} << 20;
 constexpr std::size_t shared_part_bytes = std::size_t{4} << 20;
-constexpr std::chrono::milliseconds pause(10);
+constexpr std::chrono::milliseconds shortest_pause(10), longest_pause(1000);
 constexpr std::chrono::minutes patience(10);  // with one part: then the memory is not coming
 
 }  // namespace
@@ -28,6 +28,11 @@ void populate_now(std::span<std::byte> memory, unsigned threads) {
         auto part = memory.subspan((parts - 1 - i) * shared_part_bytes);
         ckpt::populate(part.data(), std::min(part.size(), shared_part_bytes));
     });
+}
+
+// What comes late is found late by no more than a part of that.
+std::chrono::milliseconds pause_after(std::chrono::milliseconds waited) {
+    return std::clamp(waited / 16, shortest_pause, longest_pause);
 }
 
 void BackgroundPopulate::start(std::vector<std::span<std::byte>> ranges) {
@@ -66,11 +71,12 @@ void BackgroundPopulate::run() {
 }
 
 bool BackgroundPopulate::populate_when_ready(std::span<std::byte> part) {
-    auto deadline = Clock::now() + patience;
+    auto begun = Clock::now();
     std::unique_lock lock(mutex_);
     while (!stopping_ && !ckpt::has_pages(part.data(), part.size())) {
-        if (Clock::now() >= deadline) return false;
-        wake_.wait_for(lock, pause);
+        auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
+        if (waited >= patience) return false;
+        wake_.wait_for(lock, pause_after(waited));
     }
     if (stopping_) return false;
     lock.unlock();

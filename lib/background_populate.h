@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <span>
@@ -13,6 +14,9 @@ namespace dlrover::lib {
 
 /// At once, by this thread and at most threads - 1 others: page tables, and pages where there are none.
 void populate_now(std::span<std::byte> memory, unsigned threads);
+
+/// From one look for memory to the next, having waited so long already.
+std::chrono::milliseconds pause_after(std::chrono::milliseconds waited);
 
 /// A thread that populates ranges one after the other, each part once it has its memory: what it is not given
 /// in time it leaves alone, so that no page is charged to this process. The ranges must stay mapped until

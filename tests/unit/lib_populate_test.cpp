@@ -84,6 +84,13 @@ BOOST_AUTO_TEST_CASE(pages_are_waited_for_and_not_made) {
     BOOST_TEST(slot.resident() == bytes);
 }
 
+BOOST_AUTO_TEST_CASE(the_longer_it_waits_the_less_it_looks) {
+    BOOST_TEST(lib::pause_after(0ms).count() == 10);
+    BOOST_TEST(lib::pause_after(160ms).count() == 10);
+    BOOST_TEST(lib::pause_after(8s).count() == 500);
+    BOOST_TEST(lib::pause_after(9min).count() == 1000);
+}
+
 BOOST_AUTO_TEST_CASE(it_ends_when_it_is_told_to) {
     Slot first, second;
     lib::BackgroundPopulate background;
