@@ -68,8 +68,10 @@ void read_each_page(const std::byte *at, std::uint64_t bytes) noexcept {
 // then, in 17 ms; asking to write each takes 45. Of pages that are still to be made asking to write is the
 // faster way.
 void populate_part(std::byte *at, std::uint64_t bytes) noexcept {
-    if (!has_pages(at, bytes) && ::madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return;
-    if (::madvise(at, bytes, MADV_POPULATE_READ) != 0 && errno == EINVAL) read_each_page(at, bytes);
+    auto refused = [&](int advice) { return ::madvise(at, bytes, advice) != 0 && errno == EINVAL; };
+    if (!has_pages(at, bytes) && !refused(MADV_POPULATE_WRITE)) return;
+    // There, mapped to be read, or a kernel before 5.14.
+    if (refused(MADV_POPULATE_READ)) read_each_page(at, bytes);
 }
 
 }  // namespace
