@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -35,13 +36,16 @@ struct Hdf5Piece {
 /// The element type's name in the attribute `dtype`: numpy's or ml_dtypes'.
 const char *dtype_name(DType type) noexcept;
 
+class Hdf5Parts;
+
 /// An HDF5 file that is made in memory: only its metadata takes room there, the datasets are holes. Any
 /// thread may make one; HDF5 has one global state, so they take turns: create() waits until nobody else's is
 /// being made. A thread makes one at a time.
 class Hdf5File {
   public:
-    /// `user_block_bytes`: left free at the start; 0, or a power of two from 512.
-    static Result<Hdf5File> create(std::uint64_t user_block_bytes);
+    /// `user_block_bytes`: left free at the start; 0, or a power of two from 512. `objects`: about how many
+    /// it will have.
+    static Result<Hdf5File> create(std::uint64_t user_block_bytes, std::uint64_t objects);
     Hdf5File(Hdf5File &&other) noexcept;
     Hdf5File &operator=(Hdf5File &&) = delete;
     ~Hdf5File();
@@ -65,11 +69,14 @@ class Hdf5File {
     Result<UniqueFd> finish();
 
   private:
-    Hdf5File(std::unique_lock<std::mutex> turn, UniqueFd memory, std::int64_t file)
-        : turn_(std::move(turn)), memory_(std::move(memory)), file_(file) {}
+    Hdf5File(std::unique_lock<std::mutex> turn, UniqueFd memory, std::int64_t file);
+    Result<std::uint64_t> create_dataset(const std::string &path, std::int64_t type, std::int64_t space,
+                                         Hdf5Attributes attributes);
+
     std::unique_lock<std::mutex> turn_;  ///< held until finish()
     UniqueFd memory_;
     std::int64_t file_;
+    std::unique_ptr<Hdf5Parts> parts_;
 };
 
 }  // namespace dlrover::ckpt

@@ -8,7 +8,7 @@ namespace dlrover::ckpt {
 
 /// A file access property list of HDF5 (a hid_t, to be closed by H5Pclose) for a file in `fd`, which outlives
 /// it: holes stay holes, large datasets start at multiples of 4096, versions from 1.10 on can read it.
-/// Negative: it failed.
-std::int64_t hdf5_memory_access(int fd);
+/// `objects`: about how many will be added; what HDF5 notes of them lies together. Negative: it failed.
+std::int64_t hdf5_memory_access(int fd, std::uint64_t objects);
 
 }  // namespace dlrover::ckpt

@@ -121,7 +121,7 @@ StorageHeader make_header(const SealedObject &object, const ObjectTableView &tab
 }  // namespace
 
 Result<StorageImage> make_storage_image(const SealedObject &object, const ObjectTableView &table) {
-    auto file = Hdf5File::create(storage_block_bytes);
+    auto file = Hdf5File::create(storage_block_bytes, table.count());
     if (!file) return file.take_status();
     auto places = add_everything(*file, object, table);
     if (!places) return places.take_status();

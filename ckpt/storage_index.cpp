@@ -76,7 +76,7 @@ Status add_everything(Hdf5File &file, const std::vector<StorageFile> &files) {
 Result<FileSum> write_storage_index(const std::string &folder, std::span<const RankFile> ranks) {
     auto files = open_all(folder, ranks);
     if (!files) return files.take_status();
-    auto file = Hdf5File::create(0);
+    auto file = Hdf5File::create(0, 0);
     if (!file) return file.take_status();
     DLROVER_TRY(add_everything(*file, *files));
     auto memory = file->finish();
