@@ -15,7 +15,7 @@ constexpr char image_name[] = "the file's frame in memory";
 /// Where HDF5 put what we fill in ourselves.
 struct Places {
     std::vector<std::uint64_t> chunks;
-    std::uint64_t list = 0, table = 0, ledger = 0, skeleton = 0;
+    std::uint64_t list = 0, checksums = 0, table = 0, ledger = 0, skeleton = 0;
 };
 
 std::string text_for_hdf5(std::string_view text) {
@@ -42,8 +42,7 @@ Result<std::uint64_t> add_chunk(Hdf5File &file, std::uint64_t index, const Chunk
     const Hdf5Attribute attributes[] = {{"name", std::string_view(name)},
                                         {"dtype", std::string_view(dtype_name(chunk.dtype))},
                                         {"global_shape", chunk.global_shape},
-                                        {"global_offset", chunk.global_offset},
-                                        {"xxh3", chunk.checksum}};
+                                        {"global_offset", chunk.global_offset}};
     auto place =
         file.add_dataset("/chunks/" + std::to_string(index), chunk.dtype, chunk.local_shape, attributes);
     if (place.ok() && chunk.bytes == 0) return std::uint64_t{0};
@@ -66,6 +65,7 @@ Result<Places> add_everything(Hdf5File &file, const SealedObject &object, const 
         places.chunks.push_back(*place);
     }
     DLROVER_TRY(add_bytes(file, "/places", DType::UInt64, table.count(), places.list));
+    DLROVER_TRY(add_bytes(file, "/checksums", DType::UInt64, table.count(), places.checksums));
     DLROVER_TRY(add_bytes(file, "/object_table", DType::UInt8, object.table.size(), places.table));
     DLROVER_TRY(add_bytes(file, "/ledger", DType::UInt8, object.ledger.size(), places.ledger));
     if (table.skeleton().empty()) return places;
@@ -75,9 +75,17 @@ Result<Places> add_everything(Hdf5File &file, const SealedObject &object, const 
     return places;
 }
 
+std::vector<std::uint64_t> checksums_of(const ObjectTableView &table) {
+    std::vector<std::uint64_t> sums(table.count());
+    for (std::uint64_t i = 0; i < sums.size(); ++i) sums[i] = table.chunk(i).checksum;
+    return sums;
+}
+
 Status fill(int memory, const SealedObject &object, const ObjectTableView &table, const Places &places) {
-    std::span list(places.chunks);
-    DLROVER_TRY(write_at(memory, list.data(), list.size_bytes(), places.list, image_name));
+    const std::vector<std::uint64_t> sums = checksums_of(table);
+    std::uint64_t bytes = sums.size() * sizeof(std::uint64_t);
+    DLROVER_TRY(write_at(memory, places.chunks.data(), bytes, places.list, image_name));
+    DLROVER_TRY(write_at(memory, sums.data(), bytes, places.checksums, image_name));
     DLROVER_TRY(write_at(memory, object.table.data(), object.table.size(), places.table, image_name));
     DLROVER_TRY(write_at(memory, object.ledger.data(), object.ledger.size(), places.ledger, image_name));
     std::string_view text = table.skeleton();

@@ -71,7 +71,18 @@ def test_whose_it_is(rank):
     assert json.loads(rank["skeleton"][()])["state"] == "ä"
     assert rank["ledger"][()].tobytes() == b"pos%d" % rank.attrs["rank"]
     assert rank["object_table"][4:8].tobytes() == b"DLO1"
-    assert rank["places"].shape == (len(TYPES) * 2 + 5 + 1,)
+    assert rank["places"].shape == rank["checksums"].shape == (len(TYPES) * 2 + 5 + 1,)
+
+
+def test_checksums_and_places(rank):
+    table, same_bytes = rank["object_table"][()].tobytes(), set()
+    for number, data in rank["chunks"].items():
+        checksum = rank["checksums"][int(number)]
+        assert table.count(int(checksum).to_bytes(8, "little")) > 0
+        assert data.size == 0 or rank["places"][int(number)] == data.id.get_offset()
+        if data.attrs["dtype"] in ("bytes", "uint8", "int8", "float8_e4m3fn", "float8_e5m2") and data.size == 256:
+            same_bytes.add(checksum)
+    assert len(same_bytes) == 1 and len(set(rank["checksums"])) > 10
 
 
 @pytest.mark.parametrize("number", TYPES)
