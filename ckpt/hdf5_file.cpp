@@ -129,11 +129,21 @@ Result<Hdf5File> Hdf5File::create(std::uint64_t user_block_bytes, std::uint64_t 
     UniqueFd memory(::memfd_create("dlrover-hdf5", MFD_CLOEXEC));
     if (!memory) return Status::from_errno("memory for an HDF5 file");
     Hdf5Handle plan(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
-    if (H5Pset_userblock(plan.get(), user_block_bytes) < 0) return hdf5_error("user block");
+    if (H5Pset_userblock(plan.get(), user_block_bytes) < 0 || H5Pset_obj_track_times(plan.get(), false) < 0)
+        return hdf5_error("user block");
     Hdf5Handle access(hdf5_memory_access(memory.get(), objects), H5Pclose);
     if (!access) return hdf5_error("HDF5's options");
     hid_t file = H5Fcreate("memory", H5F_ACC_TRUNC, plan.get(), access.get());
     if (file < 0) return hdf5_error("a new file in memory");
+    return Hdf5File(std::move(turn), std::move(memory), file);
+}
+
+Result<Hdf5File> Hdf5File::open(UniqueFd memory) {
+    std::unique_lock turn = take_turn();
+    Hdf5Handle access(hdf5_memory_access(memory.get(), 0), H5Pclose);
+    if (!access) return hdf5_error("HDF5's options");
+    hid_t file = H5Fopen("memory", H5F_ACC_RDWR, access.get());
+    if (file < 0) return hdf5_error("a file in memory");
     return Hdf5File(std::move(turn), std::move(memory), file);
 }
 
@@ -155,7 +165,9 @@ Hdf5File::~Hdf5File() {
 }
 
 Status Hdf5File::add_group(const std::string &path) {
-    Hdf5Handle group(H5Gcreate2(file_, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
+    Hdf5Handle plan(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+    if (H5Pset_obj_track_times(plan.get(), false) < 0) return hdf5_error(path);
+    Hdf5Handle group(H5Gcreate2(file_, path.c_str(), H5P_DEFAULT, plan.get(), H5P_DEFAULT), H5Gclose);
     return group ? Status() : hdf5_error(path);
 }
 

@@ -38,14 +38,16 @@ const char *dtype_name(DType type) noexcept;
 
 class Hdf5Parts;
 
-/// An HDF5 file that is made in memory: only its metadata takes room there, the datasets are holes. Any
-/// thread may make one; HDF5 has one global state, so they take turns: create() waits until nobody else's is
-/// being made. A thread makes one at a time.
+/// An HDF5 file that is made in memory: only its metadata takes room there, the datasets are holes. It holds
+/// no times: the same calls make the same bytes. Any thread may make one; HDF5 has one global state, so they
+/// take turns: create() and open() wait until nobody else's is being made. A thread makes one at a time.
 class Hdf5File {
   public:
     /// `user_block_bytes`: left free at the start; 0, or a power of two from 512. `objects`: about how many
     /// it will have.
     static Result<Hdf5File> create(std::uint64_t user_block_bytes, std::uint64_t objects);
+    /// Goes on with a file that finish() handed over, or with a copy of it.
+    static Result<Hdf5File> open(UniqueFd memory);
     Hdf5File(Hdf5File &&other) noexcept;
     Hdf5File &operator=(Hdf5File &&) = delete;
     ~Hdf5File();

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/unique_fd.h"
 #include "ckpt/object_table.h"
+#include "ckpt/storage_frame.h"
 
 namespace dlrover::ckpt {
 
@@ -23,11 +24,13 @@ struct SealedObject {
 struct StorageImage {
     UniqueFd memory;  ///< memfd as long as the file; holes where the chunks go
     std::uint64_t file_bytes = 0;
-    std::vector<std::uint64_t> places;  ///< of each chunk in the file, or not_stored
+    std::shared_ptr<const StorageFrame> frame;  ///< says where each chunk goes
     std::uint64_t header_xxh3 = 0;
 };
 
-/// `table`: of object.table, checked.
-Result<StorageImage> make_storage_image(const SealedObject &object, const ObjectTableView &table);
+/// `table`: of object.table, checked. `frames`: of files before; the same file comes out whether there is one
+/// that fits or not.
+Result<StorageImage> make_storage_image(const SealedObject &object, const ObjectTableView &table,
+                                        StorageFrames &frames);
 
 }  // namespace dlrover::ckpt

@@ -69,9 +69,10 @@ Result<std::vector<FilePart>> parts_of(const SealedObject &object, const ObjectT
     std::vector<FilePart> parts{{0, storage_block_bytes, nullptr}};
     for (std::uint64_t i = 0; i < table.count(); ++i) {
         ChunkInfo chunk = table.chunk(i);
-        if (image.places[i] == not_stored || chunk.bytes == 0) continue;
-        chunks.push_back({image.places[i], chunk.bytes});
-        parts.push_back({image.places[i], chunk.bytes, bytes_of(object, i, chunk).data()});
+        std::uint64_t place = image.frame->places[i];
+        if (place == not_stored || chunk.bytes == 0) continue;
+        chunks.push_back({place, chunk.bytes});
+        parts.push_back({place, chunk.bytes, bytes_of(object, i, chunk).data()});
     }
     auto gaps = gaps_between(chunks, image.file_bytes);
     if (!gaps) return gaps.take_status();
@@ -122,7 +123,8 @@ Result<RankFile> write_storage_file(const std::string &folder, const SealedObjec
         return Status(Code::invalid_argument, "the object's rank is outside its world");
     DLROVER_TRY(make_folders(folder));
     DLROVER_TRY(remove_leftovers(folder, ".new-" + rank_file_name(who.rank)));
-    auto image = make_storage_image(object, *table);
+    StorageFrames none;
+    auto image = make_storage_image(object, *table, options.frames != nullptr ? *options.frames : none);
     if (!image) return image.take_status();
     DLROVER_TRY(write_file(folder, object, *table, *image, options));
     std::uint64_t table_xxh3 = block_kernel().hash(object.table.data(), object.table.size());

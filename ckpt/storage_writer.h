@@ -15,6 +15,8 @@ struct StorageWriteOptions {
     bool check_source = true;  ///< corrupt, and no file, where memory does not have the table's checksums
     /// Asked, if set, when memory has been read for the last time: a failure, and there is no file.
     std::function<Status()> confirm;
+    /// Of files written before, where the next may look like one of them.
+    StorageFrames *frames = nullptr;
 };
 
 /// Writes FOLDER/rank-R.h5; makes the folder, removes what a crashed writer of this rank left there. On

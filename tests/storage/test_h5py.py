@@ -85,6 +85,12 @@ def test_checksums_and_places(rank):
     assert len(same_bytes) == 1 and len(set(rank["checksums"])) > 10
 
 
+def test_no_times(rank, index):
+    """The same checkpoint has the same bytes, whenever it was written."""
+    for file, groups in ((rank, ("/", "chunks", "chunks/0", "places")), (index, ("/", "tensors", "tensors/type.0", "ranks"))):
+        assert [h5py.h5g.get_objinfo(file[name].id).mtime for name in groups] == [0] * 4
+
+
 @pytest.mark.parametrize("number", TYPES)
 def test_every_type(rank, number):
     name, kind, unit = TYPES[number]
