@@ -27,14 +27,10 @@ std::optional<std::uint32_t> parse_rank_file(const std::string &name) {
     return static_cast<std::uint32_t>(*rank);
 }
 
-struct Summaries {
-    std::vector<ckpt::RankFile> ranks;
-    std::uint64_t bytes = 0, chunks = 0;
-};
-
-Status add_summary(const CompleteOrder &order, const std::string &path, Rank rank, Summaries &summaries) {
+/// Closed: a world may have more ranks than a process may have files open.
+Result<ckpt::StorageFile> open_rank(const CompleteOrder &order, const std::string &path, Rank rank) {
     auto file = ckpt::StorageFile::open(path);
-    if (!file) return file.take_status();
+    if (!file) return file;
     ckpt::ObjectIdentity who = file->identity();
     const Checkpoint &wanted = order.checkpoint;
     if (who.lineage != order.to.lineage)
@@ -43,39 +39,51 @@ Status add_summary(const CompleteOrder &order, const std::string &path, Rank ran
         who.world_size != wanted.world_size)
         return Status(Code::corrupt,
                       path + " is of another rank, step, generation or world than its name says");
-    summaries.ranks.push_back(file->summary());
-    summaries.bytes += file->summary().file_bytes;
-    summaries.chunks += file->table().count();
-    return {};
+    file->close();
+    return file;
 }
 
-Result<Summaries> read_summaries(const CompleteOrder &order, const std::atomic<bool> &cancelled) {
+Result<std::vector<ckpt::StorageFile>> open_ranks(const CompleteOrder &order,
+                                                  const std::atomic<bool> &cancelled) {
     ckpt::CheckpointFolder folder(order.to.folder);
-    Summaries summaries;
+    std::vector<ckpt::StorageFile> files;
     for (std::uint32_t i = 0; i < order.checkpoint.world_size; ++i) {
         if (cancelled) return Status(Code::unavailable, "the order was cancelled");
-        DLROVER_TRY(add_summary(order, folder.rank_path(order.checkpoint.id, Rank(i)), Rank(i), summaries));
+        auto file = open_rank(order, folder.rank_path(order.checkpoint.id, Rank(i)), Rank(i));
+        if (!file) return file.take_status();
+        files.push_back(std::move(*file));
     }
-    return summaries;
+    return files;
+}
+
+Status check_index_limit(const std::string &path, std::span<const ckpt::StorageFile> files) {
+    std::uint64_t bytes = index_frame_bytes + index_bytes_per_rank * files.size();
+    for (const ckpt::StorageFile &file : files) bytes += index_bytes_per_chunk * file.table().count();
+    return check_file_limit(bytes, path);
 }
 
 /// Writes index and manifest. Returns the length of all files.
-Result<std::uint64_t> publish(const CompleteOrder &order, const std::atomic<bool> &cancelled) {
+Result<std::uint64_t> publish(const CompleteOrder &order, const std::atomic<bool> &cancelled,
+                              ckpt::StorageFrames &indexes) {
     ckpt::CheckpointFolder folder(order.to.folder);
-    auto summaries = read_summaries(order, cancelled);
-    if (!summaries) return summaries.take_status();
+    auto files = open_ranks(order, cancelled);
+    if (!files) return files.take_status();
     std::string data = folder.data_folder(order.checkpoint.id);
     fault_point("writer_before_index");
-    DLROVER_TRY(check_file_limit(index_frame_bytes + index_bytes_per_chunk * summaries->chunks +
-                                     index_bytes_per_rank * order.checkpoint.world_size,
-                                 data + "/" + ckpt::index_file_name));
-    auto index = ckpt::write_storage_index(data, summaries->ranks);
+    DLROVER_TRY(check_index_limit(data + "/" + ckpt::index_file_name, *files));
+    auto index = ckpt::write_storage_index(data, *files, indexes);
     if (!index) return index.take_status();
     if (cancelled) return Status(Code::unavailable, "the order was cancelled");
+    ckpt::Manifest manifest{order.checkpoint.id, order.to.lineage, *index, {}};
+    std::uint64_t bytes = index->bytes;
+    for (const ckpt::StorageFile &file : *files) {
+        manifest.ranks.push_back(file.summary());
+        bytes += file.summary().file_bytes;
+    }
     fault_point("writer_before_manifest");
-    DLROVER_TRY(folder.publish({order.checkpoint.id, order.to.lineage, *index, std::move(summaries->ranks)}));
+    DLROVER_TRY(folder.publish(manifest));
     fault_point("writer_after_manifest");
-    return summaries->bytes + index->bytes;
+    return bytes;
 }
 
 /// The length of all files where a writer before us has made the checkpoint complete; 0 where none has.
@@ -112,9 +120,10 @@ Result<std::vector<std::uint32_t>> missing_ranks(const CompleteOrder &order) {
 }
 
 Result<Completed> complete(const CompleteOrder &order, const RunId &run,
-                           std::span<const ckpt::CheckpointId> others, const std::atomic<bool> &cancelled) {
+                           std::span<const ckpt::CheckpointId> others, const std::atomic<bool> &cancelled,
+                           ckpt::StorageFrames &indexes) {
     auto bytes = find_complete(order);
-    if (bytes.ok() && *bytes == 0) bytes = publish(order, cancelled);
+    if (bytes.ok() && *bytes == 0) bytes = publish(order, cancelled, indexes);
     if (!bytes) return bytes.take_status();
     Completed completed;
     completed.bytes = *bytes;

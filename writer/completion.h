@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ckpt/storage_frame.h"
 #include "writer/destination.h"
 #include "writer/outbox.h"
 #include "writer/term_claim.h"
@@ -31,8 +32,10 @@ struct Completed {
 Result<std::vector<std::uint32_t>> missing_ranks(const CompleteOrder &order);
 
 /// Precondition: none is missing. Opens every file and compares it with the order. unavailable: cancelled
-/// before the manifest was written. `others`: what else is being made and is not to be removed. Blocks.
+/// before the manifest was written. `others`: what else is being made and is not to be removed. `indexes`: of
+/// checkpoints before. Blocks.
 Result<Completed> complete(const CompleteOrder &order, const RunId &run,
-                           std::span<const ckpt::CheckpointId> others, const std::atomic<bool> &cancelled);
+                           std::span<const ckpt::CheckpointId> others, const std::atomic<bool> &cancelled,
+                           ckpt::StorageFrames &indexes);
 
 }  // namespace dlrover::writer

@@ -141,7 +141,8 @@ void FolderQueue::serve(const std::shared_ptr<Waiting> &waiting) {
     if (!missing) return finish(waiting, missing.take_status());
     if (missing->empty())
         return finish(waiting, attempt<Completed>([&] {
-                          return complete(order, run_, others_than(waiting.get()), waiting->cancelled);
+                          return complete(order, run_, others_than(waiting.get()), waiting->cancelled,
+                                          indexes_);
                       }));
     auto now = Clock::now();
     if (now >= waiting->deadline) return finish(waiting, still_missing(order, *missing));

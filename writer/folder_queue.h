@@ -62,6 +62,7 @@ class FolderQueue {
     Outbox &outbox_;
     const RunId run_;
     const std::string node_;
+    ckpt::StorageFrames indexes_;  ///< the thread's
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<LookOrder> looks_;

@@ -9,6 +9,7 @@
 
 #include "ckpt/mapping.h"
 #include "ckpt/object_table.h"
+#include "ckpt/storage_frame.h"
 #include "writer/destination.h"
 #include "writer/line.h"
 #include "writer/outbox.h"
@@ -33,7 +34,8 @@ Result<StoreOrder> make_store_order(Ticket ticket, std::shared_ptr<const Line> l
 
 /// Takes the order's segments. The object is in its file when this returns its length; otherwise no file has
 /// its name but one from before. A whole file of the same object is left alone. Trusts nothing of the order,
-/// but that the memory stays as it is while the daemon is there and the order not cancelled. Blocks.
-Result<std::uint64_t> store_object(StoreOrder &order);
+/// but that the memory stays as it is while the daemon is there and the order not cancelled. `frames`: of
+/// objects before. Blocks.
+Result<std::uint64_t> store_object(StoreOrder &order, ckpt::StorageFrames &frames);
 
 }  // namespace dlrover::writer

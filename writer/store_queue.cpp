@@ -60,10 +60,11 @@ void StoreQueue::answer(const StoreOrder &order, const Result<std::uint64_t> &st
 }
 
 void StoreQueue::run() {
+    ckpt::StorageFrames frames;
     for (;;) {
         StoreOrder order = next();
         auto start = std::chrono::steady_clock::now();
-        auto stored = attempt<std::uint64_t>([&] { return store_object(order); });
+        auto stored = attempt<std::uint64_t>([&] { return store_object(order, frames); });
         auto spent =
             std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
         answer(order, stored, static_cast<std::uint64_t>(spent.count()));

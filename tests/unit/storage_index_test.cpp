@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/storage_index.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/index_plan.h"
 #include "ckpt/storage_writer.h"
@@ -97,6 +101,25 @@ BOOST_AUTO_TEST_CASE(an_index_is_written_of_whole_files_only) {
     std::filesystem::remove(checkpoints.rank_path(manifest.id, Rank(1)));
     BOOST_TEST((write_storage_index(data, manifest.ranks).status().code() == Code::not_found));
     BOOST_TEST(!std::filesystem::exists(path));
+}
+
+BOOST_AUTO_TEST_CASE(an_index_of_many_ranks_needs_few_descriptors) {
+    Folder folder;
+    std::vector<RankFile> ranks;
+    constexpr std::uint32_t count = 40;
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+        Maker maker(rank, count);
+        maker.add("w", DType::Float32, {count, 5}, {rank, 0}, {1, 5});
+        ranks.push_back(*write_storage_file(folder / "", maker.object()));
+    }
+    struct rlimit before, few;
+    BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = before;
+    few.rlim_cur = static_cast<rlim_t>(UniqueFd(::open("/dev/null", O_RDONLY)).get() + 8);
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    auto index = write_storage_index(folder / "", ranks);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    BOOST_TEST(index.ok(), index.status().to_string());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
