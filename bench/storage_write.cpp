@@ -24,6 +24,7 @@ using namespace dlrover::ckpt;
 
 namespace {
 
+constexpr std::uint64_t kept_bytes = 1u << 30;
 using Seconds = std::chrono::duration<double>;
 
 struct Settings {
@@ -87,14 +88,14 @@ double median(std::vector<double> values) {
 /// Of an index for the one rank's file, which is not there afterwards.
 Status run_index(const Settings &settings, const SealedObject &sealed) {
     DLROVER_TRY(write_storage_file(settings.folder, sealed).take_status());
-    StorageFrames kept;
+    StorageFrames kept(kept_bytes);
     std::vector<double> again, first;
     for (int round = 0; round < settings.rounds; ++round)
         for (auto *times : {&again, &first}) {
             auto seconds = timed([&] {
                 auto file = StorageFile::open(settings.folder + "/rank-0.h5");
                 if (!file) return file.take_status();
-                StorageFrames none;
+                StorageFrames none(0);
                 StorageFrames &frames = times == &again ? kept : none;
                 return write_storage_index(settings.folder, {&*file, 1}, frames).take_status();
             });
@@ -118,7 +119,7 @@ Status run(const Settings &settings) {
     auto ours = [&](StorageWriteOptions options) {
         return [&, options] { return write_storage_file(settings.folder, sealed, options).take_status(); };
     };
-    StorageFrames frames;
+    StorageFrames frames(kept_bytes);
     Way ways[] = {{"raw O_DIRECT + fsync", [&] { return write_raw(settings, *object); }, {}},
                   {"our writer, again", ours({.frames = &frames}), {}},
                   {"  without checking memory", ours({.check_source = false, .frames = &frames}), {}},

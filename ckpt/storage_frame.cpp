@@ -98,8 +98,9 @@ std::shared_ptr<const StorageFrame> StorageFrames::find(const FrameKey &key) {
 
 void StorageFrames::keep(FrameKey key, std::shared_ptr<const StorageFrame> frame) {
     std::uint64_t bytes = key.bytes() + frame->memory_bytes();
-    if (bytes > limit_bytes_) return;
-    while (bytes_ + bytes > limit_bytes_) forget_last();
+    while (bytes_ + bytes > limit_bytes_ && !frames_.empty() && frames_.back().used + 1 < checkpoints_)
+        forget_last();
+    if (bytes_ + bytes > limit_bytes_) return;
     frames_.push_front({std::move(key), std::move(frame), bytes, checkpoints_});
     bytes_ += bytes;
 }

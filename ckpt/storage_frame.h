@@ -59,15 +59,15 @@ struct StorageFrame {
 /// Frames of the checkpoints before. Not thread-safe.
 class StorageFrames {
   public:
-    static constexpr std::uint64_t default_limit_bytes = std::uint64_t{32} << 20;
-
-    explicit StorageFrames(std::uint64_t limit_bytes = default_limit_bytes) : limit_bytes_(limit_bytes) {}
+    /// `limit_bytes`: of all; 0 keeps none.
+    explicit StorageFrames(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
     /// A frame that neither this checkpoint nor the one before has used is forgotten when the next begins.
     void begin(const CheckpointId &id);
     /// Null: there is none.
     std::shared_ptr<const StorageFrame> find(const FrameKey &key);
-    /// Those longest unused make room; one that is too large alone is not kept.
+    /// Frames that neither this checkpoint nor the one before has used make room. Where that is not enough it
+    /// is not kept: with more ranks than there is room for, those kept go on being of use.
     void keep(FrameKey key, std::shared_ptr<const StorageFrame> frame);
 
     std::uint64_t bytes() const noexcept { return bytes_; }

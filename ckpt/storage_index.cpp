@@ -137,7 +137,7 @@ Result<FileSum> write_storage_index(const std::string &folder, std::span<const S
 Result<FileSum> write_storage_index(const std::string &folder, std::span<const RankFile> ranks) {
     auto files = open_all(folder, ranks);
     if (!files) return files.take_status();
-    StorageFrames none;
+    StorageFrames none(0);
     return write_storage_index(folder, *files, none);
 }
 

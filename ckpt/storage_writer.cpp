@@ -123,7 +123,7 @@ Result<RankFile> write_storage_file(const std::string &folder, const SealedObjec
         return Status(Code::invalid_argument, "the object's rank is outside its world");
     DLROVER_TRY(make_folders(folder));
     DLROVER_TRY(remove_leftovers(folder, ".new-" + rank_file_name(who.rank)));
-    StorageFrames none;
+    StorageFrames none(0);
     auto image = make_storage_image(object, *table, options.frames != nullptr ? *options.frames : none);
     if (!image) return image.take_status();
     DLROVER_TRY(write_file(folder, object, *table, *image, options));

@@ -23,6 +23,7 @@ struct LookOrder {
 class FolderQueue {
   public:
     static constexpr std::size_t max_looks = 16, max_completions = 16;
+    static constexpr std::uint64_t max_frame_bytes = 16u << 20;  ///< kept for the next index
 
     /// `node`: part of a temporary name.
     FolderQueue(Outbox &outbox, RunId run, std::string node)
@@ -62,7 +63,7 @@ class FolderQueue {
     Outbox &outbox_;
     const RunId run_;
     const std::string node_;
-    ckpt::StorageFrames indexes_;  ///< the thread's
+    ckpt::StorageFrames indexes_{max_frame_bytes};  ///< the thread's
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<LookOrder> looks_;

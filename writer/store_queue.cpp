@@ -60,7 +60,7 @@ void StoreQueue::answer(const StoreOrder &order, const Result<std::uint64_t> &st
 }
 
 void StoreQueue::run() {
-    ckpt::StorageFrames frames;
+    ckpt::StorageFrames frames(max_frame_bytes);
     for (;;) {
         StoreOrder order = next();
         auto start = std::chrono::steady_clock::now();

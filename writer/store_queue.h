@@ -15,6 +15,7 @@ namespace dlrover::writer {
 class StoreQueue {
   public:
     static constexpr std::size_t max_waiting = 256;
+    static constexpr std::uint64_t max_frame_bytes = 48u << 20;  ///< kept for the next checkpoint
 
     explicit StoreQueue(Outbox &outbox) : outbox_(outbox) {}
     StoreQueue(const StoreQueue &) = delete;

@@ -218,25 +218,31 @@ BOOST_AUTO_TEST_CASE(keys_are_equal_only_if_every_part_is) {
     BOOST_TEST((key("a", "bc", {1}, {2, 3}) != key("a", "bc", {1}, {2, 4})));
 }
 
-BOOST_AUTO_TEST_CASE(memory_has_a_bound_and_the_longest_unused_go_first) {
+BOOST_AUTO_TEST_CASE(memory_has_a_bound_and_what_is_of_use_stays) {
     StorageFrames frames(10000);
     frames.begin(id_of(1));
-    for (std::uint64_t i = 0; i < 4; ++i) frames.keep(key_of(i), frame_of(300));  // 2400 bytes and the key
+    for (std::uint64_t i = 0; i < 6; ++i) frames.keep(key_of(i), frame_of(300));  // 2400 bytes and the key
     BOOST_TEST(frames.count() == 4u);
     BOOST_TEST((frames.bytes() >= 9600 && frames.bytes() <= 10000));
-    BOOST_TEST((frames.find(key_of(0)) != nullptr));
-    frames.keep(key_of(4), frame_of(300));
-    BOOST_TEST((frames.find(key_of(1)) == nullptr));
-    for (std::uint64_t i : {0, 2, 3, 4}) BOOST_TEST((frames.find(key_of(i)) != nullptr));
-    frames.keep(key_of(5), frame_of(1300));  // alone too large: none goes
-    BOOST_TEST(frames.count() == 4u);
-    frames.keep(key_of(6), frame_of(1200));
-    BOOST_TEST(frames.count() == 1u);
+    frames.begin(id_of(2));
+    for (std::uint64_t i = 0; i < 6; ++i) BOOST_TEST((frames.find(key_of(i)) != nullptr) == (i < 4));
+    frames.begin(id_of(3));
+    for (std::uint64_t i : {3, 1}) BOOST_TEST((frames.find(key_of(i)) != nullptr));
+    frames.keep(key_of(7), frame_of(300));  // all were used a checkpoint ago
+    BOOST_TEST((frames.find(key_of(7)) == nullptr));
+    frames.begin(id_of(4));
+    frames.keep(key_of(8), frame_of(600));  // now 0 and 2 make room
+    BOOST_TEST(frames.count() == 3u);
+    for (std::uint64_t i : {1, 3, 8}) BOOST_TEST((frames.find(key_of(i)) != nullptr));
     BOOST_TEST(frames.bytes() <= 10000u);
+    StorageFrames none(0);
+    none.begin(id_of(1));
+    none.keep(key_of(1), frame_of(1));
+    BOOST_TEST(none.count() == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(what_two_checkpoints_did_not_use_is_forgotten) {
-    StorageFrames frames;
+    StorageFrames frames(std::uint64_t{1} << 30);
     frames.begin(id_of(1));
     frames.keep(key_of(1), frame_of(10));
     frames.keep(key_of(2), frame_of(10));
@@ -256,7 +262,7 @@ BOOST_AUTO_TEST_CASE(what_two_checkpoints_did_not_use_is_forgotten) {
 
 BOOST_AUTO_TEST_CASE(a_file_is_the_same_with_a_frame_of_before) {
     Random random(20261122);
-    StorageFrames frames;
+    StorageFrames frames(std::uint64_t{1} << 30);
     std::uint64_t number = 0;
     for (int i = 0; i < 25; ++i) {
         Layout layout = random.layout();
@@ -272,7 +278,7 @@ BOOST_AUTO_TEST_CASE(a_file_is_the_same_with_a_frame_of_before) {
 }
 
 BOOST_AUTO_TEST_CASE(each_part_of_a_layout_makes_another_frame) {
-    StorageFrames frames;
+    StorageFrames frames(std::uint64_t{1} << 30);
     check_same_file(two_tensors(), {}, frames);
     std::size_t count = 1;
     for (const Layout &other : other_layouts()) {
@@ -286,11 +292,11 @@ BOOST_AUTO_TEST_CASE(each_part_of_a_layout_makes_another_frame) {
 }
 
 BOOST_AUTO_TEST_CASE(an_index_is_the_same_with_a_frame_of_before) {
-    StorageFrames frames;
+    StorageFrames frames(std::uint64_t{1} << 30);
     std::size_t count = 0;
     auto check = [&](const std::vector<Layout> &ranks, const Step &step) {
         Folder kept, fresh;
-        StorageFrames none;
+        StorageFrames none(0);
         BOOST_TEST((index(kept, ranks, step, frames) == index(fresh, ranks, step, none)));
     };
     check(two_ranks(), {});
