@@ -2,7 +2,7 @@
 #include "ckpt/index_plan.h"
 
 #include <algorithm>
-#include <map>
+#include <string_view>
 
 namespace dlrover::ckpt {
 namespace {
@@ -77,25 +77,45 @@ bool covers_all(std::vector<Piece> &pieces) {
     return sum == whole && disjoint(pieces);
 }
 
-}  // namespace
+struct NamedRef {
+    std::string_view name;
+    ChunkRef ref;
+};
 
-IndexPlan plan_index(const std::vector<const ObjectTableView *> &tables) {
-    std::map<std::string_view, std::vector<Piece>> by_name;
+/// In order of name, those of one name in order of rank and chunk.
+std::vector<NamedRef> refs_by_name(const std::vector<const ObjectTableView *> &tables) {
+    std::vector<NamedRef> refs;
     for (std::uint32_t rank = 0; rank < tables.size(); ++rank)
         for (std::uint64_t i = 0; i < tables[rank]->count(); ++i)
             if (ChunkInfo chunk = tables[rank]->chunk(i); chunk.replica == 0)
-                by_name[chunk.name].push_back({chunk, {Rank(rank), i}});
+                refs.push_back({chunk.name, {Rank(rank), i}});
+    std::stable_sort(refs.begin(), refs.end(), [](auto &a, auto &b) { return a.name < b.name; });
+    return refs;
+}
+
+void add_name(std::vector<Piece> &pieces, IndexPlan &plan) {
+    ChunkInfo first = pieces.front().chunk;
+    if (!unify(pieces) || !covers_all(pieces)) {
+        plan.left_out.emplace_back(first.name);
+        return;
+    }
+    GlobalTensor tensor{
+        std::string(first.name), first.dtype, {first.global_shape.begin(), first.global_shape.end()}, {}};
+    for (const Piece &piece : pieces) tensor.pieces.push_back(piece.ref);
+    plan.tensors.push_back(std::move(tensor));
+}
+
+}  // namespace
+
+IndexPlan plan_index(const std::vector<const ObjectTableView *> &tables) {
     IndexPlan plan;
-    for (auto &[name, pieces] : by_name) {
-        ChunkInfo first = pieces.front().chunk;
-        if (!unify(pieces) || !covers_all(pieces)) {
-            plan.left_out.emplace_back(name);
-            continue;
-        }
-        GlobalTensor tensor{
-            std::string(name), first.dtype, {first.global_shape.begin(), first.global_shape.end()}, {}};
-        for (const Piece &piece : pieces) tensor.pieces.push_back(piece.ref);
-        plan.tensors.push_back(std::move(tensor));
+    std::vector<Piece> pieces;
+    const std::vector<NamedRef> refs = refs_by_name(tables);
+    for (std::size_t i = 0, end = 0; i < refs.size(); i = end) {
+        pieces.clear();
+        for (end = i; end < refs.size() && refs[end].name == refs[i].name; ++end)
+            pieces.push_back({tables[refs[end].ref.rank.value()]->chunk(refs[end].ref.index), refs[end].ref});
+        add_name(pieces, plan);
     }
     return plan;
 }
