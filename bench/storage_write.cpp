@@ -3,6 +3,7 @@
 // the same bytes raw (O_DIRECT, one fsync), in turn; prints the ratio.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,10 +75,24 @@ Status write_raw(const Settings &settings, const Object &object) {
     return ::fsync(fd.get()) == 0 ? Status() : file_error("fsync of", path);
 }
 
-Result<double> timed(const std::function<Status()> &work) {
+/// Samples of one way.
+struct Times {
+    std::vector<double> wall, cpu;  ///< seconds; of all threads
+};
+
+double cpu_seconds() {
+    timespec now;
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+Status time_once(const std::function<Status()> &work, Times &times) {
     auto start = std::chrono::steady_clock::now();
+    double cpu = cpu_seconds();
     DLROVER_TRY(work());
-    return Seconds(std::chrono::steady_clock::now() - start).count();
+    times.cpu.push_back(cpu_seconds() - cpu);
+    times.wall.push_back(Seconds(std::chrono::steady_clock::now() - start).count());
+    return {};
 }
 
 double median(std::vector<double> values) {
@@ -89,20 +104,21 @@ double median(std::vector<double> values) {
 Status run_index(const Settings &settings, const SealedObject &sealed) {
     DLROVER_TRY(write_storage_file(settings.folder, sealed).take_status());
     StorageFrames kept(kept_bytes);
-    std::vector<double> again, first;
+    Times again, first;
     for (int round = 0; round < settings.rounds; ++round)
         for (auto *times : {&again, &first}) {
-            auto seconds = timed([&] {
+            auto write = [&] {
                 auto file = StorageFile::open(settings.folder + "/rank-0.h5");
                 if (!file) return file.take_status();
                 StorageFrames none(0);
                 StorageFrames &frames = times == &again ? kept : none;
                 return write_storage_index(settings.folder, {&*file, 1}, frames).take_status();
-            });
-            if (!seconds) return seconds.take_status();
-            times->push_back(*seconds);
+            };
+            DLROVER_TRY(time_once(write, *times));
         }
-    std::printf("index: %.1f ms again, %.1f ms a first time\n", 1e3 * median(again), 1e3 * median(first));
+    for (auto *times : {&again, &first})
+        std::printf("%-28s %7.1f ms, CPU %6.1f ms\n", times == &again ? "index, again" : "index, first time",
+                    1e3 * median(times->wall), 1e3 * median(times->cpu));
     for (const char *name : {"/rank-0.h5", "/index.h5"}) std::filesystem::remove(settings.folder + name);
     return {};
 }
@@ -114,7 +130,7 @@ Status run(const Settings &settings) {
     struct Way {
         const char *name;
         std::function<Status()> work;
-        std::vector<double> seconds;
+        Times times;
     };
     auto ours = [&](StorageWriteOptions options) {
         return [&, options] { return write_storage_file(settings.folder, sealed, options).take_status(); };
@@ -127,20 +143,20 @@ Status run(const Settings &settings) {
                   {"our writer, first time", ours({}), {}}};
     for (int round = 0; round < settings.rounds; ++round)
         for (Way &way : ways) {
-            auto seconds = timed(way.work);
-            if (!seconds) return seconds.take_status();
-            way.seconds.push_back(*seconds);
+            DLROVER_TRY(time_once(way.work, way.times));
             std::error_code ignored;
             for (const char *name : {"/raw", "/rank-0.h5"})
                 std::filesystem::remove(settings.folder + name, ignored);
         }
-    double raw = median(ways[0].seconds);
+    double raw = median(ways[0].times.wall);
     std::printf("%s in %llu tensors, %d rounds in turn, medians\n", format_size_bytes(settings.bytes).c_str(),
                 static_cast<unsigned long long>(settings.tensors), settings.rounds);
-    for (const Way &way : ways)
-        std::printf("%-28s %7.1f ms  %6.2f GiB/s   %.2f of raw\n", way.name, 1e3 * median(way.seconds),
-                    static_cast<double>(settings.bytes) / median(way.seconds) / (1u << 30),
-                    raw / median(way.seconds));
+    for (const Way &way : ways) {
+        double wall = median(way.times.wall);
+        std::printf("%-28s %7.1f ms, CPU %6.1f ms  %6.2f GiB/s   %.2f of raw\n", way.name, 1e3 * wall,
+                    1e3 * median(way.times.cpu), static_cast<double>(settings.bytes) / wall / (1u << 30),
+                    raw / wall);
+    }
     return run_index(settings, sealed);
 }
 
