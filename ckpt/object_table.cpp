@@ -41,6 +41,12 @@ std::string_view to_view(const flatbuffers::String *text) {
     return text == nullptr ? std::string_view{} : std::string_view(text->c_str(), text->size());
 }
 
+constexpr std::uint32_t no_keeper = UINT32_MAX;
+
+std::optional<Rank> to_keeper(std::uint32_t rank) {
+    return rank == no_keeper ? std::nullopt : std::optional(Rank(rank));
+}
+
 ChunkInfo to_info(const format::Chunk &chunk) {
     return {to_view(chunk.name()),
             chunk.dtype(),
@@ -50,7 +56,8 @@ ChunkInfo to_info(const format::Chunk &chunk) {
             chunk.replica(),
             chunk.offset(),
             chunk.bytes(),
-            chunk.xxh3()};
+            chunk.xxh3(),
+            to_keeper(chunk.keeper())};
 }
 
 Status check_limits(const format::ObjectTable &table) {
@@ -68,6 +75,13 @@ bool aligned(const flatbuffers::Vector<std::uint64_t> *vector) {
            reinterpret_cast<std::uintptr_t>(vector->Data()) % alignof(std::uint64_t) == 0;
 }
 
+Status check_keeper(const ChunkInfo &chunk, const format::ObjectTable &table) {
+    if (!chunk.keeper ||
+        (chunk.keeper->value() != table.rank() && chunk.keeper->value() < table.world_size()))
+        return {};
+    return Status(Code::corrupt, wrong(chunk, "its keeper is no other rank of the world").message());
+}
+
 Status check_chunks(const format::ObjectTable &table, std::uint64_t data_bytes) {
     if (table.chunks() == nullptr) return {};
     for (const format::Chunk *entry : *table.chunks()) {
@@ -76,7 +90,8 @@ Status check_chunks(const format::ObjectTable &table, std::uint64_t data_bytes) 
             return Status(Code::corrupt, "a shape in the object table is not aligned");
         ChunkInfo chunk = to_info(*entry);
         if (Status s = check_chunk(chunk); !s.ok()) return Status(Code::corrupt, s.message());
-        if (!inside(chunk.offset, chunk.bytes, data_bytes))
+        DLROVER_TRY(check_keeper(chunk, table));
+        if (!chunk.keeper && !inside(chunk.offset, chunk.bytes, data_bytes))
             return Status(Code::corrupt, wrong(chunk, "lies outside the object").message());
     }
     return {};
@@ -135,6 +150,10 @@ std::optional<std::uint64_t> align_object_offset(std::uint64_t offset) noexcept 
     return raised & ~(object_alignment_bytes - 1);
 }
 
+std::optional<std::uint64_t> shape_bytes(std::span<const std::uint64_t> shape, DType dtype) {
+    return product(shape, element_bytes(dtype));
+}
+
 Status check_chunk(const ChunkInfo &chunk) {
     if (chunk.name.empty() || chunk.name.size() > max_name_bytes)
         return wrong(chunk, "the name is empty or longer than 4096 bytes");
@@ -150,7 +169,25 @@ Status check_chunk(const ChunkInfo &chunk) {
     auto bytes = product(chunk.local_shape, unit);
     if (!bytes || *bytes != chunk.bytes) return wrong(chunk, "the number of bytes does not fit its shape");
     if (chunk.offset % object_alignment_bytes != 0) return wrong(chunk, "is not aligned");
+    bool elsewhere = chunk.replica != 0 && chunk.offset == 0 && chunk.checksum == 0 && chunk.bytes != 0;
+    if (chunk.keeper && !elsewhere)
+        return wrong(chunk, "another rank keeps it: it has bytes, but no place and no checksum here");
     return {};
+}
+
+std::uint64_t hash_of_piece(const ChunkInfo &chunk) {
+    const BlockKernel &kernel = block_kernel();
+    auto hash = [&](std::span<const std::uint64_t> v) { return kernel.hash(v.data(), v.size_bytes()); };
+    const std::uint64_t parts[] = {kernel.hash(chunk.name.data(), chunk.name.size()),
+                                   static_cast<std::uint64_t>(chunk.dtype), hash(chunk.global_shape),
+                                   hash(chunk.global_offset), hash(chunk.local_shape)};
+    return kernel.hash(parts, sizeof parts);
+}
+
+bool same_piece(const ChunkInfo &a, const ChunkInfo &b) {
+    return a.name == b.name && a.dtype == b.dtype && std::ranges::equal(a.global_shape, b.global_shape) &&
+           std::ranges::equal(a.global_offset, b.global_offset) &&
+           std::ranges::equal(a.local_shape, b.local_shape);
 }
 
 ObjectTableWriter::ObjectTableWriter(ObjectIdentity identity)
@@ -173,7 +210,7 @@ Status ObjectTableWriter::add(const ChunkInfo &chunk) {
          local_shape = vector(chunk.local_shape);
     chunks_.push_back(format::CreateChunk(builder_, name, chunk.dtype, global_shape, global_offset,
                                           local_shape, chunk.replica, chunk.offset, chunk.bytes,
-                                          chunk.checksum));
+                                          chunk.checksum, chunk.keeper ? chunk.keeper->value() : no_keeper));
     hashes_.push_back(hash_of(chunk));
     bytes_bound_ += cost;
     return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,10 +33,21 @@ struct ChunkInfo {
     std::span<const std::uint64_t> global_shape, global_offset, local_shape;
     std::uint32_t replica = 0;
     std::uint64_t offset = 0, bytes = 0, checksum = 0;
+    /// Whose object has the bytes, in a chunk of the same name, place, type and shape; none: this one.
+    /// With a keeper replica is not 0, and offset and checksum are.
+    std::optional<Rank> keeper;
 };
 
+/// Of an array of that type; none: more than 2^64.
+std::optional<std::uint64_t> shape_bytes(std::span<const std::uint64_t> shape, DType dtype);
+
+/// What tells a chunk from all others, the bytes aside: where two agree, they are the same piece of the same
+/// tensor, but for accidents of the hash.
+std::uint64_t hash_of_piece(const ChunkInfo &chunk);
+bool same_piece(const ChunkInfo &a, const ChunkInfo &b);
+
 /// What is wrong with this chunk: type, lengths, shape inside the global shape, bytes = elements x element
-/// size, alignment. No overflow whatever the numbers.
+/// size, alignment, what goes with a keeper. No overflow whatever the numbers.
 Status check_chunk(const ChunkInfo &chunk);
 
 /// Whose object it is.
@@ -82,8 +94,8 @@ Result<std::span<const std::uint8_t>> find_object_table(std::span<const std::byt
 /// The verified table. Views into the bytes it was parsed from, which must outlive it.
 class ObjectTableView {
   public:
-    /// Trusts nothing: structure, counts, every chunk as check_chunk() and inside [0, data_bytes), no two
-    /// chunks of one name and global offset. The chunks' data is not read.
+    /// Trusts nothing: structure, counts, every chunk as check_chunk() and inside [0, data_bytes), keepers
+    /// other ranks of the world, no two chunks of one name and global offset. The chunks' data is not read.
     static Result<ObjectTableView> parse(std::span<const std::uint8_t> bytes,
                                          std::uint64_t data_bytes = UINT64_MAX);
 

@@ -20,14 +20,14 @@ bool run(std::span<const std::uint8_t> input) {
     view->identity();
     for (std::uint64_t i = 0; i < view->count(); ++i) {
         auto chunk = view->chunk(i);
-        require(chunk.offset <= data_bytes && chunk.bytes <= data_bytes - chunk.offset,
-                "a chunk lies in the data");
+        require(chunk.keeper || (chunk.offset <= data_bytes && chunk.bytes <= data_bytes - chunk.offset),
+                "a chunk lies in the data, or elsewhere");
     }
     return true;
 }
 
 std::vector<Bytes> seeds() {
-    auto make = [](std::size_t chunks) {
+    auto make = [](std::size_t chunks, bool kept = false) {
         ckpt::ObjectTableWriter writer({TrainStep(5), Rank(1), 4, {Term(1), 2}, "lab/1000/job 7"});
         for (std::size_t i = 0; i < chunks; ++i) {
             std::string name = "layer." + std::to_string(i);
@@ -38,7 +38,12 @@ std::vector<Bytes> seeds() {
             chunk.global_shape = shape;
             chunk.global_offset = offset;
             chunk.local_shape = shape;
-            chunk.offset = i * 128;
+            if (kept) {
+                chunk.keeper = Rank(2);
+                chunk.replica = 1;
+            } else {
+                chunk.offset = i * 128;
+            }
             chunk.bytes = 128;
             require(writer.add(chunk).ok(), "the writer takes a proper chunk");
         }
@@ -49,7 +54,7 @@ std::vector<Bytes> seeds() {
         seed.insert(seed.end(), table->begin(), table->end());
         return seed;
     };
-    return {make(0), make(1), make(5)};
+    return {make(0), make(1), make(5), make(3, true)};
 }
 
 }  // namespace dlrover::fuzz

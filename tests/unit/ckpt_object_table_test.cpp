@@ -137,6 +137,71 @@ BOOST_AUTO_TEST_CASE(each_lie_is_refused) {
     }
 }
 
+/// Entry of a chunk that rank 2 keeps, in a table of rank 3 of 8.
+std::vector<std::uint8_t> kept_table(const std::function<void(format::ChunkT &)> &change) {
+    format::ChunkT entry = good_entry();
+    entry.offset = 0;
+    entry.replica = 1;
+    entry.keeper = 2;
+    change(entry);
+    format::ObjectTableT table;
+    table.rank = 3;
+    table.world_size = 8;
+    table.chunks.push_back(std::make_unique<format::ChunkT>(std::move(entry)));
+    flatbuffers::FlatBufferBuilder builder;
+    builder.Finish(format::ObjectTable::Pack(builder, &table), format::ObjectTableIdentifier());
+    return {builder.GetBufferPointer(), builder.GetBufferPointer() + builder.GetSize()};
+}
+
+BOOST_AUTO_TEST_CASE(a_chunk_that_another_rank_keeps_has_no_place) {
+    auto bytes = kept_table([](auto &) {});
+    auto view = ObjectTableView::parse(bytes, 0);
+    BOOST_REQUIRE(view.ok());
+    BOOST_TEST((view->chunk(0).keeper == Rank(2)));
+    BOOST_TEST(view->chunk(0).bytes == 32u);
+    ObjectTableWriter writer(identity());
+    BOOST_REQUIRE(writer.add(view->chunk(0)).ok());
+    auto again = writer.finish();
+    BOOST_TEST((ObjectTableView::parse(*again, 0)->chunk(0).keeper == Rank(2)));
+    auto own = good_table();
+    BOOST_TEST(!ObjectTableView::parse(own)->chunk(0).keeper.has_value());
+}
+
+BOOST_AUTO_TEST_CASE(each_lie_about_a_keeper_is_refused) {
+    std::vector<std::pair<const char *, std::function<void(format::ChunkT &)>>> lies{
+        {"a place", [](auto &e) { e.offset = 64; }},
+        {"a checksum", [](auto &e) { e.xxh3 = 1; }},
+        {"to be written", [](auto &e) { e.replica = 0; }},
+        {"no bytes",
+         [](auto &e) {
+             e.local_shape = {0, 4};
+             e.bytes = 0;
+         }},
+        {"itself", [](auto &e) { e.keeper = 3; }},
+        {"outside the world", [](auto &e) { e.keeper = 8; }},
+        {"other bytes", [](auto &e) { e.bytes = 31; }},
+    };
+    for (auto &[what, lie] : lies) {
+        auto view = ObjectTableView::parse(kept_table(lie), 1 << 20);
+        BOOST_TEST((view.status().code() == Code::corrupt), what);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_piece_is_told_from_all_others) {
+    Shape shape{4, 4}, zero{0, 0}, half{2, 4}, lower{2, 0};
+    const ChunkInfo w = chunk("w", DType::Float32, shape, zero, half, 0, 32);
+    BOOST_TEST(hash_of_piece(w) == hash_of_piece(chunk("w", DType::Float32, shape, zero, half, 64, 32)));
+    Shape other{2, 4};
+    for (const ChunkInfo &c : {chunk("v", DType::Float32, shape, zero, half, 0, 32),
+                               chunk("w", DType::Int32, shape, zero, half, 0, 32),
+                               chunk("w", DType::Float32, shape, lower, half, 0, 32),
+                               chunk("w", DType::Float32, other, zero, half, 0, 32),
+                               chunk("w", DType::Float32, shape, zero, shape, 0, 64)}) {
+        BOOST_TEST(!same_piece(w, c));
+        BOOST_TEST(hash_of_piece(w) != hash_of_piece(c));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(another_version_is_unsupported) {
     BOOST_TEST((ObjectTableView::parse(raw_table(good_entry(), 2), 96).status().code() == Code::unsupported));
 }
