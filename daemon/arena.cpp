@@ -44,6 +44,16 @@ Status check_seal(const local::SealT &seal, std::uint64_t capacity) {
 
 }  // namespace
 
+namespace {
+
+std::pair<std::uint64_t, std::uint64_t> shared_with(const local::SealT &seal, Rank rank) {
+    for (const auto &with : seal.shared)
+        if (with && with->rank == rank.value()) return {with->kept_by, with->kept_for};
+    return {0, 0};
+}
+
+}  // namespace
+
 Arena::Arena(ArenaServices services, ArenaOptions options)
     : services_(services),
       options_(std::move(options)),
@@ -362,6 +372,10 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
     HeldSlot &held = slots.held[slot.value()];
     DLROVER_TRY(check_seal(seal, held.capacity()));
     DLROVER_TRY(services_.budget.check(options_.uid, {.ledger_bytes = seal.ledger.size()}));
+    if (Status shared = check_shared(rank, seal, generation); !shared.ok()) {
+        DLROVER_TRY(abort(rank, slot, holder));
+        return shared;
+    }
     // Saved again, the step stays asked for on storage.
     auto before = slots.table.find(TrainStep(seal.train_step));
     if (before && slots.table.slots()[before->value()].generation == generation)
@@ -377,6 +391,28 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
         if (*alive) on_seal_stored(rank, slot, sealed, stored.ok());
         done(std::move(stored));
     });
+    return {};
+}
+
+const local::SealT *Arena::sealed(const RankSlots &slots, const CheckpointId &id) const {
+    auto slot = slots.table.find(id.step);
+    if (!slot || slots.table.slots()[slot->value()].generation != id.generation) return nullptr;
+    return &slots.held[slot->value()].seal;
+}
+
+Status Arena::check_shared(Rank rank, const local::SealT &seal, GenerationId generation) const {
+    for (const auto &[other, slots] : ranks_) {
+        const local::SealT *theirs =
+            other == rank ? nullptr : sealed(*slots, {generation, TrainStep(seal.train_step)});
+        if (!theirs) continue;
+        auto [kept_by, kept_for] = shared_with(seal, other);
+        if (shared_with(*theirs, rank) == std::pair(kept_for, kept_by)) continue;
+        return Status(Code::invalid_argument,
+                      "ranks " + std::to_string(rank.value()) + " and " + std::to_string(other.value()) +
+                          " do not share the same tensors at step " + std::to_string(seal.train_step) +
+                          ": what is saved as replicated must have the same names, types and shapes on all "
+                          "ranks that hold it");
+    }
     return {};
 }
 
@@ -458,9 +494,22 @@ Result<Arena::Object> Arena::begin_read(Rank rank, TrainStep step) {
     if (!slot)
         return Status(Code::not_found, "this node does not hold step " + std::to_string(step.value()) +
                                            " of rank " + std::to_string(rank.value()));
-    slots.table.add_reader(*slot);
-    const HeldSlot &held = slots.held[slot->value()];
-    return Object{place_of(held, *slot), held.seal, slots.table.slots()[slot->value()].generation};
+    return read(slots, *slot);
+}
+
+Result<Arena::Object> Arena::begin_read(Rank rank, const CheckpointId &id) {
+    auto slots = ranks_.find(rank);
+    if (slots == ranks_.end() || !sealed(*slots->second, id))
+        return Status(Code::not_found, "this node does not hold step " + std::to_string(id.step.value()) +
+                                           " of rank " + std::to_string(rank.value()) + ", generation " +
+                                           to_string(id.generation));
+    return read(*slots->second, *slots->second->table.find(id.step));
+}
+
+Arena::Object Arena::read(RankSlots &slots, SlotIndex slot) {
+    slots.table.add_reader(slot);
+    const HeldSlot &held = slots.held[slot.value()];
+    return {place_of(held, slot), held.seal, slots.table.slots()[slot.value()].generation};
 }
 
 void Arena::end_read(Rank rank, SlotIndex slot) {

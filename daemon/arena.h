@@ -105,6 +105,8 @@ class Arena {
                                        GenerationId generation, std::uint64_t bytes);
     /// `done` comes once the seal is on record, or could not be put there and is none.
     /// invalid_argument, stale: at once, by the result.
+    /// invalid_argument also where another rank's seal of that step says otherwise of what the two share; the
+    /// slot is free then.
     Status seal(Rank rank, ckpt::Holder holder, GenerationId generation, std::uint32_t world_size,
                 local::SealT seal, RecordKeeper::Done done);
     Status abort(Rank rank, SlotIndex slot, ckpt::Holder holder);
@@ -115,6 +117,8 @@ class Arena {
     std::vector<Rank> holders(const CheckpointId &id) const;
     /// not_found: this node does not hold it. The slot is not written until end_read().
     Result<Object> begin_read(Rank rank, TrainStep step);
+    /// Of that generation alone.
+    Result<Object> begin_read(Rank rank, const CheckpointId &id);
     void end_read(Rank rank, SlotIndex slot);
 
     void complete(TrainStep step, GenerationId generation);
@@ -136,6 +140,9 @@ class Arena {
     struct HeldSlot;
     struct RankSlots;
     RankSlots &of(Rank rank);
+    const local::SealT *sealed(const RankSlots &slots, const CheckpointId &id) const;
+    Status check_shared(Rank rank, const local::SealT &seal, GenerationId generation) const;
+    Object read(RankSlots &slots, SlotIndex slot);
     void restore_segment(const RecordName &name, const records::SegmentRecordT &record, UniqueFd fd);
     void restore_slot(const RecordName &name, const records::SlotRecordT &record);
     /// How many slots the rank gets. resource_exhausted: not even two.

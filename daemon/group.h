@@ -97,6 +97,9 @@ class Group : private JobMemory {
         Rank rank;
         std::set<SegmentId> known_segments;
         std::optional<SlotIndex> reading;
+        CheckpointId reading_id;
+        std::map<Rank, std::optional<SlotIndex>>
+            keepers;                  ///< of what it reads, and their slots once it asked
         bool reading_stored = false;  ///< restores from storage
         bool subscribed = false;
         bool skipping = false;  ///< its last save found no slot
@@ -172,7 +175,11 @@ class Group : private JobMemory {
     void on_worker_hello(const Client &from, std::uint32_t id, const local::WorkerHelloT &hello);
     void on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &prepare);
     void on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSaveT &begin);
+    Status check_shared(const Worker &worker, const local::SealT &seal) const;
     void on_seal(Worker &worker, std::uint32_t id, local::SealT seal);
+    void on_restore_kept(Worker &worker, std::uint32_t id, Rank rank);
+    /// Of its own slot and the keepers'.
+    void end_reading(Worker &worker);
     void on_restore(Worker &worker, std::uint32_t id);
     void on_restore_done(Worker &worker, const local::RestoreDoneT &done);
     void end_worker(Worker &worker);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workers of a group on this node: their saves and restores.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -38,6 +40,36 @@ local::Refusal refusal_for(Code code) {
     return local::Refusal::Internal;
 }
 
+local::RestorePlanT plan_of(const Arena::Object &object) {
+    local::RestorePlanT plan;
+    plan.train_step = static_cast<std::int64_t>(object.seal.train_step);
+    plan.slot = static_cast<std::uint16_t>(object.place.slot.value());
+    plan.data_bytes = object.seal.data_bytes;
+    plan.table_offset = object.seal.table_offset;
+    plan.table_bytes = object.seal.table_bytes;
+    plan.table_xxh3 = object.seal.table_xxh3;
+    plan.ledger = object.seal.ledger;
+    return plan;
+}
+
+/// Other ranks' memory: each time with descriptors that can not be written through.
+Result<std::vector<SharedFd>> describe_read_only(const std::vector<Arena::Segment> &segments,
+                                                 std::vector<std::unique_ptr<local::SlotSegmentT>> &out) {
+    std::vector<SharedFd> fds;
+    for (const auto &segment : segments) {
+        std::string path = "/proc/self/fd/" + std::to_string(segment.fd->get());
+        UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!fd) return Status::from_errno("open of a segment for reading");
+        auto entry = std::make_unique<local::SlotSegmentT>();
+        entry->id = segment.id.value();
+        entry->bytes = segment.bytes;
+        entry->fd = true;
+        out.push_back(std::move(entry));
+        fds.push_back(std::make_shared<const UniqueFd>(std::move(fd)));
+    }
+    return fds;
+}
+
 }  // namespace
 
 void Group::on_worker_message(const Client &from, local::MessageT message) {
@@ -54,6 +86,8 @@ void Group::on_worker_message(const Client &from, local::MessageT message) {
         (void)arena_.abort(worker.rank, SlotIndex(abort->slot), from.id).ok();
     } else if (body.type == local::Body::Restore) {
         return on_restore(worker, message.id);
+    } else if (auto *kept = body.AsRestoreKept()) {
+        return on_restore_kept(worker, message.id, Rank(kept->rank));
     } else if (auto *done = body.AsRestoreDone()) {
         on_restore_done(worker, *done);
     } else if (body.type == local::Body::Subscribe) {
@@ -166,6 +200,21 @@ std::vector<SharedFd> Group::describe(Worker &worker, const std::vector<Arena::S
     return fds;
 }
 
+/// The keepers are ranks of this node, each named once.
+Status Group::check_shared(const Worker &worker, const local::SealT &seal) const {
+    std::uint32_t first = rank_of(0).value_or(worker.rank).value();
+    std::set<std::uint32_t> named{worker.rank.value()};
+    bool ok = seal.shared.size() < ranks_of(self()) || seal.shared.empty();
+    for (std::size_t i = 0; ok && i < seal.shared.size(); ++i) {
+        const auto &with = seal.shared[i];
+        ok = with && with->rank >= first && with->rank - first < ranks_of(self()) &&
+             named.insert(with->rank).second;
+    }
+    if (ok) return {};
+    return Status(Code::invalid_argument,
+                  "a save can share chunks with other ranks of its node only, each named once");
+}
+
 void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
     ConnectionId to = worker.client.id;
     if (!in_force(worker))
@@ -173,6 +222,10 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
     if (seal.to_storage && !storage_)
         return services_.port.fail(to, id, local::Refusal::Unsupported,
                                    "this step has no folder for checkpoints (--dlrover-ckpt-dir)");
+    if (Status shared = check_shared(worker, seal); !shared.ok()) {
+        (void)arena_.abort(worker.rank, SlotIndex(seal.slot), to).ok();
+        return services_.port.fail(to, id, refusal_for(shared.code()), shared.message());
+    }
     elastic::Seal sealed{TrainStep(seal.train_step), worker.rank, world_size(*world_), worker.generation,
                          seal.to_storage};
     Status status =
@@ -197,6 +250,7 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
     ConnectionId to = worker.client.id;
     if (!in_force(worker))
         return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
+    end_reading(worker);
     local::RestorePlanT plan;
     if (!world_->restore_step) return services_.port.answer(to, id, std::move(plan));
     worker.reading_stored = world_->stored_world_size > 0;
@@ -206,24 +260,50 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
         log::error({job(), step()}, "restore: " + object.status().message());
         return services_.port.fail(to, id, local::Refusal::Internal, object.status().message());
     }
-    if (worker.reading) arena_.end_read(worker.rank, *worker.reading);
     worker.reading = object->place.slot;
-    plan.train_step = static_cast<std::int64_t>(world_->restore_step->value());
-    plan.slot = static_cast<std::uint16_t>(object->place.slot.value());
-    plan.data_bytes = object->seal.data_bytes;
-    plan.table_offset = object->seal.table_offset;
-    plan.table_bytes = object->seal.table_bytes;
-    plan.table_xxh3 = object->seal.table_xxh3;
-    plan.ledger = object->seal.ledger;
+    worker.reading_id = {object->generation, *world_->restore_step};
+    plan = plan_of(*object);
+    for (const auto &with : object->seal.shared) {
+        if (!with || with->kept_by == 0) continue;
+        worker.keepers[Rank(with->rank)];
+        plan.keepers.push_back(with->rank);
+    }
     auto fds = describe(worker, object->place.segments, plan.segments);
     services_.port.answer(to, id, std::move(plan), std::move(fds));
+}
+
+void Group::on_restore_kept(Worker &worker, std::uint32_t id, Rank rank) {
+    ConnectionId to = worker.client.id;
+    auto keeper = worker.keepers.find(rank);
+    if (!in_force(worker) || !worker.reading || keeper == worker.keepers.end())
+        return services_.port.fail(
+            to, id, local::Refusal::BadMessage,
+            "rank " + std::to_string(rank.value()) + " keeps nothing of what this one is restoring");
+    auto object = arena_.begin_read(rank, worker.reading_id);
+    if (!object) {
+        log::error({job(), step()}, "restore: " + object.status().message());
+        return services_.port.fail(to, id, local::Refusal::Internal, object.status().message());
+    }
+    if (keeper->second) arena_.end_read(rank, *keeper->second);
+    keeper->second = object->place.slot;
+    local::RestorePlanT plan = plan_of(*object);
+    auto fds = describe_read_only(object->place.segments, plan.segments);
+    if (!fds) return services_.port.fail(to, id, local::Refusal::Internal, fds.status().message());
+    services_.port.answer(to, id, std::move(plan), std::move(*fds));
+}
+
+void Group::end_reading(Worker &worker) {
+    if (worker.reading) arena_.end_read(worker.rank, *worker.reading);
+    for (auto &[rank, slot] : worker.keepers)
+        if (slot) arena_.end_read(rank, *slot);
+    worker.reading.reset();
+    worker.keepers.clear();
 }
 
 void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
     bool stored = std::exchange(worker.reading_stored, false);
     if (!worker.reading && !stored) return;
-    if (worker.reading) arena_.end_read(worker.rank, *worker.reading);
-    worker.reading.reset();
+    end_reading(worker);
     std::int64_t step =
         world_ && world_->restore_step ? static_cast<std::int64_t>(world_->restore_step->value()) : -1;
     const char *source = stored ? "State restored from storage." : "State restored from the node's memory.";
@@ -234,7 +314,7 @@ void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
 }
 
 void Group::end_worker(Worker &worker) {
-    if (worker.reading) arena_.end_read(worker.rank, *worker.reading);
+    end_reading(worker);
     arena_.release_grants_of(worker.rank, worker.client.id);
 }
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/fault.h"
+#include "lib/api_chunk.h"
 #include "lib/guard.h"
 
 #ifdef HAVE_CONFIG_H
@@ -41,16 +42,9 @@ ckpt::ObjectIdentity identity_of(const Environment &e, TrainStep step) {
 
 /// The spans point into `chunk`.
 Result<ChunkSource> to_source(const dlrover_chunk &chunk, const void *data, std::uint64_t bytes) {
-    auto dtype = ckpt::to_dtype(chunk.dtype);
-    if (!dtype || chunk.ndim > DLROVER_MAX_DIMS || chunk.name == nullptr)
-        return Status(Code::invalid_argument, "a chunk's name, type or number of dimensions is wrong");
-    ChunkSource source;
-    source.info.name = chunk.name;
-    source.info.dtype = *dtype;
-    source.info.global_shape = {chunk.global_shape, chunk.ndim};
-    source.info.global_offset = {chunk.global_offset, chunk.ndim};
-    source.info.local_shape = {chunk.local_shape, chunk.ndim};
-    source.info.replica = chunk.replica;
+    auto info = to_info(chunk);
+    if (!info) return info.take_status();
+    ChunkSource source{*info, nullptr};
     source.info.bytes = bytes;
     source.data = static_cast<const std::byte *>(data);
     return source;
@@ -173,7 +167,7 @@ int give_chunk(const dlrover_restore *restore, std::uint64_t index, dlrover_chun
                std::uint64_t *bytes) {
     ckpt::ChunkInfo info = restore->reader.chunk(index);
     from_info(info, *chunk);
-    *data = restore->reader.data(info);
+    *data = restore->reader.data(index);
     *bytes = info.bytes;
     return success;
 }

@@ -113,8 +113,14 @@ Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_folder(const std:
     auto opened = open_stored_tensors(*request, e.verify_parts);
     if (!opened) return opened.take_status();
     ckpt::Mapping memory = std::move(opened->object.memory);
-    ObjectSource source{memory.base(), memory.bytes(), std::move(opened->object.layout),
-                        true,          nullptr,        nullptr};
+    ObjectSource source{memory.base(),
+                        memory.bytes(),
+                        std::move(opened->object.layout),
+                        true,
+                        nullptr,
+                        nullptr,
+                        {},
+                        std::move(opened->object.places)};
     auto reader = ObjectReader::open(source, {e.rank, e.world_size, ""}, e.copy_threads);
     if (!reader) return reader.take_status();
     restoring = true;

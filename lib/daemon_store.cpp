@@ -34,7 +34,25 @@ local::SealT to_seal(SlotIndex slot, const ObjectLayout &layout, std::uint64_t c
     seal.copy_us = copy_us;
     seal.ledger = layout.ledger;
     seal.to_storage = layout.to_storage;
+    for (const SharedWith &with : layout.shared) {
+        auto entry = std::make_unique<local::SharedWithT>();
+        entry->rank = with.rank;
+        entry->kept_by = with.kept_by;
+        entry->kept_for = with.kept_for;
+        seal.shared.push_back(std::move(entry));
+    }
     return seal;
+}
+
+ObjectLayout to_layout(local::RestorePlanT &plan) {
+    return {TrainStep(static_cast<std::uint64_t>(plan.train_step)),
+            plan.data_bytes,
+            plan.table_offset,
+            plan.table_bytes,
+            plan.table_xxh3,
+            std::move(plan.ledger),
+            false,
+            {}};
 }
 
 Result<StoredRequest> to_request(const local::RestorePlanT &plan, const Environment &e) {
@@ -269,16 +287,34 @@ Result<ObjectSource> DaemonStore::try_open() {
     SlotIndex slot(plan->slot);
     auto range = map_to_read(slot, to_grants(plan->segments, std::move(reply->fds)));
     if (!range) return range.take_status();
-    ObjectLayout layout{TrainStep(static_cast<std::uint64_t>(plan->train_step)),
-                        plan->data_bytes,
-                        plan->table_offset,
-                        plan->table_bytes,
-                        plan->table_xxh3,
-                        std::move(plan->ledger),
-                        false};
-    opened_.emplace(Opened{slot, std::move(*range)});
-    return ObjectSource{
-        opened_->range.base(), opened_->range.bytes(), std::move(layout), false, nullptr, nullptr};
+    opened_.emplace(Opened{slot, std::move(*range), {}});
+    ObjectSource source{
+        opened_->range.base(), opened_->range.bytes(), to_layout(*plan), false, nullptr, nullptr};
+    for (std::uint32_t rank : plan->keepers) {
+        auto keeper = open_keeper(rank);
+        if (keeper.ok()) {
+            source.keepers.push_back(std::move(*keeper));
+            continue;
+        }
+        close(false, 0, keeper.status().message());
+        return keeper.take_status();
+    }
+    return source;
+}
+
+Result<KeeperObject> DaemonStore::open_keeper(std::uint32_t rank) {
+    local::RestoreKeptT ask;
+    ask.rank = rank;
+    // Not over a new connection, on which nothing is being restored.
+    auto reply = link_.call_once(ask, link_.deadline());
+    if (!reply) return reply.take_status();
+    auto *plan = reply->message.body.AsRestorePlan();
+    if (plan == nullptr || plan->train_step < 0) return unexpected();
+    auto range = SegmentRange::map(to_grants(plan->segments, std::move(reply->fds)), Access::read_only);
+    if (!range) return range.take_status();
+    opened_->kept.push_back(std::move(*range));
+    const SegmentRange &kept = opened_->kept.back();
+    return KeeperObject{rank, kept.base(), kept.bytes(), to_layout(*plan)};
 }
 
 Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
@@ -297,12 +333,15 @@ Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
                         std::move(opened->object.layout),
                         true,
                         std::move(opened->tensors),
-                        std::move(opened->objects)};
+                        std::move(opened->objects),
+                        {},
+                        std::move(opened->object.places)};
 }
 
 Result<ObjectSource> DaemonStore::open() {
+    auto deadline = link_.deadline();
     auto source = try_open();
-    if (source.status().code() == Code::unavailable && link_.connected()) {
+    if (source.status().code() == Code::unavailable && Clock::now() < deadline) {
         link_.disconnect();  // as in begin()
         source = try_open();
     }

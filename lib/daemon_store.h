@@ -38,6 +38,7 @@ class DaemonStore final : public Store {
     struct Opened {
         SlotIndex slot;
         SegmentRange range;
+        std::vector<SegmentRange> kept;  ///< of the keepers
     };
     using Begun = std::variant<SaveTarget, SaveSkipped>;
     using Sealed = std::variant<std::monostate, SaveSkipped>;
@@ -61,6 +62,7 @@ class DaemonStore final : public Store {
     /// be.
     Result<Begun> regain(const SaveTarget &target, std::uint64_t bytes, Time deadline);
     Result<ObjectSource> try_open();
+    Result<KeeperObject> open_keeper(std::uint32_t rank);
     Result<ObjectSource> open_stored(const proto::local::RestorePlanT &plan);
     Result<SegmentRange> map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments);
 

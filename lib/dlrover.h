@@ -43,6 +43,7 @@ enum dlrover_dtype {
 };
 
 #define DLROVER_MAX_DIMS 16
+#define DLROVER_NO_KEEPER UINT32_MAX
 
 typedef struct dlrover_context dlrover_context;
 typedef struct dlrover_save dlrover_save;
@@ -106,6 +107,16 @@ int dlrover_save_add_many(dlrover_save *save, uint64_t count, const dlrover_chun
  * dlrover_wait_staged, or work behind dlrover_fence_staged, or dlrover_save_commit. NVIDIA's driver library is loaded at the first call; without it
  * DLROVER_E_UNSUPPORTED. DLROVER_E_INVALID, and the capture is left as it was, where `stream` is being captured into a graph. */
 int dlrover_save_add_cuda(dlrover_save *save, uint64_t count, const dlrover_chunk *chunks, const void *const *data, const uint64_t *bytes, void *stream);
+/** For chunks that several ranks hold alike (replicas), all with the same list: deals those of 64 KiB and more out among the ranks of the set on this node, so that each
+ * is kept once there; time and memory are shared evenly. `ranks`: the set, this rank in it (NULL with 0: all of the world). keepers[i] becomes the rank that is to keep
+ * chunk i, or DLROVER_NO_KEEPER (each its own: small ones, or no other rank of the set here, or no daemon); chunks[i].replica is set, so that storage gets one copy.
+ * The answer depends on ranks, names, places and sizes alone. Then add all of them by dlrover_save_add_shared, and the bytes of those with keeper this rank or
+ * DLROVER_NO_KEEPER by any of the calls above; only these count for dlrover_save_begin and dlrover_prepare. */
+int dlrover_share(dlrover_context *context, uint64_t rank_count, const uint32_t *ranks, uint64_t count, dlrover_chunk *chunks, uint32_t *keepers);
+/** Says who keeps what, as dealt; before the bytes are added. Those of other ranks are then in this checkpoint, too. dlrover_save_commit fails with DLROVER_E_INVALID
+ * where this rank's own were not added, or a rank of the node that has saved the step says otherwise (its list was another). */
+int dlrover_save_add_shared(dlrover_save *save, uint64_t rank_count, const uint32_t *ranks, uint64_t count, const dlrover_chunk *chunks,
+                            const uint32_t *keepers);
 /** Blocks until what dlrover_save_add_cuda has begun in the context's open save is copied; 0 at once where there is nothing. A failure of these copies is told here
  * and by dlrover_save_commit. Any thread, also while another is in dlrover_save_commit. */
 int dlrover_wait_staged(dlrover_context *context);

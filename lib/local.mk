@@ -11,7 +11,7 @@ libclient_la_SOURCES = lib/background_populate.cpp lib/background_populate.h lib
 	lib/global_tensors.cpp lib/global_tensors.h lib/guard.h lib/own_tensors.cpp lib/own_tensors.h \
 	lib/parallel.cpp lib/parallel.h lib/pinned_range.cpp lib/pinned_range.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/rank_objects.cpp lib/rank_objects.h \
 	lib/restore.cpp lib/restore.h \
-	lib/save.cpp lib/save.h lib/store.h lib/stored_checkpoint.cpp lib/stored_checkpoint.h lib/stored_chunks.cpp lib/stored_chunks.h \
+	lib/save.cpp lib/save.h lib/share.cpp lib/share.h lib/store.h lib/stored_checkpoint.cpp lib/stored_checkpoint.h lib/stored_chunks.cpp lib/stored_chunks.h \
 	lib/stored_files.cpp lib/stored_files.h lib/stored_object.cpp lib/stored_object.h lib/stored_tensors.cpp lib/stored_tensors.h
 libclient_la_LIBADD = libstorage.la libckpt.la libproto.la
 
@@ -28,7 +28,7 @@ libdlrover_defs = -Wl,-z,defs
 endif
 
 lib_LTLIBRARIES += libdlrover.la
-libdlrover_la_SOURCES = lib/api.cpp lib/api_protect.cpp
+libdlrover_la_SOURCES = lib/api.cpp lib/api_chunk.h lib/api_protect.cpp lib/api_share.cpp
 libdlrover_la_LIBADD = $(static_cxx_libs) libclient.la $(PTHREAD_LIBS)
 libdlrover_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -no-undefined -Wl,--version-script=$(top_srcdir)/lib/libdlrover.map \
 	$(libdlrover_defs) -Wl,-z,now -Wl,--gc-sections
@@ -50,7 +50,7 @@ TESTS += tests/unit/ckpt_test
 check_PROGRAMS += tests/unit/lib_test
 tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/dying_daemon.h tests/unit/lib_daemon_test.cpp \
 	tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h tests/unit/lib_file_test.cpp tests/unit/lib_fixture.h \
-	tests/unit/lib_protect_test.cpp
+	tests/unit/lib_protect_test.cpp tests/unit/lib_shared_test.cpp
 tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
 

@@ -13,6 +13,7 @@ namespace {
 /// What of one chunk is in a box.
 struct Part {
     ckpt::ChunkInfo chunk;
+    std::uint64_t index = 0;
     std::vector<std::uint64_t> in_chunk, in_box, shape;
 };
 
@@ -85,7 +86,9 @@ Status OwnTensors::read(const TensorBox &box) {
     for (std::uint64_t index : found->second) {
         ckpt::ChunkInfo chunk = object_.chunk(index);
         if (!same_tensor(chunk, first)) return no_one_tensor(box.name);
-        if (Part part; intersect(chunk, box, part)) parts.push_back(std::move(part));
+        Part part;
+        part.index = index;
+        if (intersect(chunk, box, part)) parts.push_back(std::move(part));
     }
     if (!covers(parts, box))
         return Status(Code::unsupported, "a part of the box of tensor " + quoted +
@@ -95,7 +98,7 @@ Status OwnTensors::read(const TensorBox &box) {
         for (ckpt::BoxRuns runs({part.chunk.local_shape, part.in_chunk}, {box.shape, part.in_box}, part.shape,
                                 ckpt::element_bytes(box.dtype));
              !runs.done(); runs.next())
-            std::memcpy(box.out.data() + runs.b(), object_.data(part.chunk) + runs.a(), runs.bytes());
+            std::memcpy(box.out.data() + runs.b(), object_.data(part.index) + runs.a(), runs.bytes());
     return {};
 }
 

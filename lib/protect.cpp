@@ -201,7 +201,7 @@ Status ProtectedMemory::fill(const ObjectReader &saved, unsigned threads) const 
                                                       "), but not in " + step_text(saved) + nothing_restored);
         ckpt::ChunkInfo info = saved.chunk(found->second);
         DLROVER_TRY(check_same(id, piece, info, saved));
-        add_blocks(piece.data, saved.data(info), piece.bytes, blocks);
+        add_blocks(piece.data, saved.data(found->second), piece.bytes, blocks);
         bytes += piece.bytes;
     }
     threads = static_cast<unsigned>(std::min<std::uint64_t>(threads, 1 + bytes / bytes_per_thread));

@@ -42,7 +42,7 @@ class OwnObject final : public RankObjects {
         auto info = chunk(rank, index);
         if (!info) return info.take_status();
         DLROVER_TRY(check_size(*info, out));
-        if (!out.empty()) std::memcpy(out.data(), object_.data(*info), out.size());
+        if (!out.empty()) std::memcpy(out.data(), object_.data(index), out.size());
         return {};
     }
 

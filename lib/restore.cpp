@@ -2,7 +2,7 @@
 #include "lib/restore.h"
 
 #include <algorithm>
-#include <atomic>
+#include <map>
 
 #include "ckpt/checksum.h"
 #include "lib/parallel.h"
@@ -12,13 +12,59 @@ namespace {
 
 using ckpt::checksum_block_bytes;
 
-Result<std::span<const std::uint8_t>> find_table(const ObjectSource &source) {
-    const ObjectLayout &layout = source.layout;
+/// Of an ObjectSource or a KeeperObject.
+template <typename Object>
+Result<ckpt::ObjectTableView> read_table(const Object &object) {
+    const ObjectLayout &layout = object.layout;
     if (layout.ledger.size() > ckpt::max_ledger_bytes)
         return Status(Code::corrupt, "the object's ledger is too large");
-    return ckpt::find_object_table({source.base, source.bytes}, {layout.data_bytes, layout.table_offset,
-                                                                 layout.table_bytes, layout.table_xxh3});
+    auto bytes = ckpt::find_object_table(
+        {object.base, object.bytes},
+        {layout.data_bytes, layout.table_offset, layout.table_bytes, layout.table_xxh3});
+    if (!bytes) return bytes.take_status();
+    return ckpt::ObjectTableView::parse(*bytes, layout.data_bytes);
 }
+
+std::string quoted(const ckpt::ChunkInfo &chunk) {
+    return "\"" + std::string(chunk.name.substr(0, 200)) + "\"";
+}
+
+/// Another rank's object, of which only the chunks that are kept for this one count.
+class Keeper {
+  public:
+    static Result<Keeper> open(const KeeperObject &object, const ckpt::ObjectIdentity &own) {
+        auto table = read_table(object);
+        std::string whose = "the object of rank " + std::to_string(object.rank);
+        if (!table) return std::move(table.take_status()).with_context(whose);
+        ckpt::ObjectIdentity who = table->identity();
+        if (who.rank.value() != object.rank || who.train_step != own.train_step ||
+            who.generation != own.generation || who.lineage != own.lineage ||
+            who.world_size != own.world_size)
+            return Status(Code::corrupt,
+                          whose + " is not of the same step, generation and world as this one");
+        return Keeper(object.base, std::move(*table));
+    }
+
+    /// The place and the checksum of the bytes; none: they are not there.
+    std::optional<std::pair<const std::byte *, std::uint64_t>> find(const ckpt::ChunkInfo &chunk) const {
+        auto found = by_piece_.find(ckpt::hash_of_piece(chunk));
+        if (found == by_piece_.end()) return std::nullopt;
+        ckpt::ChunkInfo there = table_.chunk(found->second);
+        if (!ckpt::same_piece(there, chunk)) return std::nullopt;
+        return std::pair(base_ + there.offset, there.checksum);
+    }
+
+  private:
+    Keeper(const std::byte *base, ckpt::ObjectTableView table) : base_(base), table_(std::move(table)) {
+        for (std::uint64_t i = 0; i < table_.count(); ++i)
+            if (ckpt::ChunkInfo chunk = table_.chunk(i); !chunk.keeper)
+                by_piece_.emplace(ckpt::hash_of_piece(chunk), i);
+    }
+
+    const std::byte *base_;
+    ckpt::ObjectTableView table_;
+    std::unordered_map<std::uint64_t, std::uint64_t> by_piece_;
+};
 
 /// Where the blocks of each chunk begin in one list of all blocks; one more entry for the end.
 std::vector<std::uint64_t> first_blocks(const ckpt::ObjectTableView &table) {
@@ -30,19 +76,18 @@ std::vector<std::uint64_t> first_blocks(const ckpt::ObjectTableView &table) {
 
 }  // namespace
 
-ObjectReader::ObjectReader(const std::byte *base, ObjectLayout layout, ckpt::ObjectTableView table)
-    : base_(base), layout_(std::move(layout)), table_(std::move(table)) {
+ObjectReader::ObjectReader(ObjectLayout layout, ckpt::ObjectTableView table)
+    : layout_(std::move(layout)), table_(std::move(table)) {
     for (std::uint64_t i = 0; i < table_.count(); ++i) by_name_.emplace(table_.chunk(i).name, i);
 }
 
 Result<ObjectReader> ObjectReader::open(const ObjectSource &source, const ExpectedObject &expected,
                                         unsigned threads) {
-    auto table_bytes = find_table(source);
-    if (!table_bytes) return table_bytes.take_status();
-    auto table = ckpt::ObjectTableView::parse(*table_bytes, source.layout.data_bytes);
+    auto table = read_table(source);
     if (!table) return table.take_status();
-    ObjectReader reader(source.base, source.layout, std::move(*table));
+    ObjectReader reader(source.layout, std::move(*table));
     DLROVER_TRY(reader.check_identity(expected));
+    DLROVER_TRY(reader.find_bytes(source));
     if (!source.verified) DLROVER_TRY(reader.check_data(threads));
     return reader;
 }
@@ -63,6 +108,37 @@ Status ObjectReader::check_identity(const ExpectedObject &expected) const {
     return {};
 }
 
+Status ObjectReader::find_bytes(const ObjectSource &source) {
+    if (!source.places.empty() && source.places.size() != count())
+        return Status(Code::internal, "not every chunk has a place in memory");
+    for (std::uint64_t i = 0; i < count(); ++i) {
+        ckpt::ChunkInfo info = chunk(i);
+        bytes_.push_back(
+            {source.places.empty() ? source.base + info.offset : source.places[i], info.checksum});
+    }
+    return source.places.empty() ? find_with_keepers(source.keepers) : Status();
+}
+
+Status ObjectReader::find_with_keepers(const std::vector<KeeperObject> &objects) {
+    std::map<std::uint32_t, Keeper> keepers;
+    for (const KeeperObject &object : objects) {
+        auto keeper = Keeper::open(object, table_.identity());
+        if (!keeper) return keeper.take_status();
+        keepers.emplace(object.rank, std::move(*keeper));
+    }
+    for (std::uint64_t i = 0; i < count(); ++i) {
+        ckpt::ChunkInfo info = chunk(i);
+        if (!info.keeper) continue;
+        auto keeper = keepers.find(info.keeper->value());
+        auto found = keeper != keepers.end() ? keeper->second.find(info) : std::nullopt;
+        if (!found)
+            return Status(Code::corrupt, "chunk " + quoted(info) + " should be in the object of rank " +
+                                             std::to_string(info.keeper->value()) + ", and is not");
+        bytes_[i] = {found->first, found->second};
+    }
+    return {};
+}
+
 Status ObjectReader::check_data(unsigned threads) const {
     std::vector<std::uint64_t> first = first_blocks(table_);
     std::vector<std::uint64_t> hashes(first.back());
@@ -72,13 +148,15 @@ Status ObjectReader::check_data(unsigned threads) const {
         ckpt::ChunkInfo info = table_.chunk(index);
         std::uint64_t at = (i - first[index]) * checksum_block_bytes;
         auto n = std::min<std::uint64_t>(checksum_block_bytes, info.bytes - at);
-        hashes[i] = ckpt::block_kernel().hash(data(info) + at, n);
+        hashes[i] = ckpt::block_kernel().hash(data(index) + at, n);
     });
     for (std::uint64_t i = 0; i < count(); ++i) {
         auto blocks = std::span(hashes).subspan(first[i], first[i + 1] - first[i]);
+        if (ckpt::combine_block_hashes(blocks) == bytes_[i].checksum) continue;
         ckpt::ChunkInfo info = chunk(i);
-        if (ckpt::combine_block_hashes(blocks) != info.checksum)
-            return Status(Code::corrupt, "the checksum of chunk \"" + std::string(info.name) + "\" is wrong");
+        std::string where =
+            info.keeper ? ", in the object of rank " + std::to_string(info.keeper->value()) + "," : "";
+        return Status(Code::corrupt, "the checksum of chunk " + quoted(info) + where + " is wrong");
     }
     return {};
 }

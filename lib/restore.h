@@ -28,20 +28,28 @@ class ObjectReader {
     std::uint32_t world_size() const { return table_.identity().world_size; }
     std::uint64_t count() const noexcept { return table_.count(); }
     ckpt::ChunkInfo chunk(std::uint64_t index) const { return table_.chunk(index); }
-    const std::byte *data(const ckpt::ChunkInfo &chunk) const noexcept { return base_ + chunk.offset; }
+    /// Precondition: index < count().
+    const std::byte *data(std::uint64_t index) const noexcept { return bytes_[index].data; }
     /// Index of the first chunk of that name.
     std::optional<std::uint64_t> find(std::string_view name) const;
     std::string_view skeleton() const { return table_.skeleton(); }
     const std::vector<std::uint8_t> &ledger() const noexcept { return layout_.ledger; }
 
   private:
-    ObjectReader(const std::byte *base, ObjectLayout layout, ckpt::ObjectTableView table);
+    ObjectReader(ObjectLayout layout, ckpt::ObjectTableView table);
     Status check_identity(const ExpectedObject &expected) const;
+    Status find_bytes(const ObjectSource &source);
+    Status find_with_keepers(const std::vector<KeeperObject> &keepers);
     Status check_data(unsigned threads) const;
 
-    const std::byte *base_;
+    /// Of one chunk: here, or in its keeper's object.
+    struct Bytes {
+        const std::byte *data = nullptr;
+        std::uint64_t checksum = 0;
+    };
     ObjectLayout layout_;
     ckpt::ObjectTableView table_;
+    std::vector<Bytes> bytes_;
     std::unordered_map<std::string_view, std::uint64_t> by_name_;
 };
 

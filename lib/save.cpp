@@ -49,7 +49,7 @@ void set_checksums(std::span<ChunkSource> chunks, std::span<const ckpt::BlockCop
 }  // namespace
 
 ObjectWriter::ObjectWriter(SaveTarget target, ckpt::ObjectIdentity identity, unsigned threads)
-    : target_(target), threads_(threads), table_(std::move(identity)) {}
+    : target_(target), threads_(threads), rank_(identity.rank), table_(std::move(identity)) {}
 
 Status ObjectWriter::too_small(std::uint64_t needed) const {
     return Status(Code::resource_exhausted, "the slot has " + format_size_bytes(target_.capacity) +
@@ -68,7 +68,42 @@ Status ObjectWriter::place(std::span<ChunkSource> chunks) {
         if (chunk.data == nullptr && chunk.info.bytes != 0)
             return Status(Code::invalid_argument, "a chunk without data");
         end_ = *offset + chunk.info.bytes;
+        keep_promise(chunk.info);
     }
+    return {};
+}
+
+Status ObjectWriter::add_kept(ckpt::ChunkInfo chunk) {
+    chunk.replica = std::max(chunk.replica, 1u);
+    DLROVER_TRY(table_.add(chunk));
+    shared_.kept_by(chunk.keeper->value(), ckpt::hash_of_piece(chunk));
+    return {};
+}
+
+void ObjectWriter::promise(const ckpt::ChunkInfo &chunk, std::span<const std::uint32_t> here) {
+    std::uint64_t hash = ckpt::hash_of_piece(chunk);
+    promised_.insert(hash);
+    for (std::uint32_t rank : here)
+        if (rank != rank_.value()) shared_.kept_for(rank, hash);
+}
+
+void ObjectWriter::keep_promise(const ckpt::ChunkInfo &chunk) {
+    if (promised_.empty()) return;
+    auto promised = promised_.find(ckpt::hash_of_piece(chunk));
+    if (promised != promised_.end()) promised_.erase(promised);
+}
+
+Status ObjectWriter::add_shared(std::span<const ckpt::ChunkInfo> chunks,
+                                std::span<const std::uint32_t> here) {
+    if (broken_) return Status(Code::invalid_argument, "this save has failed already");
+    broken_ = true;
+    for (const auto &chunk : chunks) {
+        if (chunk.keeper != rank_)
+            DLROVER_TRY(add_kept(chunk));
+        else
+            promise(chunk, here);
+    }
+    broken_ = false;
     return {};
 }
 
@@ -168,6 +203,9 @@ Status ObjectWriter::set_ledger(std::span<const std::uint8_t> bytes) {
 
 Result<ObjectLayout> ObjectWriter::finish() {
     DLROVER_TRY(settle());
+    if (!promised_.empty())
+        return Status(Code::invalid_argument, "chunks that this rank keeps for others were not added: " +
+                                                  std::to_string(promised_.size()));
     auto table = table_.finish();
     if (!table) return table.take_status();
     auto offset = ckpt::align_object_offset(end_);
@@ -176,7 +214,8 @@ Result<ObjectLayout> ObjectWriter::finish() {
         return too_small(*offset + table->size());
     std::memcpy(target_.base + *offset, table->data(), table->size());
     std::uint64_t hash = ckpt::block_kernel().hash(table->data(), table->size());
-    return ObjectLayout{target_.train_step, end_, *offset, table->size(), hash, std::move(ledger_)};
+    return ObjectLayout{target_.train_step, end_,  *offset,       table->size(), hash,
+                        std::move(ledger_), false, shared_.list()};
 }
 
 }  // namespace dlrover::lib

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <unordered_set>
 
 #include "ckpt/object_table.h"
 #include "lib/cuda_stage.h"
@@ -27,6 +28,9 @@ class ObjectWriter {
     /// Begins to copy chunks from the memory of a GPU, as CudaStage::copy(). The stage must live until
     /// settle() or the end of the save.
     Status add_cuda(std::span<ChunkSource> chunks, CudaStage &stage, void *stream);
+    /// Chunks that the ranks `here` of this node hold alike, each with the one that keeps it. Those of others
+    /// are named in the table; this rank's own have to be added by one of the above afterwards.
+    Status add_shared(std::span<const ckpt::ChunkInfo> chunks, std::span<const std::uint32_t> here);
     /// Waits for the copies begun, and takes their checksums from what has arrived.
     Status settle();
     Status set_skeleton(std::string_view json) { return table_.set_skeleton(json); }
@@ -42,6 +46,9 @@ class ObjectWriter {
         std::uint64_t index, offset, bytes;
     };
     Status place(std::span<ChunkSource> chunks);
+    Status add_kept(ckpt::ChunkInfo chunk);
+    void promise(const ckpt::ChunkInfo &chunk, std::span<const std::uint32_t> here);
+    void keep_promise(const ckpt::ChunkInfo &chunk);
     void copy(std::span<ChunkSource> chunks);
     void checksum_staged();
     unsigned threads_for(std::uint64_t bytes) const;
@@ -49,10 +56,13 @@ class ObjectWriter {
 
     SaveTarget target_;
     unsigned threads_;
+    Rank rank_;
     ckpt::ObjectTableWriter table_;
     std::uint64_t end_ = 0;
     std::vector<std::uint8_t> ledger_;
-    CudaStage *stage_ = nullptr;  ///< while staged_ has something
+    SharedSums shared_;
+    std::unordered_multiset<std::uint64_t> promised_;  ///< to others, and not added yet: hash_of_piece()
+    CudaStage *stage_ = nullptr;                       ///< while staged_ has something
     std::vector<Staged> staged_;
     std::chrono::nanoseconds copy_time_{0};
     bool broken_ = false;

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "lib/global_tensors.h"
 #include "lib/rank_objects.h"
+#include "lib/share.h"
 
 namespace dlrover::lib {
 
@@ -34,6 +35,15 @@ struct ObjectLayout {
     std::uint64_t data_bytes = 0, table_offset = 0, table_bytes = 0, table_xxh3 = 0;
     std::vector<std::uint8_t> ledger;
     bool to_storage = false;  ///< once every rank has sealed this step
+    std::vector<SharedWith> shared = {};
+};
+
+/// Another rank's object of the same step and generation, which keeps bytes for the one to restore.
+struct KeeperObject {
+    std::uint32_t rank = 0;
+    const std::byte *base = nullptr;
+    std::uint64_t bytes = 0;
+    ObjectLayout layout;
 };
 
 /// An object to restore; the store keeps it mapped until close().
@@ -44,6 +54,9 @@ struct ObjectSource {
     bool verified = false;                   ///< every chunk was checked as it was read
     std::unique_ptr<GlobalTensors> tensors;  ///< of all ranks; none: this rank's own object is all there is
     std::unique_ptr<RankObjects> objects;    ///< together with `tensors`
+    std::vector<KeeperObject> keepers = {};
+    std::vector<const std::byte *> places =
+        {};  ///< of each chunk; none: own ones by their offset, others with their keepers
 };
 
 /// Calls are serialised by the context's lock; the memory behind SaveTarget and ObjectSource is used without

@@ -11,10 +11,12 @@ namespace dlrover::lib {
 struct StoredObject {
     ckpt::Mapping memory;  ///< read-only
     ObjectLayout layout;
+    std::vector<const std::byte *> places;  ///< of each chunk
 };
 
 /// Every chunk verified, and replicas, which are not in this rank's file, fetched from the file of a rank
-/// that has the same piece. Precondition: rank < files.ranks().
+/// that has the same piece: the same bytes, or where no file has those, the only bytes that are stored for
+/// it. Precondition: rank < files.ranks().
 Result<StoredObject> read_stored_object(StoredFiles &files, std::uint32_t rank, unsigned threads);
 
 /// One chunk of that rank's object, verified; a replica as above. Precondition: the rank's table has it.

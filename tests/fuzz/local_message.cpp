@@ -48,6 +48,9 @@ std::vector<Bytes> seeds() {
     SealT seal;
     seal.ledger = {1, 2, 3};
     seal.to_storage = true;
+    seal.shared.push_back(std::make_unique<SharedWithT>());
+    RestorePlanT plan;
+    plan.keepers = {1, 2};
     WorkerExitedT exited;
     exited.error_text = "Traceback";
     SlotGrantedT granted;
@@ -59,7 +62,8 @@ std::vector<Bytes> seeds() {
     return {seed(HelloT()),           seed(step()),           seed(AgentHelloT()),
             seed(std::move(world)),   seed(std::move(seal)),  seed(std::move(exited)),
             seed(std::move(granted)), seed(StatusRequestT()), seed(EventsRequestT()),
-            seed(std::move(filled)),  seed(FillSegmentT()),   seed(std::move(prepared))};
+            seed(std::move(filled)),  seed(FillSegmentT()),   seed(std::move(prepared)),
+            seed(std::move(plan)),    seed(RestoreKeptT())};
 }
 
 }  // namespace dlrover::fuzz

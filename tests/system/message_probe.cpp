@@ -96,6 +96,7 @@ std::vector<Attempt> attempts() {
         attempt<local::SealT>("Seal", Role::Worker),
         attempt<local::AbortSaveT>("AbortSave", Role::Worker),
         attempt<local::RestoreT>("Restore", Role::Worker),
+        attempt<local::RestoreKeptT>("RestoreKept", Role::Worker),
         attempt<local::RestoreDoneT>("RestoreDone", Role::Worker),
         attempt<local::SubscribeT>("Subscribe", Role::Worker),
         attempt<local::StatusRequestT>("StatusRequest", Role::Cli),

@@ -40,6 +40,146 @@ BOOST_AUTO_TEST_CASE(a_failure_on_one_node_restarts_both_from_the_complete_step)
     BOOST_TEST(plan->train_step == 5);
 }
 
+namespace {
+
+using SharedList = std::vector<local::SharedWithT>;
+
+local::SharedWithT with(std::uint32_t rank, std::uint64_t kept_by, std::uint64_t kept_for) {
+    local::SharedWithT entry;
+    entry.rank = rank;
+    entry.kept_by = kept_by;
+    entry.kept_for = kept_for;
+    return entry;
+}
+
+/// Whether the node took the seal.
+bool seal_shared(Node &node, const Client &worker, std::uint64_t step, const SharedList &list) {
+    local::SealT seal;
+    seal.train_step = step;
+    seal.slot = node.begin_save(worker, step);
+    for (const auto &entry : list) seal.shared.push_back(std::make_unique<local::SharedWithT>(entry));
+    node.say(worker, std::move(seal));
+    node.world.loop.advance();
+    auto &answers = node.port->sent[worker.id];
+    BOOST_REQUIRE(!answers.empty());
+    bool taken = answers.back().body.type == local::Body::Done;
+    if (!taken) BOOST_TEST((answers.back().body.AsFailure()->code == local::Refusal::BadMessage));
+    answers.clear();
+    return taken;
+}
+
+struct SharingNodes : TwoNodes {
+    Client first = n1.start_worker(w1, 0), second = n1.start_worker(w1, 1);
+    std::uint32_t a = w1.first_rank, b = w1.first_rank + 1, elsewhere = w2.first_rank;
+
+    /// Rank b keeps for a, and a for b; the other node's ranks save without.
+    void save_shared(std::uint64_t step) {
+        BOOST_TEST(seal_shared(n1, first, step, {with(b, 11, 22)}));
+        BOOST_TEST(seal_shared(n1, second, step, {with(a, 22, 11)}));
+        for (std::uint16_t rank : {0, 1}) n2.save(n2.start_worker(w2, rank), step);
+        loop.advance(1s);
+    }
+    /// The other node's worker fails: all begin anew.
+    void fail() {
+        n2.exited(a2, w2, 1, 3 << 8);
+        await_worlds();
+        n1.daemon->on_closed(first);
+        n1.daemon->on_closed(second);
+        first = n1.start_worker(w1, 0);
+        second = n1.start_worker(w1, 1);
+    }
+    std::optional<local::RestorePlanT> restore(const Client &worker) {
+        n1.say(worker, local::RestoreT{});
+        return n1.port->take<local::RestorePlanT>(worker.id);
+    }
+    std::optional<local::RestorePlanT> restore_kept(const Client &worker, std::uint32_t rank) {
+        local::RestoreKeptT ask;
+        ask.rank = rank;
+        n1.say(worker, ask);
+        return n1.port->take<local::RestorePlanT>(worker.id);
+    }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_save_shares_with_other_ranks_of_its_node_only, SharingNodes) {
+    for (const SharedList &list :
+         {SharedList{with(a, 1, 0)}, SharedList{with(elsewhere, 1, 0)}, SharedList{with(99, 0, 1)},
+          SharedList{with(b, 1, 0), with(b, 1, 0)}, SharedList{with(UINT32_MAX, 1, 0)}})
+        for (std::uint64_t step = 5; step < 10; ++step) BOOST_TEST(!seal_shared(n1, first, step, list));
+    BOOST_TEST(seal_shared(n1, first, 10, {with(b, 1, 0)}), "no slot was lost");
+}
+
+BOOST_FIXTURE_TEST_CASE(ranks_that_do_not_say_the_same_of_what_they_share_are_refused, SharingNodes) {
+    BOOST_TEST(seal_shared(n1, first, 5, {with(b, 11, 22)}));
+    for (const SharedList &list :
+         {SharedList{}, SharedList{with(a, 11, 22)}, SharedList{with(a, 22, 0)}, SharedList{with(a, 0, 11)}})
+        for (int again = 0; again < 4; ++again) BOOST_TEST(!seal_shared(n1, second, 5, list));
+    BOOST_TEST(seal_shared(n1, second, 5, {with(a, 22, 11)}));
+    BOOST_TEST(!seal_shared(n1, first, 5, {}), "saved again, otherwise");
+    BOOST_TEST(seal_shared(n1, first, 6, {}), "another step is another matter");
+}
+
+BOOST_FIXTURE_TEST_CASE(a_rank_gets_the_objects_of_its_keepers_and_no_others, SharingNodes) {
+    save_shared(5);
+    fail();
+    BOOST_TEST(w1.restore_step == 5);
+    BOOST_TEST(!restore_kept(first, b).has_value(), "before the plan");
+    auto plan = restore(first);
+    BOOST_REQUIRE(plan.has_value());
+    BOOST_TEST((plan->keepers == std::vector<std::uint32_t>{b}));
+    for (std::uint32_t rank : {a, elsewhere, 99u}) BOOST_TEST(!restore_kept(first, rank).has_value());
+    for (int again = 0; again < 3; ++again) {
+        auto kept = restore_kept(first, b);
+        BOOST_REQUIRE(kept.has_value());
+        BOOST_TEST(kept->train_step == 5);
+        BOOST_TEST(kept->keepers.empty());
+        BOOST_REQUIRE(!kept->segments.empty());
+        for (const auto &segment : kept->segments) BOOST_TEST(segment->fd, "every time");
+    }
+    n1.say(first, local::RestoreDoneT{}, 0);
+    BOOST_TEST(!restore_kept(first, b).has_value(), "after the end");
+}
+
+BOOST_FIXTURE_TEST_CASE(a_daemon_that_comes_back_knows_the_keepers, SharingNodes) {
+    save_shared(5);
+    GenerationId running{Term(w1.generation->term()), w1.generation->number()};
+    n1.restart();
+    loop.advance(100ms);
+    a1 = n1.start_agent(alice, running);
+    loop.advance(10s);
+    first = n1.start_worker(w1, 0);
+    second = n1.start_worker(w1, 1);
+    fail();
+    auto plan = restore(first);
+    BOOST_REQUIRE(plan.has_value());
+    BOOST_TEST(plan->train_step == 5);
+    BOOST_TEST(restore_kept(first, b).has_value());
+}
+
+/// While rank a reads what b keeps, b's slot is not written.
+BOOST_FIXTURE_TEST_CASE(a_keepers_slot_stays_while_it_is_read, SharingNodes) {
+    save_shared(5);
+    fail();
+    BOOST_REQUIRE(restore(first).has_value());
+    auto kept = restore_kept(first, b);
+    BOOST_REQUIRE(kept.has_value());
+    std::set<std::uint16_t> written;
+    auto save_everywhere_else = [&](std::uint64_t step) {
+        auto slot = n1.begin_save(second, step);
+        written.insert(slot);
+        n1.seal(second, step, slot);
+        n1.save(first, step);
+        for (std::uint16_t rank : {0, 1}) n2.save(n2.start_worker(w2, rank), step);
+        loop.advance(1s);
+    };
+    for (std::uint64_t step = 6; step < 12; ++step) save_everywhere_else(step);
+    BOOST_TEST(!written.contains(kept->slot));
+    n1.say(first, local::RestoreDoneT{}, 0);
+    for (std::uint64_t step = 12; step < 18; ++step) save_everywhere_else(step);
+    BOOST_TEST(written.contains(kept->slot));
+}
+
 BOOST_AUTO_TEST_CASE(objects_of_two_generations_never_make_one_step) {
     TwoNodes t;
     t.save_everywhere(5);

@@ -95,6 +95,20 @@ std::vector<local::SealT> FakeDaemon::sealed() {
     return seals;
 }
 
+std::pair<std::vector<std::byte>, local::SealT> FakeDaemon::newest_object() {
+    std::lock_guard lock(mutex_);
+    Slot *slot = newest();
+    BOOST_REQUIRE(slot != nullptr);
+    std::vector<std::byte> bytes;
+    for (std::size_t i = 0; i < slot->segments.size(); ++i) {
+        std::vector<std::byte> part(slot->sizes[i]);
+        auto read = ::pread(slot->segments[i].second.get(), part.data(), part.size(), 0);
+        BOOST_REQUIRE(read == static_cast<ssize_t>(part.size()));
+        bytes.insert(bytes.end(), part.begin(), part.end());
+    }
+    return {std::move(bytes), slot->seal};
+}
+
 void FakeDaemon::flip(std::size_t slot, std::uint64_t offset) {
     std::lock_guard lock(mutex_);
     std::size_t segment = 0;
@@ -233,6 +247,7 @@ bool FakeDaemon::handle(int number, const local::MessageT &message) {
             slots_[a->slot].holder == number)
             slots_[a->slot].state = SlotState::free;
     if (kind == local::Body::Restore) restore(number, message.id);
+    if (auto *k = message.body.AsRestoreKept()) restore_kept(number, message.id, k->rank);
     if (auto *d = message.body.AsRestoreDone()) restore_done_ = *d;
     return fault != Fault::drop_after;
 }
@@ -322,11 +337,54 @@ void FakeDaemon::seal(int number, std::uint32_t id, const local::SealT &seal) {
     answer(number, id, local::DoneT{});
 }
 
-void FakeDaemon::restore(int number, std::uint32_t id) {
+FakeDaemon::Slot *FakeDaemon::newest() {
     Slot *newest = nullptr;
     for (Slot &slot : slots_)
         if (slot.state == SlotState::sealed && (!newest || newest->seal.train_step < slot.seal.train_step))
             newest = &slot;
+    return newest;
+}
+
+namespace {
+
+local::RestorePlanT plan_of(const local::SealT &seal) {
+    local::RestorePlanT plan;
+    plan.train_step = static_cast<std::int64_t>(seal.train_step);
+    plan.data_bytes = seal.data_bytes;
+    plan.table_offset = seal.table_offset;
+    plan.table_bytes = seal.table_bytes;
+    plan.table_xxh3 = seal.table_xxh3;
+    plan.ledger = seal.ledger;
+    return plan;
+}
+
+}  // namespace
+
+/// Not for two ranks at a time.
+void FakeDaemon::restore_kept(int number, std::uint32_t id, std::uint32_t rank) {
+    auto neighbour = neighbours.find(rank);
+    local::FailureT failure;
+    failure.code = local::Refusal::Internal;
+    failure.text = "no object of rank " + std::to_string(rank);
+    if (neighbour == neighbours.end()) return answer(number, id, std::move(failure));
+    std::lock_guard lock(neighbour->second->mutex_);
+    Slot *slot = neighbour->second->newest();
+    if (!slot) return answer(number, id, std::move(failure));
+    local::RestorePlanT plan = plan_of(slot->seal);
+    std::vector<int> fds;
+    for (std::size_t i = 0; i < slot->segments.size(); ++i) {
+        auto entry = std::make_unique<local::SlotSegmentT>();
+        entry->id = slot->segments[i].first;
+        entry->bytes = slot->sizes[i];
+        entry->fd = true;
+        fds.push_back(slot->segments[i].second.get());
+        plan.segments.push_back(std::move(entry));
+    }
+    answer(number, id, std::move(plan), fds);
+}
+
+void FakeDaemon::restore(int number, std::uint32_t id) {
+    Slot *newest = this->newest();
     local::RestorePlanT plan;
     if (!stored_folder_.empty()) {
         plan.train_step = static_cast<std::int64_t>(stored_.train_step);
@@ -335,13 +393,10 @@ void FakeDaemon::restore(int number, std::uint32_t id) {
         return answer(number, id, std::move(plan));
     }
     if (!newest) return answer(number, id, std::move(plan));
-    plan.train_step = static_cast<std::int64_t>(newest->seal.train_step);
+    plan = plan_of(newest->seal);
     plan.slot = static_cast<std::uint16_t>(newest - slots_.data());
-    plan.data_bytes = newest->seal.data_bytes;
-    plan.table_offset = newest->seal.table_offset;
-    plan.table_bytes = newest->seal.table_bytes;
-    plan.table_xxh3 = newest->seal.table_xxh3;
-    plan.ledger = newest->seal.ledger;
+    for (const auto &with : newest->seal.shared)
+        if (with->kept_by != 0) plan.keepers.push_back(with->rank);
     std::vector<int> fds;
     plan.segments = describe(number, *newest, fds);
     answer(number, id, std::move(plan), fds);

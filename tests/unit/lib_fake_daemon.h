@@ -45,6 +45,8 @@ class FakeDaemon {
 
     std::string socket_path() const { return dir_ + "/s"; }
     std::vector<local::SealT> sealed();
+    /// The newest sealed object's memory, from its beginning on, and what was said of it.
+    std::pair<std::vector<std::byte>, local::SealT> newest_object();
     /// The slot's byte at this offset, to be changed.
     void flip(std::size_t slot, std::uint64_t offset);
     std::size_t granted();
@@ -59,6 +61,8 @@ class FakeDaemon {
 
     std::uint32_t slots_told = 3;
     bool storage_told = false;
+    /// The daemons of the other ranks of this node, whose objects are given out as RestoreKept asks.
+    std::map<std::uint32_t, FakeDaemon *> neighbours;
 
   private:
     struct Connection {
@@ -77,6 +81,8 @@ class FakeDaemon {
     void begin(int number, std::uint32_t id, const local::BeginSaveT &begin);
     void seal(int number, std::uint32_t id, const local::SealT &seal);
     void restore(int number, std::uint32_t id);
+    void restore_kept(int number, std::uint32_t id, std::uint32_t rank);
+    Slot *newest();
     void grow(Slot &slot, std::uint64_t bytes);
     std::vector<std::unique_ptr<local::SlotSegmentT>> describe(int number, Slot &slot, std::vector<int> &fds);
     void drop(int number);

@@ -62,6 +62,14 @@ class Maker {
     Maker &add(std::string_view name, DType type, const Numbers &shape) {
         return add(name, type, shape, Numbers(shape.size()), shape);
     }
+    /// What rank `keeper` has.
+    Maker &kept(std::string_view name, DType type, const Numbers &shape, std::uint32_t keeper) {
+        std::uint64_t bytes = *shape_bytes(shape, type);
+        Numbers zeros(shape.size());
+        Status added = writer_.add({name, type, shape, zeros, shape, 1, 0, bytes, 0, Rank(keeper)});
+        BOOST_REQUIRE_MESSAGE(added.ok(), added.to_string());
+        return *this;
+    }
     Maker &skeleton(std::string_view json) {
         BOOST_REQUIRE(writer_.set_skeleton(json).ok());
         return *this;

@@ -135,11 +135,91 @@ BOOST_FIXTURE_TEST_CASE(replicas_are_fetched_from_who_has_them, Stored) {
     }
 }
 
-BOOST_FIXTURE_TEST_CASE(a_replica_that_nobody_has_is_damage, Stored) {
+/// The byte that all of chunk `name` consists of, as the rank restores it, and as others read it.
+int byte_of(Stored &stored, std::uint32_t rank, std::uint32_t world_size, const char *name) {
+    auto c = stored.context(rank, world_size);
+    auto restore = open_restore(c.get());
+    dlrover_chunk chunk;
+    const void *data = nullptr;
+    std::uint64_t bytes = 0;
+    BOOST_REQUIRE(dlrover_restore_find(restore.get(), name, &chunk, &data, &bytes) == DLROVER_OK);
+    auto *first = static_cast<const std::uint8_t *>(data);
+    BOOST_TEST(std::all_of(first, first + bytes, [&](std::uint8_t b) { return b == *first; }));
+    std::uint64_t count = 0;
+    BOOST_REQUIRE(dlrover_restore_rank_count(restore.get(), rank, &count) == DLROVER_OK);
+    for (std::uint64_t i = 0; i < count; ++i) {
+        std::vector<std::uint8_t> out;
+        BOOST_REQUIRE(dlrover_restore_rank_chunk(restore.get(), rank, i, &chunk, &bytes) == DLROVER_OK);
+        if (std::string(chunk.name) != name) continue;
+        out.resize(bytes);
+        BOOST_REQUIRE(dlrover_restore_rank_read(restore.get(), rank, i, out.data(), bytes) == DLROVER_OK);
+        BOOST_TEST(std::memcmp(out.data(), data, bytes) == 0);
+    }
+    return *first;
+}
+
+BOOST_FIXTURE_TEST_CASE(a_replica_with_bytes_of_its_own_gets_those_that_are_stored, Stored) {
+    save(3, [](Maker &maker, std::uint32_t rank) {
+        maker.put("w", DType::UInt8, {4}, {0}, {4}, rank, std::vector<std::byte>(4, std::byte(5 + rank)));
+    });
+    for (std::uint32_t rank = 0; rank < 3; ++rank) BOOST_TEST(byte_of(*this, rank, 3, "w") == 5);
+    BOOST_TEST(complete());
+}
+
+/// Two nodes of two ranks: each node's ranks hold w and v alike, and one of them keeps each.
+BOOST_FIXTURE_TEST_CASE(what_another_rank_keeps_comes_from_who_stored_it, Stored) {
+    save(4, [](Maker &maker, std::uint32_t rank) {
+        std::uint32_t other = rank ^ 1;
+        std::vector<std::byte> w(70000, std::byte(1)), v(80000, std::byte(2));
+        const char *kept = rank % 2 == 0 ? "v" : "w";
+        maker.add("own", DType::UInt8, {100 + rank});
+        maker.kept(kept, DType::UInt8, {rank % 2 == 0 ? 80000u : 70000u}, other);
+        if (rank % 2 == 0)
+            maker.put("w", DType::UInt8, {70000}, {0}, {70000}, rank / 2, w);
+        else
+            maker.put("v", DType::UInt8, {80000}, {0}, {80000}, rank / 2, v);
+    });
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+        BOOST_TEST(byte_of(*this, rank, 4, "w") == 1);
+        BOOST_TEST(byte_of(*this, rank, 4, "v") == 2);
+    }
+    for (std::uint32_t rank = 2; rank < 4; ++rank)
+        BOOST_TEST(std::filesystem::file_size(rank_path(rank)) < 70000u, "stored once");
+    BOOST_TEST(complete());
+}
+
+/// Two sets with one name: who keeps it says which of them is meant.
+BOOST_FIXTURE_TEST_CASE(the_keeper_says_which_of_two_tensors_it_is, Stored) {
+    save(4, [](Maker &maker, std::uint32_t rank) {
+        if (rank % 2 == 1)
+            maker.kept("w", DType::UInt8, {70000}, rank - 1);
+        else
+            maker.put("w", DType::UInt8, {70000}, {0}, {70000}, 0,
+                      std::vector<std::byte>(70000, std::byte(rank)));
+    });
+    for (std::uint32_t rank = 0; rank < 4; ++rank)
+        BOOST_TEST(byte_of(*this, rank, 4, "w") == static_cast<int>(rank / 2 * 2));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_keeper_without_the_chunk_is_damage, Stored) {
     save(2, [](Maker &maker, std::uint32_t rank) {
-        maker.put("w", DType::UInt8, {4}, {0}, {4}, rank, std::vector<std::byte>(4, std::byte(rank)));
+        if (rank == 1)
+            maker.kept("w", DType::UInt8, {70000}, 0);
+        else
+            maker.add("v", DType::UInt8, {70000});
     });
     auto c = context(1, 2);
+    dlrover_restore *restore = nullptr;
+    BOOST_TEST(dlrover_restore_open(c.get(), &restore) == DLROVER_E_CORRUPT);
+    BOOST_TEST(error_says("should be in the object of rank 0"));
+    BOOST_TEST(suspect());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_replica_of_which_the_stored_ones_differ_is_damage, Stored) {
+    save(3, [](Maker &maker, std::uint32_t rank) {
+        maker.put("w", DType::UInt8, {4}, {0}, {4}, rank / 2, std::vector<std::byte>(4, std::byte(rank)));
+    });
+    auto c = context(2, 3);
     dlrover_restore *restore = nullptr;
     BOOST_TEST(dlrover_restore_open(c.get(), &restore) == DLROVER_E_CORRUPT);
     BOOST_TEST(error_says("no rank's file has its bytes"));
