@@ -33,6 +33,12 @@ class Chunk:
     """greater than 0: another rank saves the same bytes"""
     device: int | None = None
     """the GPU whose memory it is; None: the host's"""
+    path: str = ""
+    """where it was in the state"""
+    keeper: int | None = None
+    """the rank of this node that keeps it for all that hold it alike; None: nobody does"""
+    ranks: tuple[int, ...] = ()
+    """those that hold it alike, if it has a keeper; none: all of the world"""
 
 
 def bytes_chunk(name: str, data: bytes) -> Chunk:
@@ -40,9 +46,14 @@ def bytes_chunk(name: str, data: bytes) -> Chunk:
     return Chunk(name, _dtypes.BYTES, (len(data),), address, len(data), data)
 
 
+def line_in_table(name: str) -> int:
+    """Upper bound of a chunk's line in the table."""
+    return _TABLE_BYTES + len(name.encode())
+
+
 def size_in_object(nbytes: int, name: str) -> int:
     """Upper bound of what a chunk takes, its line in the table included."""
-    return nbytes + _ALIGNMENT + _TABLE_BYTES + len(name.encode())
+    return nbytes + _ALIGNMENT + line_in_table(name)
 
 
 def _valid(path: str) -> str:

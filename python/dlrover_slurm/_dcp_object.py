@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from ctypes import c_void_p
+from dataclasses import dataclass, field, replace
 from typing import Any, Iterator
 
 import torch
@@ -15,6 +16,7 @@ from torch.distributed.checkpoint.planner import SavePlanner, TensorWriteData, W
 from ._chunks import Chunk, Names, StoredChunk, bytes_chunk, fits_table, size_in_object
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
+from ._share import SMALL_BYTES, Replicated, bound, deal
 from ._state import SKELETON_VERSION
 from ._torch import dtype_name, plain_types
 
@@ -104,14 +106,35 @@ def _replicated_by_another(tensor: Any) -> bool:
     return place is not None and any(p.is_replicate() and index > 0 for p, index in zip(placements, place))
 
 
+def _holders(tensor: Any) -> tuple[int, ...] | None:
+    """The ranks that hold the same piece of a DTensor; None: this one alone, or it is none."""
+    placements, mesh = getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
+    place = mesh.get_coordinate() if placements is not None and mesh is not None else None
+    if place is None or any(p.is_partial() for p in placements):
+        return None
+    along = tuple(slice(None) if p.is_replicate() else index for p, index in zip(placements, place))
+    ranks = sorted(mesh.mesh[along].flatten().tolist())
+    return tuple(ranks) if len(ranks) > 1 else None
+
+
 class ObjectBuilder:
     """Chunks and skeleton of a rank's write items.
 
     ``kept``: the items that the coordinator gave to this rank; the others are marked as replicas. None: there was no coordinator; a
-    piece is a replica if its tensor says so.
+    piece is a replica if its tensor says so. ``replicated``: of tensors that are no DTensors. ``context``, ``rank``: to deal out among the
+    ranks of the node what several of them hold; who keeps what is settled then, and that goes before what the coordinator says.
     """
 
-    def __init__(self, items: list[WriteItem], planner: SavePlanner, kept: set[MetadataIndex] | None, paths: Any) -> None:
+    def __init__(
+        self,
+        items: list[WriteItem],
+        planner: SavePlanner,
+        kept: set[MetadataIndex] | None,
+        paths: Any,
+        replicated: Replicated,
+        context: c_void_p,
+        rank: int,
+    ) -> None:
         self._tensors = [item for item in items if item.type != WriteItemType.BYTE_IO and not _empty_shard(item)]
         self._planner = planner
         self._kept = kept
@@ -127,11 +150,42 @@ class ObjectBuilder:
         # The same memory under two names (tied weights) is saved once. Only where the planner hands out the state's own tensors: a
         # copy's address says nothing once it is gone.
         self._saved: dict[Any, Piece] | None = {} if type(planner) is DefaultSavePlanner else None
+        self._rank = rank
+        self._dealt: dict[MetadataIndex, Chunk] = {}
+        self._deal(replicated, context)
+
+    def _deal(self, replicated: Replicated, context: c_void_p) -> None:
+        sets: dict[tuple[int, ...], list[tuple[WriteItem, Chunk]]] = {}
+        for item in self._tensors:
+            ranks = self._held_by(item, replicated)
+            box, data = _box(item), _data(item)
+            nbytes = torch.Size(box.shape).numel() * _element_size(data.properties.dtype)
+            kind = dtype_name(data.properties.dtype)
+            if ranks is None or nbytes < SMALL_BYTES or not fits_table(kind, len(box.shape)):
+                continue
+            chunk = Chunk(item.index.fqn, TABLE[kind][0], box.shape, 0, nbytes, None, tuple(data.size), box.offset)
+            sets.setdefault(ranks, []).append((item, chunk))
+        for ranks, members in sets.items():
+            deal(context, [chunk for _, chunk in members], ranks)
+            self._dealt.update((item.index, chunk) for item, chunk in members)
+
+    def _held_by(self, item: WriteItem, replicated: Replicated) -> tuple[int, ...] | None:
+        """Of the world: (). None: this rank alone."""
+        fqn = item.index.fqn
+        tensor = getattr(self._planner, "state_dict", {}).get(fqn)
+        if hasattr(tensor, "placements"):
+            return _holders(tensor)
+        if not replicated or item.type != WriteItemType.TENSOR:
+            return None
+        return () if replicated is True or replicated(fqn) else None
 
     def bound(self) -> int:
         """Upper bound of the object's size."""
         total = sum(size_in_object(len(data), item.index.fqn) for item, data in self._values)
+        total += bound(list(self._dealt.values()), self._rank)
         for item in self._tensors:
+            if item.index in self._dealt:
+                continue
             count = torch.Size(_data(item).chunk.sizes).numel()
             total += size_in_object(count * _element_size(_data(item).properties.dtype), item.index.fqn)
         names = sum(len(json.dumps(item.index.fqn)) for item in self._tensors) + sum(len(p) for p in self._layout.values)
@@ -152,7 +206,7 @@ class ObjectBuilder:
                 continue
             batch.append(chunk)
             self._written.append((item, chunk.nbytes))
-            copied += chunk.nbytes if chunk.address != _address(tensor) else 0
+            copied += chunk.nbytes if chunk.address not in (0, _address(tensor)) else 0
             if copied > _BATCH_BYTES:
                 yield batch
                 batch, copied = [], 0
@@ -201,11 +255,16 @@ class ObjectBuilder:
         return self._to_chunk(piece, entry, item, tensor)
 
     def _to_chunk(self, piece: Piece, entry: Entry, item: WriteItem, tensor: torch.Tensor) -> Chunk:
+        dealt = self._dealt.get(item.index)
+        if dealt is not None and dealt.keeper not in (None, self._rank):
+            return replace(dealt, name=piece.chunk)
         here = tensor.to("cpu").contiguous()
         here = here.resolve_conj() if here.is_complex() else here
         nbytes = here.numel() * here.element_size()
         if piece.raw:
             return Chunk(piece.chunk, BYTES, (nbytes,), here.data_ptr(), nbytes, here, replica=self._replica(item))
+        if dealt is not None:
+            return replace(dealt, name=piece.chunk, address=here.data_ptr(), owner=here)
         code = TABLE[entry.dtype][0]
         return Chunk(piece.chunk, code, piece.shape, here.data_ptr(), nbytes, here, entry.shape, piece.offset, self._replica(item))
 

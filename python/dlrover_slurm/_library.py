@@ -69,6 +69,14 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_void_p, c_uint64, POINTER(ChunkStruct), POINTER(c_void_p), POINTER(c_uint64), c_void_p],
     ),
+    "dlrover_share": (
+        c_int,
+        [c_void_p, c_uint64, POINTER(c_uint32), c_uint64, POINTER(ChunkStruct), POINTER(c_uint32)],
+    ),
+    "dlrover_save_add_shared": (
+        c_int,
+        [c_void_p, c_uint64, POINTER(c_uint32), c_uint64, POINTER(ChunkStruct), POINTER(c_uint32)],
+    ),
     "dlrover_wait_staged": (c_int, [c_void_p]),
     "dlrover_fence_staged": (c_int, [c_void_p, c_void_p]),
     "dlrover_save_skeleton": (c_int, [c_void_p, c_char_p, c_uint64]),

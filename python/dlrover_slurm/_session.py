@@ -19,6 +19,7 @@ from . import _cuda, _hook, _state
 from ._chunks import Batch, Chunk, StoredChunk
 from ._errors import CorruptError, DlroverError, ForkedError, NotFoundError, SkippedError, StaleError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
+from ._share import Dealer, Replicated, Shared, with_bytes
 
 Folder = Union[str, "os.PathLike[str]"]
 
@@ -105,12 +106,17 @@ def world() -> World:
     )
 
 
-def prepare(state_or_bytes: Any) -> None:
-    """Makes memory for checkpoints of this state (or of this many bytes) ready in the background."""
+def dealer(replicated: Replicated) -> Dealer | None:
+    """None: nothing is the same on other ranks."""
+    return Dealer(replicated, handle, world().rank) if replicated else None
+
+
+def prepare(state_or_bytes: Any, *, replicated: Replicated = False) -> None:
+    """Makes memory for checkpoints of this state (or of this many bytes) ready in the background. ``replicated``: as the saves have it."""
     if isinstance(state_or_bytes, int):
         size = state_or_bytes
     else:
-        size = _state.encode(state_or_bytes, allow_pickle=True).bound()
+        size = _state.encode(state_or_bytes, allow_pickle=True, dealer=dealer(replicated)).bound()
     check(library().dlrover_prepare(handle(), size))
 
 
@@ -140,6 +146,17 @@ class Saving:
         except BaseException:
             self.abort()
             raise
+
+    def add_shared(self, shared: Shared | None) -> None:
+        """Says which chunks this node's ranks hold alike, before those that this rank keeps are added."""
+        if shared is not None:
+            shared.add(self._save)
+
+    def add_dealt(self, chunks: list[Chunk]) -> None:
+        """add() of those among them that this rank keeps; the others are named."""
+        rank = world().rank
+        self.add_shared(Shared(chunks, rank))
+        self.add(with_bytes(chunks, rank))
 
     def add(self, chunks: list[Chunk]) -> None:
         """Copies; the memory of the chunks may change afterwards, that of a GPU by what its current stream is given afterwards."""
@@ -275,6 +292,7 @@ def _finish_previous() -> None:
 
 def _begin_copies(saving: Saving, step: int, encoded: _state.Encoded, stage: bool) -> _cuda.Staging | None:
     """None: everything is copied, or will be when the save is sealed, which has to be waited for."""
+    saving.add_shared(encoded.shared)
     staged = [chunk for chunk in encoded.gpu if stage and _cuda.may_be_staged(chunk)]
     if staged and not _hook.install_guard():
         staged = []
@@ -311,6 +329,7 @@ def save(
     wait: float = 0.0,
     stage: bool = True,
     storage: bool = False,
+    replicated: Replicated = False,
 ) -> bool:
     """Copies ``state`` after training step ``step`` into the node's memory and seals it.
 
@@ -322,11 +341,14 @@ def save(
     ``wait``: for a save that should not be skipped, the last of a training: how many seconds to wait for a free slot.
     ``storage``: this step is to go to storage as soon as every rank has saved it, whatever --dlrover-ckpt-every says; nothing waits for that.
     UnsupportedError, and nothing is saved, where the step has no --dlrover-ckpt-dir.
+    ``replicated``: the torch tensors are the same on all ranks of the world (True: all of them; else a function that says so of a name, as
+    "model.0.weight"). Each of 64 KiB or more is kept once on a node then, by one of its ranks: saves take less time and memory. All ranks must save the same
+    names, types and shapes in that way; InvalidError where they do not.
     """
     global _sealing
     note_step(step)
     with collector_waits():
-        encoded = _state.encode(state, ledger, allow_pickle)
+        encoded = _state.encode(state, ledger, allow_pickle, dealer(replicated))
     with _lock:
         try:
             saving = Saving(step, encoded.bound(), wait, storage)

@@ -16,6 +16,7 @@ from typing import Any, Callable
 from . import _numpy, _torch
 from ._chunks import Batch, Chunk, Names, StoredChunk, bytes_chunk
 from ._errors import CorruptError, UnsupportedError
+from ._share import Dealer, Shared
 
 SKELETON_VERSION = 1
 _INLINE_BYTES = 64
@@ -32,10 +33,12 @@ class Encoded:
     gpu: list[Chunk]
     ledger: bytes
     owner: Any
+    shared: Shared | None = None
 
     def bound(self) -> int:
         """Upper bound of the object's size."""
-        return sum(batch.bound for batch in [*self.host, Batch(self.gpu)]) + len(self.skeleton)
+        shared = self.shared.bound if self.shared is not None else 0
+        return sum(batch.bound for batch in [*self.host, Batch(self.gpu)]) + len(self.skeleton) + shared
 
 
 def _float_to_json(value: float) -> Any:
@@ -54,9 +57,9 @@ def _is_namedtuple(value: Any) -> bool:
 
 
 class _Encoder:
-    def __init__(self, allow_pickle: bool) -> None:
+    def __init__(self, allow_pickle: bool, dealer: Dealer | None = None) -> None:
         self._names = Names()
-        self._tensors = _torch.TensorEncoder(self._names)
+        self._tensors = _torch.TensorEncoder(self._names, dealer)
         self._plain_tensors = _torch.plain_types()
         self._chunks: list[Chunk] = []
         self._arrays: dict[int, tuple[Any, dict[str, Any]]] = {}
@@ -69,7 +72,7 @@ class _Encoder:
         kind, data = encode_ledger(ledger)
         document = {"version": SKELETON_VERSION, "ledger": kind, "state": tree}
         skeleton = json.dumps(document, separators=(",", ":"), check_circular=False).encode()
-        return Encoded(skeleton, [tensors, Batch(self._chunks)], gpu, data, (state, self._tensors, self._chunks))
+        return Encoded(skeleton, [tensors, Batch(self._chunks)], gpu, data, (state, self._tensors, self._chunks), self._tensors.shared)
 
     def _node(self, value: Any, path: str) -> Any:
         if type(value) in self._plain_tensors:
@@ -223,9 +226,9 @@ def encode_ledger(ledger: Any) -> tuple[str, bytes]:
     return "json", json.dumps(ledger).encode()
 
 
-def encode(state: Any, ledger: Any = None, allow_pickle: bool = False) -> Encoded:
-    """The result refers to the state's memory: it must not change until that is copied."""
-    return _Encoder(allow_pickle).encode(state, ledger)
+def encode(state: Any, ledger: Any = None, allow_pickle: bool = False, dealer: Dealer | None = None) -> Encoded:
+    """The result refers to the state's memory: it must not change until that is copied. ``dealer``: of tensors that other ranks hold, too."""
+    return _Encoder(allow_pickle, dealer).encode(state, ledger)
 
 
 class _Decoder:

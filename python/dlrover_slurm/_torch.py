@@ -17,6 +17,7 @@ from . import _cuda
 from ._chunks import Batch, Chunk, Names, StoredChunk, fits_table
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
+from ._share import Dealer, Shared, with_bytes
 
 
 def torch_if_there() -> Any:
@@ -123,6 +124,7 @@ class _Plan:
     fingerprint: tuple[Any, ...]
     nodes: list[dict[str, Any]]
     batch: Batch
+    shared: Shared | None
 
 
 _last_plan: _Plan | None = None  # a training saves the same tensors again and again
@@ -132,8 +134,12 @@ _PROPERTIES = attrgetter("shape", "dtype", "requires_grad", "is_cpu")
 class TensorEncoder:
     """Collects the tensors of a state; chunks come out when all are known."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, dealer: Dealer | None = None) -> None:
+        """``dealer``: None where no tensor is the same on other ranks."""
         self._names = names
+        self._dealer = dealer
+        self.shared: Shared | None = None
+        """what was dealt, after finish()"""
         self._tensors: list[Any] = []
         self._paths: list[str] = []
         self._nodes: list[dict[str, Any]] = []
@@ -149,21 +155,26 @@ class TensorEncoder:
         return node
 
     def finish(self) -> tuple[Batch, list[Chunk]]:
-        """(those on the host, those on a GPU). The host's refer to memory that lives as long as this object."""
+        """(those on the host, those on a GPU), without those that other ranks keep. The host's refer to memory that lives as long as this object."""
         global _last_plan
         fingerprint = self._fingerprint()
         plan = _last_plan
         if plan is not None and fingerprint is not None and plan.fingerprint == fingerprint:
             for node, known in zip(self._nodes, plan.nodes):
                 node.update(known)
+            self.shared = plan.shared
             return plan.batch, []
         for tensor, path, node, number in zip(self._tensors, self._paths, self._nodes, self._numbers()):
             self._look(tensor, path, node, number)
         self._chunks = self._make_chunks()
-        gpu = [chunk for chunk in self._chunks if chunk.device is not None]
-        batch = Batch([chunk for chunk in self._chunks if chunk.device is None])
+        own = self._chunks
+        if self._dealer is not None:
+            self.shared = self._dealer(own)
+            own = with_bytes(own, self._dealer.rank)
+        gpu = [chunk for chunk in own if chunk.device is not None]
+        batch = Batch([chunk for chunk in own if chunk.device is None])
         if self._in_place and fingerprint is not None and not gpu:
-            _last_plan = _Plan(fingerprint, [dict(node) for node in self._nodes], batch)
+            _last_plan = _Plan(fingerprint, [dict(node) for node in self._nodes], batch, self.shared)
         return batch, gpu
 
     def _numbers(self) -> list[int]:
@@ -184,7 +195,8 @@ class TensorEncoder:
             properties = list(map(_PROPERTIES, tensors))
         except (RuntimeError, AttributeError):  # sparse tensors have no place, older versions of torch not all of this
             return None
-        return places, properties, strides, list(map(type, tensors)), self._numbers(), self._paths, self._names.taken()
+        dealt = self._dealer.key(self._paths) if self._dealer is not None else False
+        return places, properties, strides, list(map(type, tensors)), self._numbers(), self._paths, self._names.taken(), dealt
 
     def _look(self, tensor: Any, path: str, node: dict[str, Any], number: int) -> None:
         torch = torch_if_there()
@@ -255,6 +267,7 @@ class TensorEncoder:
             extra.update(d=kind, s=list(tensor.shape))
             chunk = Chunk(name, BYTES, (nbytes,), tensor.data_ptr(), nbytes, tensor)
         chunk.device = _cuda.device_of(view.tensor)
+        chunk.path = view.path
         for node in view.nodes:
             node.update(extra)
         return chunk
@@ -277,7 +290,7 @@ class TensorEncoder:
             for node in view.nodes:
                 node.update(where)
         device = _cuda.device_of(group[0].tensor)
-        return Chunk(name, BYTES, (end - start,), start, end - start, [v.tensor for v in group], device=device)
+        return Chunk(name, BYTES, (end - start,), start, end - start, [v.tensor for v in group], device=device, path=group[0].path)
 
 
 class TensorDecoder:

@@ -90,7 +90,7 @@ class DdpCheckpointer(Checkpointer):
     ) -> bool:
         """False: no slot was free, this save was skipped."""
         storage = _to_storage(storage_type)
-        return _session.save(step, to_cpu(state_dict), storage=storage)
+        return _session.save(step, to_cpu(state_dict), storage=storage, replicated=not self._parts)
 
     def load_checkpoint(self, resume_path: str = "") -> Any:
         """The state, on the CPU. What the job goes on from first (memory or storage), then ``resume_path``: a folder of checkpoints on
@@ -181,7 +181,7 @@ class FsdpFullCheckpointer(_FsdpCheckpointer):
         """False: no slot was free, this save was skipped on this rank."""
         storage = _to_storage(storage_type)
         states = self._states(model, optimizer)
-        return _session.save(step, to_cpu({**(extra_sd or {}), "model": states[0], "optimizer": states[1]}), storage=storage)
+        return _session.save(step, to_cpu({**(extra_sd or {}), "model": states[0], "optimizer": states[1]}), storage=storage, replicated=True)
 
     def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
         """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""

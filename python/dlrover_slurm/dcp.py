@@ -56,6 +56,7 @@ from ._chunks import StoredChunk
 from ._dcp_object import Box, Layout, ObjectBuilder, elsewhere, parse, tensor_of
 from ._dcp_stored import AllRanks
 from ._errors import InvalidError, NotFoundError, SkippedError, UnsupportedError
+from ._share import Replicated
 from ._state import decode_ledger, encode_ledger
 
 __all__ = ["FolderReader", "MemoryReader", "MemoryWriter", "latest_step", "load", "save"]
@@ -75,10 +76,17 @@ class _Staged:
     """A plan's items copied into an object that is not sealed yet."""
 
     def __init__(
-        self, step: int, items: list[WriteItem], planner: SavePlanner, kept: set[MetadataIndex] | None, storage: bool
+        self,
+        step: int,
+        items: list[WriteItem],
+        planner: SavePlanner,
+        kept: set[MetadataIndex] | None,
+        storage: bool,
+        replicated: Replicated,
     ) -> None:
         self.indices = {item.index for item in items}
-        self._builder = ObjectBuilder(items, planner, kept, getattr(planner, "mappings", None))
+        paths = getattr(planner, "mappings", None)
+        self._builder = ObjectBuilder(items, planner, kept, paths, replicated, _session.handle(), _session.world().rank)
         self._saving: _session.Saving | None = None
         self.results: list[WriteResult] = []
         try:
@@ -87,7 +95,7 @@ class _Staged:
             return
         try:
             for batch in self._builder.batches():
-                self._saving.add(batch)
+                self._saving.add_dealt(batch)
         except BaseException:
             self._saving.abort()
             raise
@@ -121,19 +129,26 @@ class MemoryWriter(StorageWriter):
     """Saves this rank's pieces into the node's memory. Also the stager of ``async_save``: the copy is made there, before it returns.
 
     ``step``: the training step; without it, it is read from the ``checkpoint_id`` of each save (``async_save`` needs it here).
-    ``planner``: the one given to ``async_save``, if any. ``ledger``, ``storage``: as in dlrover_slurm.save(); may be set before each save.
+    ``planner``: the one given to ``async_save``, if any. ``ledger``, ``storage``, ``replicated``: as in save(); may be set before each save.
     ``skipped`` says afterwards whether the save was skipped here because no slot was free; the other ranks do not wait for that.
     """
 
     _synchronize_after_execute = False
 
     def __init__(
-        self, step: int | None = None, *, planner: SavePlanner | None = None, ledger: Any = None, storage: bool = False
+        self,
+        step: int | None = None,
+        *,
+        planner: SavePlanner | None = None,
+        ledger: Any = None,
+        storage: bool = False,
+        replicated: Replicated = False,
     ) -> None:
         super().__init__()
         self.step = step
         self.ledger = ledger
         self.storage = storage
+        self.replicated = replicated
         self.skipped = False
         self._planner = planner
         self._local: list[WriteItem] = []
@@ -166,7 +181,7 @@ class MemoryWriter(StorageWriter):
         staged, self._staged = self._staged, None
         if staged is None:
             more = [item for item in self._held(planner) if item.index not in kept]
-            staged = _Staged(self._known_step(), list(plan.items) + more, planner, kept, self.storage)
+            staged = _Staged(self._known_step(), list(plan.items) + more, planner, kept, self.storage, self.replicated)
         elif not kept <= staged.indices:
             staged.abort()
             raise InvalidError("async_save was given a planner with other items than were staged: give it to MemoryWriter(planner=...)")
@@ -194,7 +209,7 @@ class MemoryWriter(StorageWriter):
         self.close()
         planner = self._planner if self._planner is not None else DefaultSavePlanner()
         items = list(_local_save_plan(planner, dict(state_dict)).items)
-        self._staged = _Staged(self.step, items, planner, None, self.storage)
+        self._staged = _Staged(self.step, items, planner, None, self.storage, self.replicated)
         _session.note_step(self.step)
         return state_dict
 
@@ -447,18 +462,26 @@ def latest_step() -> int | None:
 
 
 def save(
-    step: int, state_dict: dict[str, Any], *, planner: SavePlanner | None = None, ledger: Any = None, storage: bool = False
+    step: int,
+    state_dict: dict[str, Any],
+    *,
+    planner: SavePlanner | None = None,
+    ledger: Any = None,
+    storage: bool = False,
+    replicated: Replicated = False,
 ) -> bool:
     """Saves this rank's part of the state into the node's memory, without a word to the other ranks.
 
     True: copied and sealed. False: no slot was free, this save was skipped here. ``storage``: as in dlrover_slurm.save().
+    What several ranks of a node hold of a DTensor is kept once there. ``replicated``: the same for tensors that are no DTensors and are equal on
+    all ranks of the world (DDP): True, or a function that says so of a name.
     """
     _session.note_step(step)
     planner = DefaultSavePlanner() if planner is None else planner
     state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
     with _session.collector_waits():
         items = list(_local_save_plan(planner, state).items)
-        staged = _Staged(step, items, planner, None, storage)
+        staged = _Staged(step, items, planner, None, storage, replicated)
     return staged.seal(ledger)
 
 

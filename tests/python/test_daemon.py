@@ -58,9 +58,9 @@ def complete(step):
 """
 
 
-def standalone(tmp_path, code, workers=2):
+def standalone(tmp_path, code, workers=2, common=COMMON):
     script = tmp_path / "program.py"
-    script.write_text(COMMON + code)
+    script.write_text(common + code)
     env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_SBINDIR=str(BUILD.resolve()))
     command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", str(workers), "--no-python"]
     command += [sys.executable, str(script), str(tmp_path), str(PROGRAMS[3].resolve())]

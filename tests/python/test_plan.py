@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pytest
 
 torch = pytest.importorskip("torch")
-from dlrover_slurm import _state, _torch  # noqa: E402
+from dlrover_slurm import _share, _state, _torch  # noqa: E402
 
 
 def described(state):
@@ -153,3 +153,50 @@ def test_a_plan_of_the_save_before_holds_no_tensor(monkeypatch):
     described({"a": tensor})
     del tensor
     assert gone() is None and _torch._last_plan is not None
+
+
+@pytest.fixture
+def dealt(monkeypatch):
+    """As if rank 1 kept every second of the large tensors that are said to be the same, and this rank 0 the others."""
+
+    def deal(context, chunks, ranks=()):
+        for number, chunk in enumerate(chunks):
+            chunk.keeper, chunk.replica = number % 2, number % 2
+
+    monkeypatch.setattr(_share, "deal", deal)
+    monkeypatch.setattr(_torch, "_last_plan", None)
+    state = {name: torch.full((20000,), float(i)) for i, name in enumerate("abcd")}
+    state["small"] = torch.ones(10)
+
+    def encoded(replicated):
+        return _state.encode(state, dealer=_share.Dealer(replicated, lambda: None, 0))
+
+    return encoded
+
+
+def saved_here(encoded):
+    return [struct.name.decode() for batch in encoded.host for struct in batch.structs]
+
+
+def named(encoded):
+    return [(struct.name.decode(), keeper) for lines in encoded.shared._lines for struct, keeper in zip(lines.structs, lines.keepers)]
+
+
+def test_what_others_keep_is_only_named(dealt):
+    seen = dealt(True)
+    assert saved_here(seen) == ["a", "c", "small"]
+    assert named(seen) == [("a", 0), ("b", 1), ("c", 0), ("d", 1)]
+    assert 2 * 80000 < seen.bound() < 2 * 80000 + 10000
+
+
+def test_a_plan_knows_what_was_dealt(dealt):
+    first = dealt(True)
+    planned = _torch._last_plan
+    assert planned is not None
+    second = dealt(True)
+    assert _torch._last_plan is planned and named(second) == named(first) and saved_here(second) == saved_here(first)
+    some = dealt(lambda name: name in "bcd")
+    assert saved_here(some) == ["a", "b", "d", "small"] and named(some) == [("b", 0), ("c", 1), ("d", 0)]
+    assert saved_here(dealt(lambda name: name == "d")) == ["a", "b", "c", "d", "small"]
+    assert saved_here(dealt(True)) == saved_here(first)
+    assert saved_here(dealt(False)) == ["a", "b", "c", "d", "small"]
