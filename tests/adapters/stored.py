@@ -51,16 +51,36 @@ class Stored:
             yield environment
 
 
+def about(socket):
+    """What a rank needs to find that daemon."""
+    return {"DLROVER_MANAGED": "1", "DLROVER_SOCKET": socket, "DLROVER_JOB_ID": "7", "DLROVER_STEP_ID": "0",
+            "DLROVER_GENERATION": "4294967297:3", "DLROVER_LINEAGE": LINEAGE}  # fmt: skip
+
+
 @contextlib.contextmanager
 def served(*arguments):
     """What a rank needs to find the daemon, and the lines that it has said by its end."""
     said = []
     with subprocess.Popen([str(DAEMON), "--", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as daemon:
         socket = next(line for line in daemon.stdout if line.startswith("/")).strip()
-        yield {"DLROVER_MANAGED": "1", "DLROVER_SOCKET": socket, "DLROVER_JOB_ID": "7", "DLROVER_STEP_ID": "0",
-               "DLROVER_GENERATION": "4294967297:3", "DLROVER_LINEAGE": LINEAGE}, said  # fmt: skip
+        yield about(socket), said
         daemon.stdin.close()
         said.extend(daemon.stdout.read().splitlines())
+
+
+@contextlib.contextmanager
+def ranks_of_a_node(count, folder):
+    """The sockets of a node's ranks, and what they all need to find it. At the end what they saved last goes to storage."""
+    with subprocess.Popen([str(DAEMON), "--", "together", str(count), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as daemon:
+        sockets = []
+        while len(sockets) < count:
+            line = daemon.stdout.readline()
+            assert line, "stored_daemon has ended"
+            sockets += [line.strip()] if line.startswith("/") else []
+        yield sockets, about("")
+        daemon.stdin.close()
+        daemon.stdout.read()
+    assert daemon.returncode == 0
 
 
 # ---- states ----
