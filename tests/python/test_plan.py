@@ -200,3 +200,10 @@ def test_a_plan_knows_what_was_dealt(dealt):
     assert saved_here(dealt(lambda name: name == "d")) == ["a", "b", "c", "d", "small"]
     assert saved_here(dealt(True)) == saved_here(first)
     assert saved_here(dealt(False)) == ["a", "b", "c", "d", "small"]
+
+
+def test_what_others_keep_is_not_copied_from_a_gpu(dealt, monkeypatch):
+    monkeypatch.setattr(_torch._cuda, "device_of", lambda tensor: 0)
+    seen = dealt(True)
+    assert [chunk.name for chunk in seen.gpu] == ["a", "c", "small"] and saved_here(seen) == []
+    assert named(seen) == [("a", 0), ("b", 1), ("c", 0), ("d", 1)]

@@ -56,3 +56,45 @@ say("ends", step)
     once = 4 * 300000 * 4
     total = int(re.search(r"bytes (\d+)", out).group(1))
     assert once < total < 1.1 * once, "of all ranks together"
+
+
+def test_ranks_with_different_lists_are_told(tmp_path):
+    """Whoever seals second is refused; the step is not complete, and the next one is as if nothing had been."""
+    out = run(
+        tmp_path,
+        """
+state = state_of(1)
+if world.rank == 0:
+    del state["large"]["layer3"]
+try:
+    say("saved", d.save(1, state, replicated=True))
+except d.InvalidError as error:
+    say("refused", error)
+while not (os.path.exists(f"{folder}/1.0") and os.path.exists(f"{folder}/1.1")):
+    once(f"1.{world.rank}")
+    time.sleep(0.01)
+assert not complete(1)
+assert d.save(2, state_of(2), replicated=lambda name: name.startswith("large."), wait=20)
+wait_for_complete(2)
+say("ends", 2)
+""",
+    )
+    assert len(re.findall(r"^\d saved True$", out, re.M)) == 1, out
+    assert len(re.findall(r"^\d refused .*do not share the same tensors at step 1", out, re.M)) == 1, out
+    assert len(re.findall(r"^\d ends 2$", out, re.M)) == 2, out
+
+
+def test_memory_is_asked_for_what_a_rank_keeps(tmp_path):
+    out = run(
+        tmp_path,
+        """
+d.prepare(state_of(0), replicated=True)
+while not (os.path.exists(f"{folder}/p.0") and os.path.exists(f"{folder}/p.1")):
+    once(f"p.{world.rank}")
+    time.sleep(0.01)
+if world.rank == 0:
+    say("needs", held()["memory_need_bytes"])
+""",
+    )
+    # Two large tensors of four, the small ones, and 1 MiB for the table: 4 MiB in each of three slots of two ranks; else it were 6 MiB.
+    assert int(re.search(r"needs (\d+)", out).group(1)) == 2 * 3 * (4 << 20), out
