@@ -11,8 +11,8 @@ or with torch's own calls:
     torch.distributed.checkpoint.save(state_dict, storage_writer=dcp.MemoryWriter(step))
     torch.distributed.checkpoint.load(state_dict, storage_reader=dcp.MemoryReader())
 
-Every rank saves all that its part of the state holds, also what other ranks hold as well, and reads its own object: what it needs is
-there without asking anybody. From storage it reads what its own object lacks out of the other ranks' files, so that other world sizes
+Every rank's object names all that its part of the state holds, and what it needs is there without asking other nodes: of the pieces that
+several ranks of a node hold, each is kept by one of them, and the others read it there. From storage it reads what its own object lacks out of the other ranks' files, so that other world sizes
 and shardings load as well. save() and load() of this module use no collectives at all.
 """
 
