@@ -9,6 +9,10 @@ EXTRA_PROGRAMS += bench/ckpt_copy
 CLEANFILES += bench/ckpt_copy
 bench_ckpt_copy_SOURCES = bench/ckpt_copy.cpp
 bench_ckpt_copy_LDADD = libclient.la libarena.la
+EXTRA_PROGRAMS += bench/replication
+CLEANFILES += bench/replication
+bench_replication_SOURCES = bench/replication.cpp
+bench_replication_LDADD = libbulk.la libarena.la libckpt.la
 if HAVE_HDF5
 EXTRA_PROGRAMS += bench/storage_write
 CLEANFILES += bench/storage_write

@@ -4,3 +4,4 @@ EXTRA_DIST += docs/design.md docs/internals.md docs/simulator.md
 EXTRA_DIST += docs/minicluster.md
 EXTRA_DIST += docs/benchmarks.md
 EXTRA_DIST += docs/protocol-peer.md
+EXTRA_DIST += docs/protocol-mover.md

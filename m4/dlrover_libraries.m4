@@ -30,6 +30,12 @@ AC_DEFUN([DLROVER_LIBRARIES], [
   AS_IF([test "x$with_hwloc" != xno], [PKG_CHECK_MODULES([HWLOC], [hwloc >= 2.0], [dlrover_have_hwloc=yes], [:])])
   AS_IF([test "x$with_hwloc" = xyes -a $dlrover_have_hwloc = no], [AC_MSG_ERROR([--with-hwloc was given but hwloc 2 was not found: install libhwloc-dev])])
   AS_IF([test $dlrover_have_hwloc = yes], [AC_DEFINE([HAVE_HWLOC], [1], [hwloc is there])])
+  # Checkpoints travel between nodes by UCX where its transport is RDMA; over TCP without it.
+  AC_ARG_WITH([ucx], AS_HELP_STRING([--with-ucx], [dlrover-mover uses UCX on RDMA networks (default: check)]), [], [with_ucx=check])
+  dlrover_have_ucx=no
+  AS_IF([test "x$with_ucx" != xno], [PKG_CHECK_MODULES([UCX], [ucx >= 1.10], [dlrover_have_ucx=yes], [:])])
+  AS_IF([test "x$with_ucx" = xyes -a $dlrover_have_ucx = no], [AC_MSG_ERROR([--with-ucx was given but UCX 1.10 was not found: install libucx-dev])])
+  AM_CONDITIONAL([HAVE_UCX], [test $dlrover_have_ucx = yes])
   PTHREAD_LIBS=-pthread
   AC_SUBST([PTHREAD_LIBS])
 ])

@@ -15,6 +15,25 @@ else
 EXTRA_DIST += transport/munge_credentials.cpp
 endif
 
+# Between movers, which run as users: the daemon links no UCX.
+noinst_LTLIBRARIES += libbulk.la
+libbulk_la_CPPFLAGS = $(AM_CPPFLAGS) $(SODIUM_CFLAGS) $(UCX_CFLAGS) $(XXHASH_CFLAGS)
+libbulk_la_SOURCES = transport/bulk_sender.cpp transport/bulk_sender.h transport/bulk_server.cpp transport/bulk_server.h \
+	transport/bulk_socket.cpp transport/bulk_socket.h transport/bulk_transfer.cpp transport/bulk_transfer.h transport/bulk_ucx.h \
+	transport/bulk_wire.cpp transport/bulk_wire.h transport/rate_limit.cpp transport/rate_limit.h
+libbulk_la_LIBADD = libtransport.la $(UCX_LIBS) $(XXHASH_LIBS) $(PTHREAD_LIBS)
+if HAVE_UCX
+libbulk_la_SOURCES += transport/bulk_ucx.cpp
+EXTRA_DIST += transport/bulk_ucx_none.cpp
+else
+libbulk_la_SOURCES += transport/bulk_ucx_none.cpp
+EXTRA_DIST += transport/bulk_ucx.cpp
+endif
+check_PROGRAMS += tests/unit/bulk_test
+tests_unit_bulk_test_SOURCES = tests/unit/main.cpp tests/unit/bulk_test.cpp tests/unit/bulk_wire_test.cpp
+tests_unit_bulk_test_LDADD = libbulk.la
+TESTS += tests/unit/bulk_test
+
 check_PROGRAMS += tests/unit/transport_test
 tests_unit_transport_test_SOURCES = tests/unit/main.cpp tests/unit/fake_credentials.h tests/unit/handshake_test.cpp \
 	tests/unit/links_test.cpp tests/unit/poll_loop.h

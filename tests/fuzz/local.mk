@@ -13,7 +13,8 @@ fuzz_targets = tests/fuzz/fuzz_units tests/fuzz/fuzz_hostlist tests/fuzz/fuzz_se
 	tests/fuzz/fuzz_frame_reader tests/fuzz/fuzz_local_message tests/fuzz/fuzz_keeper_message \
 	tests/fuzz/fuzz_peer_link tests/fuzz/fuzz_group_message tests/fuzz/fuzz_object_table \
 	tests/fuzz/fuzz_spank_options tests/fuzz/fuzz_file_footer \
-	tests/fuzz/fuzz_manifest tests/fuzz/fuzz_storage_header tests/fuzz/fuzz_safetensors tests/fuzz/fuzz_flush_word
+	tests/fuzz/fuzz_manifest tests/fuzz/fuzz_storage_header tests/fuzz/fuzz_safetensors tests/fuzz/fuzz_flush_word \
+	tests/fuzz/fuzz_bulk_wire
 check_PROGRAMS += $(fuzz_targets)
 if !FUZZING
 TESTS += $(fuzz_targets)
@@ -48,6 +49,10 @@ tests_fuzz_fuzz_keeper_message_LDFLAGS = $(fuzz_ldflags)
 tests_fuzz_fuzz_peer_link_SOURCES = tests/fuzz/peer_link.cpp $(fuzz_main)
 tests_fuzz_fuzz_peer_link_LDADD = libtransport.la $(PTHREAD_LIBS)
 tests_fuzz_fuzz_peer_link_LDFLAGS = $(fuzz_ldflags)
+
+tests_fuzz_fuzz_bulk_wire_SOURCES = tests/fuzz/bulk_wire.cpp $(fuzz_main)
+tests_fuzz_fuzz_bulk_wire_LDADD = libbulk.la
+tests_fuzz_fuzz_bulk_wire_LDFLAGS = $(fuzz_ldflags)
 
 tests_fuzz_fuzz_group_message_SOURCES = tests/fuzz/group_message.cpp $(fuzz_main)
 tests_fuzz_fuzz_group_message_LDADD = libmessagecodec.la

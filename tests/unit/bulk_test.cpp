@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers over real sockets of this machine.
+#include <poll.h>
+
+#include <boost/test/unit_test.hpp>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "transport/bulk_sender.h"
+#include "transport/bulk_server.h"
+#include "transport/bulk_ucx.h"
+
+using namespace dlrover;
+using namespace dlrover::transport;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::uint64_t mib = 1u << 20;
+constexpr auto long_time = 60s;  ///< for what ends by itself on any machine
+
+Key key_of(std::uint8_t value) {
+    std::array<std::uint8_t, key_bytes> bytes;
+    bytes.fill(value);
+    return Key(bytes);
+}
+
+std::vector<std::byte> random_bytes(std::uint64_t count) {
+    std::vector<std::byte> bytes(count);
+    std::mt19937_64 random(count);
+    for (std::byte &b : bytes) b = static_cast<std::byte>(random());
+    return bytes;
+}
+
+struct Fixture {
+    Fixture() { BOOST_REQUIRE(init_crypto().ok()); }
+
+    std::unique_ptr<BulkServer> server = start();
+    std::vector<std::byte> source, memory;
+
+    static std::unique_ptr<BulkServer> start(BulkServerOptions options = {}) {
+        BOOST_REQUIRE(init_crypto().ok());
+        options.listen.address = "127.0.0.1";
+        auto server = BulkServer::start(options);
+        BOOST_REQUIRE_MESSAGE(server.ok(), server.status().message());
+        return std::move(*server);
+    }
+
+    /// What `done` is told comes out of the future.
+    std::future<Status> expect(std::uint64_t bytes, BulkTarget target = {}) {
+        source = random_bytes(bytes);
+        memory.assign(bytes, std::byte{0});
+        target.transfer = 7;
+        target.key = key_of(1);
+        target.memory = memory;
+        auto told = std::make_shared<std::promise<Status>>();
+        auto future = told->get_future();
+        target.done = [told](const Status &status) {
+            told->set_value(status.ok() ? Status() : Status(status.code(), status.message()));
+        };
+        BOOST_REQUIRE(server->expect(std::move(target)).ok());
+        return future;
+    }
+
+    BulkJob job(std::uint16_t streams = 2) const {
+        BulkJob job;
+        job.to = *parse_address("127.0.0.1");
+        job.to.set_port(server->port());
+        job.transfer = 7;
+        job.key = key_of(1);
+        job.memory = source;
+        job.streams = streams;
+        return job;
+    }
+};
+
+Status outcome(std::future<Status> &told) {
+    BOOST_REQUIRE((told.wait_for(long_time) == std::future_status::ready));
+    return told.get();
+}
+
+/// A sender that does as it likes, with the right key unless told otherwise.
+class Hand {
+  public:
+    Hand(std::uint16_t port, BulkGreeting greeting, const Key &key = key_of(1)) : socket_(connect(port)) {
+        greeting.methods = 1;
+        if (greeting.streams == 0) greeting.streams = 1;
+        if (greeting.transfer == 0) greeting.transfer = 7;
+        auto bytes = encode(greeting);
+        if (!socket_.write(bytes).ok()) return;
+        AnswerBytes answer;
+        BulkMac mac;
+        if (!socket_.read(answer).ok() || !socket_.read(mac).ok()) return;
+        session_.emplace(key, bytes, answer);
+        greeted_ = socket_.write(session_->mac(bulk_label::proof, {})).ok();
+    }
+
+    bool greeted() const { return greeted_; }
+    BulkSocket &socket() { return socket_; }
+    Status block(const BulkBlock &block, std::span<const std::uint8_t> data = {}) {
+        BulkBlock header_of = block;
+        if (header_of.xxh3 == 0) header_of.xxh3 = bulk_hash(data.data(), data.size());
+        auto header = encode(header_of);
+        DLROVER_TRY(socket_.write(header, session_->mac(bulk_label::block, header)));
+        return socket_.write(data);
+    }
+    /// Until the other side closes, or too long.
+    bool closed() {
+        std::uint8_t byte;
+        for (;;) {
+            Status status = socket_.read(std::span(&byte, 1));
+            if (!status.ok()) return status.code() == Code::unavailable;
+        }
+    }
+
+  private:
+    static BulkSocket connect(std::uint16_t port) {
+        auto to = *parse_address("127.0.0.1");
+        to.set_port(port);
+        auto fd = begin_connect(to, "", false);
+        BOOST_REQUIRE(fd.ok());
+        pollfd polled{fd->get(), POLLOUT, 0};
+        BOOST_REQUIRE(::poll(&polled, 1, 10000) == 1);
+        return BulkSocket(std::move(*fd), {}, {10s, std::nullopt});
+    }
+    BulkSocket socket_;
+    std::optional<BulkSession> session_;
+    bool greeted_ = false;
+};
+
+BulkGreeting greeting_for(std::uint64_t bytes) {
+    BulkGreeting greeting;
+    greeting.bytes = bytes;
+    return greeting;
+}
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(bulk, Fixture)
+
+BOOST_AUTO_TEST_CASE(all_bytes_arrive_whatever_the_length_and_the_number_of_streams) {
+    for (std::uint64_t bytes : {std::uint64_t{1}, bulk_block_bytes - 1, bulk_block_bytes,
+                                bulk_block_bytes + 1, 9 * mib, 21 * mib + 12345})
+        for (std::uint16_t streams : {1, 2, 5, 16}) {
+            auto told = expect(bytes);
+            std::atomic<std::uint64_t> progress{0};
+            BulkJob job = this->job(streams);
+            job.progress = &progress;
+            Status status = bulk_send(job);
+            BOOST_TEST_CONTEXT(bytes << " bytes, " << streams << " streams: " << status.message()) {
+                BOOST_TEST(status.ok());
+                BOOST_TEST(outcome(told).ok());
+                BOOST_TEST((memory == source));
+                BOOST_TEST(progress == bytes);
+            }
+        }
+}
+
+BOOST_AUTO_TEST_CASE(many_transfers_at_once) {
+    constexpr std::uint64_t count = 12;
+    std::vector<std::vector<std::byte>> from, to(count, std::vector<std::byte>(3 * mib + 1));
+    std::vector<std::future<Status>> sent;
+    for (std::uint64_t i = 0; i < count; ++i) {
+        from.push_back(random_bytes(3 * mib + 1));
+        from[i][0] = static_cast<std::byte>(i);
+        BulkTarget target;
+        target.transfer = i + 1;
+        target.key = key_of(static_cast<std::uint8_t>(i));
+        target.memory = to[i];
+        BOOST_REQUIRE(server->expect(std::move(target)).ok());
+    }
+    for (std::uint64_t i = 0; i < count; ++i) {
+        BulkJob job = this->job();
+        job.transfer = i + 1;
+        job.key = key_of(static_cast<std::uint8_t>(i));
+        job.memory = from[i];
+        sent.push_back(std::async(std::launch::async, [job] { return bulk_send(job); }));
+    }
+    for (auto &status : sent) BOOST_TEST(status.get().ok());
+    BOOST_TEST((from == to));
+}
+
+BOOST_AUTO_TEST_CASE(what_the_receiver_finds_wrong_the_sender_hears) {
+    BulkTarget target;
+    target.verify = [] { return Status(Code::corrupt, "chunk \"w\" does not have its checksum"); };
+    auto told = expect(3 * mib, std::move(target));
+    Status status = bulk_send(job());
+    BOOST_TEST((status.code() == Code::corrupt));
+    BOOST_TEST(status.message() == "chunk \"w\" does not have its checksum");
+    BOOST_TEST((outcome(told).code() == Code::corrupt));
+    BOOST_TEST(!bulk_send(job()).ok());  // the key is used up
+}
+
+BOOST_AUTO_TEST_CASE(verified_once_and_only_when_all_of_it_is_there) {
+    std::atomic<int> calls{0};
+    BulkTarget target;
+    target.verify = [&] {
+        ++calls;
+        return memory == source ? Status() : Status(Code::corrupt, "too early");
+    };
+    auto told = expect(7 * mib + 1, std::move(target));
+    BOOST_TEST(bulk_send(job(4)).ok());
+    BOOST_TEST(outcome(told).ok());
+    BOOST_TEST(calls == 1);
+}
+
+BOOST_AUTO_TEST_CASE(another_key_another_number_another_length_are_refused_and_disturb_nothing) {
+    auto told = expect(2 * mib);
+    BulkJob wrong = job();
+    wrong.key = key_of(2);
+    Status status = bulk_send(wrong);
+    BOOST_TEST((status.code() == Code::permission_denied));
+    wrong = job();
+    wrong.transfer = 8;
+    BOOST_TEST((bulk_send(wrong).code() == Code::unavailable));
+    wrong = job();
+    wrong.memory = wrong.memory.first(mib);
+    BOOST_TEST((bulk_send(wrong).code() == Code::unavailable));
+    Hand hand(server->port(), greeting_for(2 * mib), key_of(2));
+    BOOST_TEST(hand.closed());
+    BOOST_TEST((memory == std::vector<std::byte>(2 * mib)));
+    BOOST_TEST(bulk_send(job()).ok());
+    BOOST_TEST(outcome(told).ok());
+    BOOST_TEST((memory == source));
+}
+
+BOOST_AUTO_TEST_CASE(blocks_elsewhere_twice_or_forged_end_the_transfer) {
+    std::vector<std::uint8_t> data(bulk_block_bytes, 1);
+    auto full = static_cast<std::uint32_t>(bulk_block_bytes);
+    struct Case {
+        const char *what;
+        std::vector<BulkBlock> blocks;
+    };
+    const Case cases[] = {{"behind the end", {{2 * bulk_block_bytes, full, 0}}},
+                          {"not at a block's start", {{1, full, 0, 0}}},
+                          {"shorter than it should be", {{0, full - 1, 0, 0}}},
+                          {"twice", {{0, full, 0, 0}, {0, full, 1, 0}}},
+                          {"out of order", {{0, full, 1, 0}}},
+                          {"with another checksum", {{0, full, 0, 77}}},
+                          {"an end before all is there", {{0, full, 0, 0}, {0, 0, 1, 0}}}};
+    for (const Case &c : cases) {
+        auto told = expect(2 * bulk_block_bytes);
+        Hand hand(server->port(), greeting_for(2 * bulk_block_bytes));
+        BOOST_REQUIRE(hand.greeted());
+        for (const BulkBlock &block : c.blocks)
+            (void)hand.block(block, std::span(data).first(block.bytes)).ok();
+        BOOST_TEST_CONTEXT(c.what) {
+            BOOST_TEST((outcome(told).code() == Code::corrupt));
+            BOOST_TEST(hand.closed());
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_header_without_the_key_ends_the_transfer) {
+    auto told = expect(mib);
+    Hand hand(server->port(), greeting_for(mib));
+    BOOST_REQUIRE(hand.greeted());
+    auto header = encode(BulkBlock{0, static_cast<std::uint32_t>(bulk_block_bytes), 0, 1});
+    BOOST_TEST(hand.socket().write(header, BulkMac{}).ok());
+    BOOST_TEST((outcome(told).code() == Code::permission_denied));
+    BOOST_TEST((memory == std::vector<std::byte>(mib)));
+}
+
+BOOST_AUTO_TEST_CASE(a_stream_comes_once) {
+    auto told = expect(4 * mib);
+    BulkGreeting greeting = greeting_for(4 * mib);
+    greeting.streams = 2;
+    Hand first(server->port(), greeting), again(server->port(), greeting);
+    BOOST_TEST(again.closed());
+    greeting.streams = 3;
+    greeting.stream = 1;
+    Hand other_number(server->port(), greeting);
+    BOOST_TEST(other_number.closed());
+    server->forget(7);
+    BOOST_TEST(first.closed());
+}
+
+BOOST_AUTO_TEST_CASE(who_says_nothing_is_not_waited_for) {
+    BulkServerOptions options;
+    options.greeting_limit = 100ms;
+    server = start(options);
+    BulkTarget target;
+    target.stall = 100ms;
+    auto told = expect(2 * mib, std::move(target));
+    Hand mute(server->port(), greeting_for(2 * mib));  // proves itself, and no more
+    BOOST_TEST((outcome(told).code() == Code::timeout));
+    auto to = job().to;
+    auto fd = begin_connect(to, "", false);
+    BOOST_REQUIRE(fd.ok());
+    BulkSocket silent(std::move(*fd), {}, {10s, std::nullopt});
+    std::uint8_t byte;
+    BOOST_TEST((silent.read(std::span(&byte, 1)).code() == Code::unavailable));
+}
+
+BOOST_AUTO_TEST_CASE(nobody_comes_before_the_deadline) {
+    BulkTarget target;
+    target.deadline = Clock::now() + 50ms;
+    auto told = expect(mib, std::move(target));
+    Status status = outcome(told);
+    BOOST_TEST((status.code() == Code::timeout));
+    BOOST_TEST(status.message() == "nobody sent it in time");
+    BOOST_TEST(server->expect({.transfer = 7, .memory = memory}).ok());  // the number is free again
+}
+
+BOOST_AUTO_TEST_CASE(a_receiver_that_does_not_read_is_given_up) {
+    auto listener = listen_on({.address = "127.0.0.1"});
+    BOOST_REQUIRE(listener.ok());
+    source = random_bytes(mib);
+    BulkJob job = this->job(1);
+    job.to.set_port(local_address(listener->get())->port());
+    job.stall = 100ms;
+    BOOST_TEST((bulk_send(job).code() == Code::timeout));
+}
+
+BOOST_AUTO_TEST_CASE(nobody_there) {
+    source = random_bytes(mib);
+    BulkJob job = this->job();
+    {
+        auto listener = listen_on({.address = "127.0.0.1"});
+        job.to.set_port(local_address(listener->get())->port());
+    }
+    Status status = bulk_send(job);
+    BOOST_TEST(!status.ok());
+    BOOST_TEST(status.message().starts_with("connecting to 127.0.0.1: "));
+}
+
+BOOST_AUTO_TEST_CASE(a_sender_that_is_called_off_ends_on_both_sides) {
+    auto told = expect(64 * mib);
+    BulkJob job = this->job();
+    job.bytes_per_second = 8 * mib;
+    job.cancellation = *Cancellation::create();
+    std::atomic<std::uint64_t> progress{0};
+    job.progress = &progress;
+    auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
+    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    job.cancellation->cancel();
+    BOOST_TEST((sent.get().code() == Code::unavailable));
+    BOOST_TEST((outcome(told).code() == Code::unavailable));
+}
+
+BOOST_AUTO_TEST_CASE(a_forgotten_transfer_leaves_its_memory_alone) {
+    auto told = expect(64 * mib);
+    BulkJob job = this->job();
+    job.bytes_per_second = 64 * mib;
+    std::atomic<std::uint64_t> progress{0};
+    job.progress = &progress;
+    auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
+    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    server->forget(7);
+    std::vector<std::byte> as_it_was = memory;
+    BOOST_TEST(!sent.get().ok());
+    std::this_thread::sleep_for(20ms);
+    BOOST_TEST((memory == as_it_was));
+    BOOST_CHECK_THROW(told.get(), std::future_error);  // nobody was told
+}
+
+BOOST_AUTO_TEST_CASE(the_servers_end_ends_its_transfers) {
+    auto told = expect(64 * mib);
+    BulkJob job = this->job();
+    job.bytes_per_second = 64 * mib;
+    std::atomic<std::uint64_t> progress{0};
+    job.progress = &progress;
+    auto sent = std::async(std::launch::async, [job] { return bulk_send(job); });
+    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    server.reset();
+    BOOST_TEST(!sent.get().ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_rate_is_kept) {
+    auto told = expect(8 * mib);
+    BulkJob job = this->job();
+    job.bytes_per_second = 32 * mib;
+    auto start = Clock::now();
+    BOOST_TEST(bulk_send(job).ok());
+    BOOST_TEST((Clock::now() - start >= 7.0s / 32));  // the last block is sent when the others' time is over
+}
+
+BOOST_AUTO_TEST_CASE(more_connections_than_allowed_are_closed) {
+    BulkServerOptions options;
+    options.max_connections = 2;
+    server = start(options);
+    auto told = expect(mib);
+    std::vector<UniqueFd> idle;
+    for (int i = 0; i < 8; ++i) {
+        auto fd = begin_connect(job().to, "", false);
+        BOOST_REQUIRE(fd.ok());
+        idle.push_back(std::move(*fd));
+    }
+    BulkSocket last(std::move(idle.back()), {}, {10s, std::nullopt});
+    std::uint8_t byte;
+    BOOST_TEST((last.read(std::span(&byte, 1)).code() == Code::unavailable));
+    idle.clear();
+    Status status;
+    for (auto until = Clock::now() + 10s; Clock::now() < until; std::this_thread::sleep_for(10ms))
+        if ((status = bulk_send(job(1))).ok()) break;
+    BOOST_TEST(status.ok());
+}
+
+BOOST_AUTO_TEST_CASE(wrong_wishes_are_refused) {
+    auto told = expect(mib);
+    BulkTarget twice;
+    twice.transfer = 7;
+    twice.memory = memory;
+    BOOST_TEST((server->expect(std::move(twice)).code() == Code::already_exists));
+    BOOST_TEST((server->expect({.transfer = 9}).code() == Code::invalid_argument));
+    BOOST_TEST((bulk_send(job(0)).code() == Code::invalid_argument));
+    BOOST_TEST((bulk_send(job(max_bulk_streams + 1)).code() == Code::invalid_argument));
+    BulkJob empty = job();
+    empty.memory = {};
+    BOOST_TEST((bulk_send(empty).code() == Code::invalid_argument));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+namespace {
+
+struct UcxFixture : Fixture {
+    UcxFixture() {
+        BulkServerOptions options;
+        options.methods = static_cast<BulkMethods>(BulkMethod::ucx);
+        server = start(options);
+    }
+    BulkJob job() const {
+        BulkJob job = Fixture::job();
+        job.method = BulkMethod::ucx;
+        return job;
+    }
+};
+
+struct HasUcx {
+    boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
+        boost::test_tools::assertion_result result(ucx_usable().ok());
+        result.message() << "UCX: " << ucx_usable().message();
+        return result;
+    }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(bulk_by_ucx, UcxFixture, *boost::unit_test::precondition(HasUcx()))
+
+BOOST_AUTO_TEST_CASE(all_bytes_arrive) {
+    for (std::uint64_t bytes : {std::uint64_t{1}, mib + 1, 33 * mib + 77}) {
+        BulkTarget target;
+        target.verify = [&] { return memory == source ? Status() : Status(Code::corrupt, "not all there"); };
+        auto told = expect(bytes, std::move(target));
+        Status status = bulk_send(job());
+        BOOST_TEST_CONTEXT(bytes << " bytes: " << status.message()) {
+            BOOST_TEST(status.ok());
+            BOOST_TEST(outcome(told).ok());
+            BOOST_TEST((memory == source));
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(another_key_or_another_way_is_refused) {
+    auto told = expect(mib);
+    BulkJob wrong = job();
+    wrong.key = key_of(2);
+    BOOST_TEST((bulk_send(wrong).code() == Code::permission_denied));
+    wrong = job();
+    wrong.method = BulkMethod::tcp;
+    BOOST_TEST((bulk_send(wrong).code() == Code::unavailable));
+    BOOST_TEST(bulk_send(job()).ok());
+}
+
+BOOST_AUTO_TEST_CASE(called_off_in_the_middle) {
+    auto told = expect(64 * mib);
+    BulkJob job = this->job();
+    job.bytes_per_second = 32 * mib;
+    job.cancellation = *Cancellation::create();
+    std::atomic<std::uint64_t> progress{0};
+    job.progress = &progress;
+    auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
+    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    job.cancellation->cancel();
+    BOOST_TEST((sent.get().code() == Code::unavailable));
+    BOOST_TEST((outcome(told).code() == Code::unavailable));
+}
+
+BOOST_AUTO_TEST_CASE(a_forgotten_transfer_ends_the_sender) {
+    auto told = expect(64 * mib);
+    BulkJob job = this->job();
+    job.bytes_per_second = 32 * mib;
+    std::atomic<std::uint64_t> progress{0};
+    job.progress = &progress;
+    auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
+    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    server->forget(7);
+    std::vector<std::byte> as_it_was = memory;
+    BOOST_TEST(!sent.get().ok());
+    BOOST_TEST((memory == as_it_was));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

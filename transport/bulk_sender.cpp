@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/bulk_sender.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+
+#include "transport/bulk_ucx.h"
+#include "transport/rate_limit.h"
+
+namespace dlrover::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto receipt_after_failure = 200ms;
+
+/// What the streams of one job share.
+class Work {
+  public:
+    Work(const BulkJob &job, std::uint16_t streams, std::shared_ptr<Cancellation> failed)
+        : job_(job), streams_(streams), failed_(std::move(failed)), rate_(job.bytes_per_second) {}
+
+    const BulkJob &job() const noexcept { return job_; }
+    std::uint16_t streams() const noexcept { return streams_; }
+    Cancellations cancellations() const {
+        Cancellations all{failed_};
+        if (job_.cancellation) all.push_back(job_.cancellation);
+        return all;
+    }
+    WaitLimits limits() const { return {job_.stall, job_.deadline}; }
+
+    /// The next block that nobody has taken, when the rate allows it. None: all are taken.
+    Result<std::optional<std::span<const std::byte>>> next() {
+        std::uint64_t at = next_.fetch_add(bulk_block_bytes);
+        if (at >= job_.memory.size()) return std::optional<std::span<const std::byte>>();
+        auto block = job_.memory.subspan(at, std::min(bulk_block_bytes, job_.memory.size() - at));
+        if (job_.bytes_per_second != 0) DLROVER_TRY(sleep_until(when(block.size()), cancellations()));
+        return std::optional(block);
+    }
+    std::uint64_t offset(std::span<const std::byte> block) const {
+        return static_cast<std::uint64_t>(block.data() - job_.memory.data());
+    }
+    void sent(std::uint64_t bytes) {
+        if (job_.progress != nullptr) *job_.progress += bytes;
+    }
+
+    /// The first one counts: the others' are its consequence.
+    void fail(Status why) {
+        std::lock_guard lock(mutex_);
+        if (failure_.ok()) failure_ = std::move(why);
+        failed_->cancel();
+    }
+    /// The other side's own word is better than what became of the connections.
+    void set_receipt(Status receipt) {
+        std::lock_guard lock(mutex_);
+        receipt_ = std::move(receipt);
+    }
+    Status outcome() {
+        std::lock_guard lock(mutex_);
+        return receipt_.ok() ? std::move(failure_) : std::move(receipt_);
+    }
+
+  private:
+    Clock::time_point when(std::uint64_t bytes) {
+        std::lock_guard lock(mutex_);
+        return rate_.take(bytes, Clock::now());
+    }
+
+    const BulkJob &job_;
+    const std::uint16_t streams_;
+    const std::shared_ptr<Cancellation> failed_;
+    std::atomic<std::uint64_t> next_{0};
+    std::mutex mutex_;
+    RateLimit rate_;
+    Status failure_, receipt_;
+};
+
+Result<BulkSocket> connect(const Work &work) {
+    auto fd = begin_connect(work.job().to, work.job().from, false);
+    if (!fd) return fd.take_status();
+    pollfd polled{fd->get(), POLLOUT, 0};
+    DLROVER_TRY(wait_for({&polled, 1}, work.cancellations(), work.limits()));
+    DLROVER_TRY(connect_result(fd->get()));
+    DLROVER_TRY(tune(fd->get(), work.job().stall));
+    return BulkSocket(std::move(*fd), work.cancellations(), work.limits());
+}
+
+/// The other side proves itself first: what follows shows nothing to who has not the key.
+Result<BulkSession> greet(BulkSocket &socket, const Work &work, std::uint16_t stream) {
+    BulkGreeting greeting;
+    greeting.methods = static_cast<BulkMethods>(work.job().method);
+    greeting.stream = stream;
+    greeting.streams = work.streams();
+    greeting.transfer = work.job().transfer;
+    greeting.bytes = work.job().memory.size();
+    greeting.nonce = make_bulk_nonce();
+    auto greeting_bytes = encode(greeting);
+    DLROVER_TRY(socket.write(greeting_bytes));
+    AnswerBytes answer_bytes;
+    BulkMac mac;
+    DLROVER_TRY(socket.read(answer_bytes));
+    DLROVER_TRY(socket.read(mac));
+    auto answer = decode_answer(answer_bytes);
+    if (!answer) return answer.take_status();
+    BulkSession session(work.job().key, greeting_bytes, answer_bytes);
+    DLROVER_TRY(session.check(bulk_label::answer, answer_bytes, mac));
+    if (answer->method != work.job().method)
+        return Status(Code::corrupt, "the other mover chose a way that was not offered");
+    DLROVER_TRY(socket.write(session.mac(bulk_label::proof, {})));
+    return session;
+}
+
+Status write_block(BulkSocket &socket, const BulkSession &session, const BulkBlock &block,
+                   std::span<const std::byte> data) {
+    auto header = encode(block);
+    auto mac = session.mac(bulk_label::block, header);
+    const iovec parts[] = {{header.data(), header.size()},
+                           {mac.data(), mac.size()},
+                           {const_cast<std::byte *>(data.data()), data.size()}};
+    return socket.write(std::span<const iovec>(parts));
+}
+
+Status send_blocks(BulkSocket &socket, const BulkSession &session, Work &work) {
+    for (std::uint32_t number = 0;; ++number) {
+        auto next = work.next();
+        if (!next) return next.take_status();
+        if (!*next) return write_block(socket, session, {0, 0, number, 0}, {});
+        std::span<const std::byte> data = **next;
+        BulkBlock block{work.offset(data), static_cast<std::uint32_t>(data.size()), number,
+                        work.job().hash(data.data(), data.size())};
+        DLROVER_TRY(write_block(socket, session, block, data));
+        work.sent(data.size());
+    }
+}
+
+Result<std::vector<std::uint8_t>> read_place(BulkSocket &socket, const BulkSession &session) {
+    std::array<std::uint8_t, 4> length;
+    DLROVER_TRY(socket.read(length));
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < length.size(); ++i) bytes |= std::size_t{length[i]} << (8 * i);
+    if (bytes > max_bulk_place_bytes) return Status(Code::corrupt, "a place that is too long");
+    std::vector<std::uint8_t> place(bytes);
+    BulkMac mac;
+    DLROVER_TRY(socket.read(place));
+    DLROVER_TRY(socket.read(mac));
+    DLROVER_TRY(session.check(bulk_label::place, length, mac, place));
+    return place;
+}
+
+Status send_by_ucx(BulkSocket &socket, const BulkSession &session, Work &work) {
+    auto place = read_place(socket, session);
+    if (!place) return place.take_status();
+    auto source = UcxSource::open(*place, work.cancellations(), work.limits());
+    if (!source) return source.take_status();
+    for (;;) {
+        auto next = work.next();
+        if (!next) return next.take_status();
+        if (!*next) break;
+        DLROVER_TRY((*source)->put(work.offset(**next), **next));
+        work.sent((*next)->size());
+    }
+    DLROVER_TRY((*source)->flush());
+    return write_block(socket, session, {}, {});
+}
+
+/// What the other side says of it all, in `said`; not ok: it did not say anything.
+Status read_receipt(BulkSocket &socket, const BulkSession &session, Status &said) {
+    ReceiptBytes bytes;
+    BulkMac mac;
+    DLROVER_TRY(socket.read(bytes));
+    DLROVER_TRY(socket.read(mac));
+    auto receipt = decode_receipt(bytes);
+    if (!receipt) return receipt.take_status();
+    std::vector<std::uint8_t> words(receipt->text_bytes);
+    DLROVER_TRY(socket.read(words));
+    DLROVER_TRY(session.check(bulk_label::receipt, bytes, mac, words));
+    if (receipt->code != Code::ok) said = Status(receipt->code, std::string(words.begin(), words.end()));
+    return {};
+}
+
+/// Verifying takes as long as it takes: only the job's deadline limits it.
+Status run_stream(Work &work, std::uint16_t stream) {
+    auto socket = connect(work);
+    if (!socket) return std::move(socket.take_status()).with_context("connecting to " + work.job().to.host());
+    auto session = greet(*socket, work, stream);
+    if (!session)
+        return std::move(session.take_status()).with_context("greeting the mover of " + work.job().to.host());
+    Status status = work.job().method == BulkMethod::ucx ? send_by_ucx(*socket, *session, work)
+                                                         : send_blocks(*socket, *session, work);
+    if (stream != 0) return status;
+    if (status.ok())
+        socket->go_on(work.cancellations(), {24h, work.job().deadline});
+    else
+        socket->go_on({}, {receipt_after_failure, Clock::now() + receipt_after_failure});
+    Status said, heard = read_receipt(*socket, *session, said);
+    if (heard.ok()) work.set_receipt(std::move(said));
+    return status.ok() ? std::move(heard) : std::move(status);
+}
+
+}  // namespace
+
+Status bulk_send(const BulkJob &job) {
+    if (job.memory.empty() || job.streams == 0 || job.streams > max_bulk_streams)
+        return Status(Code::invalid_argument, "a transfer of nothing, or over too many streams");
+    if (job.method == BulkMethod::ucx) DLROVER_TRY(ucx_usable());
+    auto failed = Cancellation::create();
+    if (!failed) return failed.take_status();
+    std::uint64_t blocks = (job.memory.size() + bulk_block_bytes - 1) / bulk_block_bytes;
+    auto streams = job.method == BulkMethod::ucx
+                       ? std::uint16_t{1}
+                       : static_cast<std::uint16_t>(std::min<std::uint64_t>(job.streams, blocks));
+    Work work(job, streams, *failed);
+    auto run = [&work](std::uint16_t stream) {
+        if (Status status = run_stream(work, stream); !status.ok()) work.fail(std::move(status));
+    };
+    std::vector<std::thread> others;
+    for (std::uint16_t i = 1; i < streams; ++i) others.emplace_back(run, i);
+    run(0);
+    for (std::thread &thread : others) thread.join();
+    return work.outcome();
+}
+
+}  // namespace dlrover::transport

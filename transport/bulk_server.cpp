@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/bulk_server.h"
+
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "transport/bulk_transfer.h"
+#include "transport/bulk_ucx.h"
+
+namespace dlrover::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using TransferPointer = std::shared_ptr<BulkTransfer>;
+
+constexpr auto receipt_limit = 5000ms;
+
+/// A stream that has proved itself, with what goes with it.
+struct Stream {
+    BulkSocket &socket;
+    const BulkSession &session;
+    const BulkGreeting &greeting;
+    BulkMethod method;
+    BulkHash hash;
+};
+
+Result<BulkBlock> read_block(Stream &stream, std::uint32_t number, std::uint64_t total) {
+    BlockBytes bytes;
+    BulkMac mac;
+    DLROVER_TRY(stream.socket.read(bytes));
+    DLROVER_TRY(stream.socket.read(mac));
+    DLROVER_TRY(stream.session.check(bulk_label::block, bytes, mac));
+    BulkBlock block = decode_block(bytes);
+    DLROVER_TRY(check_block(block, number, total));
+    return block;
+}
+
+Status receive_blocks(Stream &stream, BulkTransfer &transfer) {
+    for (std::uint32_t number = 0;; ++number) {
+        auto block = read_block(stream, number, transfer.target().memory.size());
+        if (!block) return block.take_status();
+        if (block->bytes == 0) return {};
+        auto place = transfer.take(*block);
+        if (!place) return place.take_status();
+        DLROVER_TRY(stream.socket.read(*place));
+        if (stream.hash(place->data(), place->size()) != block->xxh3)
+            return Status(Code::corrupt, "a block was altered on its way");
+    }
+}
+
+/// The sender puts the bytes there by itself; here the library has to be driven until it says that they are.
+Status receive_by_ucx(Stream &stream, BulkTransfer &transfer) {
+    auto sink = UcxSink::open(transfer.target().memory);
+    if (!sink) return sink.take_status();
+    const std::vector<std::uint8_t> &place = (*sink)->place();
+    std::array<std::uint8_t, 4> length;
+    for (std::size_t i = 0; i < length.size(); ++i)
+        length[i] = static_cast<std::uint8_t>(place.size() >> (8 * i));
+    DLROVER_TRY(stream.socket.write(length, place));
+    DLROVER_TRY(stream.socket.write(stream.session.mac(bulk_label::place, length, place)));
+    pollfd control{stream.socket.fd(), POLLIN, 0};
+    DLROVER_TRY((*sink)->drive(control, stream.socket.cancellations(), transfer.target().deadline));
+    auto end = read_block(stream, 0, transfer.target().memory.size());
+    if (!end) return end.take_status();
+    if (end->bytes != 0) return Status(Code::corrupt, "a block where none is sent this way");
+    transfer.take_all();
+    return {};
+}
+
+Status send_receipt(Stream &stream, const Status &outcome) {
+    std::string text = outcome.message().substr(0, max_bulk_text_bytes);
+    std::span<const std::uint8_t> words(reinterpret_cast<const std::uint8_t *>(text.data()), text.size());
+    auto bytes = encode(BulkReceipt{outcome.code(), static_cast<std::uint32_t>(text.size())});
+    DLROVER_TRY(stream.socket.write(bytes, stream.session.mac(bulk_label::receipt, bytes, words)));
+    return stream.socket.write(words);
+}
+
+}  // namespace
+
+/// What the threads share; they keep it alive.
+class BulkServer::State : public std::enable_shared_from_this<BulkServer::State> {
+  public:
+    State(const BulkServerOptions &options, UniqueFd listener, std::uint16_t port,
+          std::shared_ptr<Cancellation> stop)
+        : options_(options), listener_(std::move(listener)), port_(port), stop_(std::move(stop)) {}
+
+    std::uint16_t port() const noexcept { return port_; }
+
+    void launch() {
+        spawn([](State &self) { self.listen(); });
+    }
+
+    Status expect(BulkTarget target) {
+        if (target.memory.empty()) return Status(Code::invalid_argument, "a transfer into no memory");
+        auto cancellation = Cancellation::create();
+        if (!cancellation) return cancellation.take_status();
+        std::lock_guard lock(mutex_);
+        auto [it, added] = transfers_.try_emplace(target.transfer);
+        if (!added)
+            return Status(Code::already_exists,
+                          "transfer " + std::to_string(target.transfer) + " is expected already");
+        it->second = std::make_shared<BulkTransfer>(std::move(target), std::move(*cancellation));
+        return {};
+    }
+
+    void forget(std::uint64_t number) {
+        if (TransferPointer transfer = take(number)) transfer->close();
+    }
+
+    void stop() {
+        stop_->cancel();
+        std::map<std::uint64_t, TransferPointer> transfers;
+        {
+            std::lock_guard lock(mutex_);
+            transfers.swap(transfers_);
+        }
+        for (auto &[number, transfer] : transfers) transfer->close();
+        std::unique_lock lock(mutex_);
+        idle_.wait(lock, [&] { return threads_ == 0; });
+    }
+
+  private:
+    /// Signals are for the program's main thread.
+    template <typename Body>
+    void spawn(Body body) {
+        {
+            std::lock_guard lock(mutex_);
+            ++threads_;
+        }
+        sigset_t all, before;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        std::thread([self = shared_from_this(), body = std::move(body)]() mutable {
+            body(*self);
+            std::lock_guard lock(self->mutex_);
+            --self->threads_;
+            self->idle_.notify_all();
+        }).detach();
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    void listen() {
+        while (!stop_->cancelled()) {
+            pollfd polled{listener_.get(), POLLIN, 0};
+            Status status = wait_for({&polled, 1}, {stop_}, {expire_interval, std::nullopt});
+            if (!status.ok() && status.code() != Code::timeout) return;
+            expire();
+            if (status.ok()) accept();
+        }
+    }
+
+    void accept() {
+        SocketAddress peer;
+        auto socket = accept_from(listener_.get(), peer);
+        if (!socket || !*socket) return;
+        {
+            std::lock_guard lock(mutex_);
+            if (threads_ > options_.max_connections) return;
+        }
+        if (!tune(socket->get(), options_.greeting_limit).ok()) return;
+        auto shared = std::make_shared<UniqueFd>(std::move(*socket));
+        spawn([shared](State &self) { self.serve(std::move(*shared)); });
+    }
+
+    void expire() {
+        std::vector<TransferPointer> over;
+        {
+            std::lock_guard lock(mutex_);
+            for (auto &[number, transfer] : transfers_)
+                if (transfer->target().deadline <= Clock::now()) over.push_back(transfer);
+        }
+        for (const TransferPointer &transfer : over)
+            if (transfer->expire(Clock::now())) tell(transfer);
+    }
+
+    TransferPointer find(std::uint64_t number) {
+        std::lock_guard lock(mutex_);
+        auto it = transfers_.find(number);
+        return it == transfers_.end() ? nullptr : it->second;
+    }
+
+    TransferPointer take(std::uint64_t number) {
+        std::lock_guard lock(mutex_);
+        auto it = transfers_.find(number);
+        if (it == transfers_.end()) return nullptr;
+        TransferPointer transfer = std::move(it->second);
+        transfers_.erase(it);
+        return transfer;
+    }
+
+    /// The key has done its work.
+    void tell(const TransferPointer &transfer) {
+        take(transfer->target().transfer);
+        if (transfer->target().done) transfer->target().done(transfer->outcome());
+    }
+
+    /// Who is refused hears nothing: it may be anybody.
+    void serve(UniqueFd fd) {
+        BulkSocket socket(std::move(fd), {stop_},
+                          {options_.greeting_limit, Clock::now() + options_.greeting_limit});
+        GreetingBytes bytes;
+        if (!socket.read(bytes).ok()) return;
+        auto greeting = decode_greeting(bytes);
+        if (!greeting) return;
+        TransferPointer transfer = find(greeting->transfer);
+        auto method = choose(greeting->methods);
+        if (!transfer || !method || greeting->bytes != transfer->target().memory.size()) return;
+        auto answer = encode(BulkAnswer{*method, make_bulk_nonce()});
+        BulkSession session(transfer->target().key, bytes, answer);
+        Stream stream{socket, session, *greeting, *method, options_.hash};
+        if (!prove(stream, answer).ok() || !transfer->join(*greeting).ok()) return;
+        receive(stream, *transfer);
+        if (transfer->leave()) tell(transfer);
+    }
+
+    std::optional<BulkMethod> choose(BulkMethods offered) const {
+        for (BulkMethod method : {BulkMethod::ucx, BulkMethod::tcp})
+            if (contains(offered, method) && contains(options_.methods, method)) return method;
+        return {};
+    }
+
+    static Status prove(Stream &stream, const AnswerBytes &answer) {
+        DLROVER_TRY(stream.socket.write(answer, stream.session.mac(bulk_label::answer, answer)));
+        BulkMac proof;
+        DLROVER_TRY(stream.socket.read(proof));
+        return stream.session.check(bulk_label::proof, {}, proof);
+    }
+
+    void receive(Stream &stream, BulkTransfer &transfer) {
+        const BulkTarget &target = transfer.target();
+        stream.socket.go_on({stop_, transfer.cancellation()}, {target.stall, target.deadline});
+        Status status = stream.method == BulkMethod::ucx ? receive_by_ucx(stream, transfer)
+                                                         : receive_blocks(stream, transfer);
+        if (status.ok()) transfer.end_stream();
+        if (status.ok() && stream.greeting.stream == 0) status = transfer.finish();
+        if (!status.ok()) transfer.fail(std::move(status));
+        if (stream.greeting.stream != 0) return;
+        stream.socket.go_on({stop_}, {receipt_limit, Clock::now() + receipt_limit});
+        (void)send_receipt(stream, transfer.outcome()).ok();
+    }
+
+    static constexpr auto expire_interval = 200ms;
+    const BulkServerOptions options_;
+    const UniqueFd listener_;
+    const std::uint16_t port_;
+    const std::shared_ptr<Cancellation> stop_;
+    std::mutex mutex_;
+    std::condition_variable idle_;
+    std::map<std::uint64_t, TransferPointer> transfers_;
+    unsigned threads_ = 0;
+};
+
+Result<std::unique_ptr<BulkServer>> BulkServer::start(const BulkServerOptions &options) {
+    if (contains(options.methods, BulkMethod::ucx)) DLROVER_TRY(ucx_usable());
+    auto listener = listen_on(options.listen);
+    if (!listener) return listener.take_status();
+    auto address = local_address(listener->get());
+    if (!address) return address.take_status();
+    auto stop = Cancellation::create();
+    if (!stop) return stop.take_status();
+    auto state = std::make_shared<State>(options, std::move(*listener), address->port(), *stop);
+    state->launch();
+    return std::unique_ptr<BulkServer>(new BulkServer(std::move(state)));
+}
+
+BulkServer::~BulkServer() {
+    state_->stop();
+}
+
+std::uint16_t BulkServer::port() const noexcept {
+    return state_->port();
+}
+
+Status BulkServer::expect(BulkTarget target) {
+    return state_->expect(std::move(target));
+}
+
+void BulkServer::forget(std::uint64_t transfer) {
+    state_->forget(transfer);
+}
+
+}  // namespace dlrover::transport
