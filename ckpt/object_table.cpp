@@ -190,6 +190,18 @@ bool same_piece(const ChunkInfo &a, const ChunkInfo &b) {
            std::ranges::equal(a.local_shape, b.local_shape);
 }
 
+Status check_identity(const ObjectIdentity &wanted, const ObjectIdentity &found) {
+    std::string wrong;
+    if (found.lineage != wanted.lineage) wrong = "of the lineage \"" + found.lineage.substr(0, 200) + "\"";
+    if (found.world_size != wanted.world_size)
+        wrong = "of a world of " + std::to_string(found.world_size) + " ranks";
+    if (found.generation != wanted.generation) wrong = "of generation " + to_string(found.generation);
+    if (found.train_step != wanted.train_step) wrong = "of step " + std::to_string(found.train_step.value());
+    if (found.rank != wanted.rank) wrong = "of rank " + std::to_string(found.rank.value());
+    if (wrong.empty()) return {};
+    return Status(Code::corrupt, "it is " + wrong);
+}
+
 ObjectTableWriter::ObjectTableWriter(ObjectIdentity identity)
     : identity_(std::move(identity)), bytes_bound_(fixed_table_bytes + identity_.lineage.size()) {
     builder_.ForceDefaults(true);  // a checksum that is set later needs its place

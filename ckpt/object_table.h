@@ -59,6 +59,9 @@ struct ObjectIdentity {
     std::string lineage;
 };
 
+/// corrupt: `found` is of another object than `wanted`; the sentence says by what.
+Status check_identity(const ObjectIdentity &wanted, const ObjectIdentity &found);
+
 /// Collects the chunks of one object. Not thread-safe.
 class ObjectTableWriter {
   public:

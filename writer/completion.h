@@ -9,11 +9,13 @@
 #include <span>
 
 #include "ckpt/storage_frame.h"
+#include "helper/outbox.h"
 #include "writer/destination.h"
-#include "writer/outbox.h"
 #include "writer/term_claim.h"
 
 namespace dlrover::writer {
+
+using helper::Ticket;
 
 struct CompleteOrder {
     Ticket ticket;

@@ -2,18 +2,12 @@
 // What the agent's guard told this process (docs/internals.md, "Writer").
 #pragma once
 
-#include <string>
-
-#include "base/ids.h"
-#include "base/status.h"
+#include "helper/environment.h"
 #include "writer/term_claim.h"
 
 namespace dlrover::writer {
 
-struct Environment {
-    JobId job;
-    StepId step;
-    std::string socket;
+struct Environment : helper::Environment {
     RunId run;
 };
 

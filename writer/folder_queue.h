@@ -8,10 +8,13 @@
 #include <mutex>
 #include <vector>
 
+#include "helper/outbox.h"
 #include "writer/completion.h"
-#include "writer/outbox.h"
 
 namespace dlrover::writer {
+
+using helper::Outbox;
+using helper::Ticket;
 
 struct LookOrder {
     Ticket ticket;

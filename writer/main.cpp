@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "config.h"
-#include "writer/process.h"
+#include "helper/process.h"
 #include "writer/service.h"
 
 using namespace dlrover;
@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
     if (argc != 1) return std::fputs(usage_text, stderr) < 0 ? 1 : 2;
     auto environment = read_environment();
     if (!environment) return fail(environment.status(), 2);
-    if (Status status = settle_in(); !status.ok()) return fail(status, 1);
+    if (Status status = helper::settle_in(); !status.ok()) return fail(status, 1);
     auto outbox = Outbox::create();
     if (!outbox) return fail(outbox.status(), 1);
     // The threads stay in the service for as long as the process lives.

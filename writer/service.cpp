@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writer/service.h"
 
-#include <poll.h>
-
-#include <algorithm>
-
 namespace dlrover::writer {
 namespace {
 
-using namespace std::chrono_literals;
 namespace local = proto::local;
-constexpr auto first_pause = 50ms, longest_pause = 1000ms;
-constexpr auto answer_limit = 5000ms;
 constexpr char too_many[] = "the writer has too many orders already";
 
 }  // namespace
@@ -20,62 +13,36 @@ Service::Service(const Environment &environment, Outbox outbox, std::string node
     : environment_(environment),
       outbox_(std::move(outbox)),
       stores_(outbox_),
-      folders_(outbox_, environment.run, std::move(node)) {}
+      folders_(outbox_, environment.run, std::move(node)),
+      session_(environment.socket, local::Role::Writer, outbox_,
+               {[this](proto::LocalClient &client) { return greet(client); },
+                [this](proto::LocalMessage push) { take(std::move(push)); }, [this] { lose(); }}) {}
 
-Status Service::connect() {
-    client_.reset();
-    auto client = proto::LocalClient::connect(environment_.socket, local::Role::Writer, answer_limit);
-    if (!client) return client.take_status();
+Status Service::greet(proto::LocalClient &client) {
     local::WriterHelloT hello;
     hello.job_id = environment_.job.value();
     hello.step_id = environment_.step.value();
-    auto reply = client->call(std::move(hello), answer_limit);
+    auto reply = client.call(std::move(hello), helper::answer_limit);
     if (!reply) return reply.take_status();
     auto *welcome = reply->message.body.AsWriterWelcome();
     if (welcome == nullptr) return Status(Code::corrupt, "the daemon did not answer the writer's greeting");
     auto to = make_destination(*welcome);
     if (!to) return to.take_status();
     to_ = std::move(*to);
-    line_ = std::make_shared<const Line>(client->fd());
-    client_ = std::move(*client);
-    ++connections_;
+    line_ = std::make_shared<const Line>(client.fd());
     return {};
+}
+
+void Service::lose() {
+    line_.reset();
+    stores_.cancel_all();
+    folders_.cancel_all();
 }
 
 void Service::run() {
     stores_.start();
     folders_.start();
-    std::chrono::milliseconds pause = first_pause;
-    for (;;) {
-        auto start = std::chrono::steady_clock::now();
-        // Why not is the agent's to say: it has the same daemon. Ours is to come back.
-        if (connect().ok()) serve();
-        line_.reset();
-        stores_.cancel_all();
-        folders_.cancel_all();
-        if (std::chrono::steady_clock::now() - start > longest_pause) pause = first_pause;
-        ::poll(nullptr, 0, static_cast<int>(pause.count()));
-        pause = std::min<std::chrono::milliseconds>(2 * pause, longest_pause);
-    }
-}
-
-/// Until the connection ends.
-void Service::serve() {
-    pollfd polled[] = {{client_->fd(), POLLIN, 0}, {outbox_.fd(), POLLIN, 0}};
-    while (client_->connected()) {
-        // Before waiting: orders may have come together with the welcome.
-        for (auto push = client_->receive(0ms); push.ok(); push = client_->receive(0ms))
-            take(std::move(*push));
-        send_answers();
-        if (client_->connected()) ::poll(polled, 2, -1);
-    }
-}
-
-void Service::send_answers() {
-    for (Outbox::Answer &answer : outbox_.take()) {
-        if (answer.connection != connections_ || !client_->connected()) continue;
-        (void)client_->send_made(answer.message, answer_limit).ok();
-    }
+    session_.run();
 }
 
 void Service::take(proto::LocalMessage push) {

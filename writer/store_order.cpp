@@ -18,17 +18,10 @@ constexpr std::uint64_t align_bytes_from = 64u << 10, align_bytes = 4096;
 constexpr std::uint64_t frame_bytes = 256u << 10;
 
 Status check_identity(const StoreOrder &order, const ckpt::ObjectIdentity &who) {
-    std::string wrong;
-    if (who.lineage != order.to.lineage) wrong = "of the lineage \"" + who.lineage.substr(0, 200) + "\"";
-    if (who.world_size != order.checkpoint.world_size)
-        wrong = "of a world of " + std::to_string(who.world_size) + " ranks";
-    if (who.generation != order.checkpoint.id.generation)
-        wrong = "of generation " + to_string(who.generation);
-    if (who.train_step != order.checkpoint.id.step)
-        wrong = "of step " + std::to_string(who.train_step.value());
-    if (who.rank != order.rank) wrong = "of rank " + std::to_string(who.rank.value());
-    if (wrong.empty()) return {};
-    return Status(Code::corrupt, "the object in memory is not the one to be stored: it is " + wrong);
+    const Checkpoint &of = order.checkpoint;
+    return ckpt::check_identity({of.id.step, order.rank, of.world_size, of.id.generation, order.to.lineage},
+                                who)
+        .with_context("the object in memory is not the one to be stored");
 }
 
 /// The same object, whole.

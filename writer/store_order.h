@@ -10,11 +10,13 @@
 #include "ckpt/mapping.h"
 #include "ckpt/object_table.h"
 #include "ckpt/storage_frame.h"
+#include "helper/outbox.h"
 #include "writer/destination.h"
 #include "writer/line.h"
-#include "writer/outbox.h"
 
 namespace dlrover::writer {
+
+using helper::Ticket;
 
 struct StoreOrder {
     Ticket ticket;

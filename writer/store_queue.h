@@ -6,9 +6,12 @@
 #include <deque>
 #include <mutex>
 
+#include "helper/outbox.h"
 #include "writer/store_order.h"
 
 namespace dlrover::writer {
+
+using helper::Outbox;
 
 /// Thread of the members: any. Lives as long as the process: a call into storage that hangs is not waited
 /// for.

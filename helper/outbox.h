@@ -9,7 +9,7 @@
 #include "base/unique_fd.h"
 #include "proto/local_codec.h"
 
-namespace dlrover::writer {
+namespace dlrover::helper {
 
 /// An order's number counts for the connection that it came on: a daemon that has been restarted begins anew.
 struct Ticket {
@@ -45,4 +45,4 @@ class Outbox {
     std::vector<Answer> answers_;
 };
 
-}  // namespace dlrover::writer
+}  // namespace dlrover::helper

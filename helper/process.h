@@ -4,10 +4,10 @@
 
 #include "base/status.h"
 
-namespace dlrover::writer {
+namespace dlrover::helper {
 
 /// Once, before any thread: ends with the parent alone, survives broken pipes and limits on files,
 /// has a low priority, takes as many descriptors as it may.
 Status settle_in();
 
-}  // namespace dlrover::writer
+}  // namespace dlrover::helper

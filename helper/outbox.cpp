@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "writer/outbox.h"
+#include "helper/outbox.h"
 
 #include <sys/eventfd.h>
 
 #include <utility>
 
-namespace dlrover::writer {
+namespace dlrover::helper {
 
 Result<Outbox> Outbox::create() {
     UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -26,4 +26,4 @@ std::vector<Outbox::Answer> Outbox::take() {
     return std::exchange(answers_, {});
 }
 
-}  // namespace dlrover::writer
+}  // namespace dlrover::helper

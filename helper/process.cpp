@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "writer/process.h"
+#include "helper/process.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace dlrover::writer {
+namespace dlrover::helper {
 namespace {
 
 constexpr int nicer_by = 10;
@@ -46,4 +46,4 @@ Status settle_in() {
     return {};
 }
 
-}  // namespace dlrover::writer
+}  // namespace dlrover::helper
