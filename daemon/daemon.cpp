@@ -131,6 +131,7 @@ void Daemon::on_message(const Client &from, local::MessageT message) {
             return on_writer(from, message);
         case local::Role::Cli:
             return on_query(from, std::move(message));
+        case local::Role::Mover:
         case local::Role::None:
             break;
     }

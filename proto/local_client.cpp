@@ -64,6 +64,8 @@ std::size_t fds_of(const local::MessageT &message) {
     }
     if (auto *plan = message.body.AsRestorePlan()) return count(plan->segments);
     if (auto *object = message.body.AsStoreObject()) return count(object->segments);
+    if (auto *object = message.body.AsExpectObject()) return count(object->segments);
+    if (auto *object = message.body.AsSendObject()) return count(object->segments);
     bool one =
         message.body.type == local::Body::WorkerWelcome || message.body.type == local::Body::FillSegment;
     return one ? 1 : 0;

@@ -69,8 +69,8 @@ class LocalClient {
     std::uint32_t next_id_ = 1;
 };
 
-/// How many descriptors travel with this message (SlotGranted, Prepared, RestorePlan, StoreObject: the
-/// segments with fd set; WorkerWelcome, FillSegment: 1).
+/// How many descriptors travel with this message (SlotGranted, Prepared, RestorePlan, StoreObject,
+/// ExpectObject, SendObject: the segments with fd set; WorkerWelcome, FillSegment: 1).
 std::size_t fds_of(const local::MessageT &message);
 
 /// The Status a Failure message stands for.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -18,6 +19,9 @@ namespace dlrover::transport {
 /// unsupported: built without UCX. Else whether it can be used here. Sets environment variables at its first
 /// call, which therefore comes before there are other threads.
 Status ucx_usable();
+
+/// Whether a network is up whose hardware checks keys. `devices`: where the kernel lists them.
+bool rdma_present(const std::string &devices = "/sys/class/infiniband");
 
 /// The receiving side of one transfer. One thread.
 class UcxSink {

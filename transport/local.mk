@@ -20,7 +20,8 @@ noinst_LTLIBRARIES += libbulk.la
 libbulk_la_CPPFLAGS = $(AM_CPPFLAGS) $(SODIUM_CFLAGS) $(UCX_CFLAGS) $(XXHASH_CFLAGS)
 libbulk_la_SOURCES = transport/bulk_sender.cpp transport/bulk_sender.h transport/bulk_server.cpp transport/bulk_server.h \
 	transport/bulk_socket.cpp transport/bulk_socket.h transport/bulk_transfer.cpp transport/bulk_transfer.h transport/bulk_ucx.h \
-	transport/bulk_wire.cpp transport/bulk_wire.h transport/rate_limit.cpp transport/rate_limit.h
+	transport/bulk_wire.cpp transport/bulk_wire.h transport/rate_limit.cpp transport/rate_limit.h \
+	transport/rdma_present.cpp
 libbulk_la_LIBADD = libtransport.la $(UCX_LIBS) $(XXHASH_LIBS) $(PTHREAD_LIBS)
 if HAVE_UCX
 libbulk_la_SOURCES += transport/bulk_ucx.cpp

@@ -57,13 +57,23 @@ std::vector<Bytes> seeds() {
     granted.segments.push_back(std::make_unique<SlotSegmentT>());
     PreparedT prepared;
     prepared.slots.push_back(std::make_unique<SlotGrantedT>(granted));
+    ExpectObjectT expect;
+    expect.key.assign(32, 1);
+    expect.checkpoint = std::make_unique<StoredCheckpointT>();
+    expect.segments.push_back(std::make_unique<SlotSegmentT>());
+    SendObjectT send;
+    send.address = "10.0.0.2";
+    send.segments.push_back(std::make_unique<SlotSegmentT>());
+    MoverReadyT ready;
+    ready.text = "no RDMA network is up here";
     SegmentFilledT filled;
     filled.text = "no room";
-    return {seed(HelloT()),           seed(step()),           seed(AgentHelloT()),
-            seed(std::move(world)),   seed(std::move(seal)),  seed(std::move(exited)),
-            seed(std::move(granted)), seed(StatusRequestT()), seed(EventsRequestT()),
-            seed(std::move(filled)),  seed(FillSegmentT()),   seed(std::move(prepared)),
-            seed(std::move(plan)),    seed(RestoreKeptT())};
+    return {seed(MoverHelloT()),       seed(std::move(expect)),  seed(std::move(send)),
+            seed(std::move(ready)),    seed(HelloT()),           seed(step()),
+            seed(AgentHelloT()),       seed(std::move(world)),   seed(std::move(seal)),
+            seed(std::move(exited)),   seed(std::move(granted)), seed(StatusRequestT()),
+            seed(EventsRequestT()),    seed(std::move(filled)),  seed(FillSegmentT()),
+            seed(std::move(prepared)), seed(std::move(plan)),    seed(RestoreKeptT())};
 }
 
 }  // namespace dlrover::fuzz

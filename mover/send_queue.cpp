@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mover/send_queue.h"
+
+#include <chrono>
+#include <thread>
+
+namespace dlrover::mover {
+namespace {
+
+Status send_object(SendOrder &order) {
+    auto range = ckpt::SegmentRange::map(std::move(order.segments), ckpt::Access::read_only);
+    if (!range) return range.take_status();
+    if (order.bytes > range->bytes())
+        return Status(Code::invalid_argument, "the object is longer than its memory");
+    order.job.memory = {range->base(), order.bytes};
+    return transport::bulk_send(order.job);
+}
+
+/// What is wrong with the object, or with the order, is so the next time.
+bool may_do_better(Code code) {
+    return code == Code::unavailable || code == Code::timeout || code == Code::resource_exhausted ||
+           code == Code::system || code == Code::permission_denied;
+}
+
+}  // namespace
+
+void SendQueue::start() {
+    std::thread([this] { run(); }).detach();
+}
+
+bool SendQueue::submit(SendOrder order) {
+    std::lock_guard lock(mutex_);
+    if (waiting_.size() >= max_waiting) return false;
+    waiting_.push_back(std::move(order));
+    wake_.notify_one();
+    return true;
+}
+
+void SendQueue::cancel(const helper::Ticket &ticket) {
+    std::lock_guard lock(mutex_);
+    if (in_hand_cancellation_ && in_hand_ == ticket) in_hand_cancellation_->cancel();
+    std::erase_if(waiting_, [&](const SendOrder &order) {
+        if (order.ticket != ticket) return false;
+        answer(ticket, Status(Code::stale, "the order was cancelled"), 0);
+        return true;
+    });
+}
+
+void SendQueue::cancel_all() {
+    std::lock_guard lock(mutex_);
+    waiting_.clear();
+    if (in_hand_cancellation_) in_hand_cancellation_->cancel();
+}
+
+SendOrder SendQueue::next() {
+    std::unique_lock lock(mutex_);
+    in_hand_cancellation_.reset();
+    wake_.wait(lock, [&] { return !waiting_.empty(); });
+    SendOrder order = std::move(waiting_.front());
+    waiting_.pop_front();
+    in_hand_ = order.ticket;
+    in_hand_cancellation_ = order.job.cancellation;
+    return order;
+}
+
+void SendQueue::answer(const helper::Ticket &ticket, const Status &status, std::uint64_t time_us) {
+    proto::local::ObjectSentT answer;
+    answer.ok = status.ok();
+    answer.retry = !status.ok() && may_do_better(status.code());
+    answer.text = status.message();
+    answer.time_us = time_us;
+    outbox_.put(ticket, std::move(answer));
+}
+
+void SendQueue::run() {
+    for (;;) {
+        SendOrder order = next();
+        auto start = std::chrono::steady_clock::now();
+        Status status = send_object(order);
+        auto spent =
+            std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
+        answer(order.ticket, status, static_cast<std::uint64_t>(spent.count()));
+    }
+}
+
+}  // namespace dlrover::mover

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mover/service.h"
+
+#include "ckpt/block_kernel.h"
+#include "ckpt/segment_grants.h"
+#include "transport/bulk_ucx.h"
+
+namespace dlrover::mover {
+namespace {
+
+namespace local = proto::local;
+using transport::BulkMethod, transport::BulkMethods;
+constexpr char too_many[] = "the mover has too many orders already";
+constexpr BulkMethods by_tcp = static_cast<BulkMethods>(BulkMethod::tcp),
+                      by_ucx = static_cast<BulkMethods>(BulkMethod::ucx);
+
+Result<transport::Key> make_key(const std::vector<std::uint8_t> &bytes) {
+    if (bytes.size() != transport::key_bytes)
+        return Status(Code::invalid_argument, "a key of another length");
+    return transport::Key(std::span<const std::uint8_t, transport::key_bytes>(bytes));
+}
+
+/// What of the allowed ways can be gone here; `text` says why not all.
+BulkMethods usable_ways(const local::MoverWelcomeT &welcome, std::string &text) {
+    BulkMethods ways = welcome.ways & by_tcp;
+    if (!transport::contains(welcome.ways, BulkMethod::ucx)) return ways;
+    Status usable = transport::ucx_usable();
+    if (!usable.ok())
+        text = usable.message();
+    else if (!welcome.ucx_anywhere && !transport::rdma_present())
+        text = "no RDMA network is up here";
+    else
+        ways |= by_ucx;
+    return ways;
+}
+
+Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObjectT &message,
+                                  std::vector<UniqueFd> fds) {
+    auto key = make_key(message.key);
+    if (!key) return key.take_status();
+    const auto &of = message.checkpoint;
+    if (!of || !of->generation) return Status(Code::invalid_argument, "an order without its checkpoint");
+    ArrivalOrder order;
+    order.ticket = ticket;
+    order.transfer = message.transfer;
+    order.key = *key;
+    order.segments = ckpt::to_grants(message.segments, std::move(fds));
+    order.who = {TrainStep(of->train_step),
+                 Rank(message.rank),
+                 of->world_size,
+                 {Term(of->generation->term()), of->generation->number()},
+                 {}};
+    order.place = {message.data_bytes, message.table_offset, message.table_bytes, message.table_xxh3};
+    order.wait = std::chrono::milliseconds(message.wait_ms);
+    return order;
+}
+
+}  // namespace
+
+Service::Service(const helper::Environment &environment, helper::Outbox outbox)
+    : environment_(environment),
+      outbox_(std::move(outbox)),
+      sends_(outbox_),
+      session_(environment.socket, local::Role::Mover, outbox_,
+               {[this](proto::LocalClient &client) { return greet(client); },
+                [this](proto::LocalMessage push) { take(std::move(push)); }, [this] { lose(); }}) {}
+
+Status Service::greet(proto::LocalClient &client) {
+    local::MoverHelloT hello;
+    hello.job_id = environment_.job.value();
+    hello.step_id = environment_.step.value();
+    auto reply = client.call(std::move(hello), helper::answer_limit);
+    if (!reply) return reply.take_status();
+    auto *welcome = reply->message.body.AsMoverWelcome();
+    if (welcome == nullptr) return Status(Code::corrupt, "the daemon did not answer the mover's greeting");
+    welcome_ = std::move(*welcome);
+    local::MoverReadyT ready;
+    if (Status status = listen(welcome_, ready); !status.ok()) ready.text = status.message();
+    return client.send(std::move(ready), helper::answer_limit);
+}
+
+Status Service::listen(const local::MoverWelcomeT &welcome, local::MoverReadyT &ready) {
+    transport::BulkServerOptions options;
+    options.listen.address = welcome.address;
+    options.methods = usable_ways(welcome, ready.text);
+    options.hash = ckpt::block_kernel().hash;
+    auto server = transport::BulkServer::start(options);
+    if (!server) return server.take_status();
+    // By TCP each block is under a checksum on its way.
+    bool verify_chunks = transport::contains(options.methods, BulkMethod::ucx);
+    arrivals_.emplace(outbox_, std::move(*server), verify_chunks);
+    ready.port = arrivals_->port();
+    ready.ways = options.methods;
+    return {};
+}
+
+void Service::lose() {
+    arrivals_.reset();
+    sends_.cancel_all();
+}
+
+void Service::run() {
+    sends_.start();
+    session_.run();
+}
+
+void Service::take(proto::LocalMessage push) {
+    auto &body = push.message.body;
+    if (auto *expect = body.AsExpectObject()) return take_expect(*expect, std::move(push.fds));
+    if (auto *send = body.AsSendObject()) return take_send(*send, std::move(push.fds));
+    if (auto *cancel = body.AsCancelOrder()) {
+        sends_.cancel(session_.ticket(cancel->order));
+        if (arrivals_) arrivals_->cancel(session_.ticket(cancel->order));
+    }
+}
+
+void Service::take_expect(const local::ExpectObjectT &message, std::vector<UniqueFd> fds) {
+    auto ticket = session_.ticket(message.order);
+    auto order = make_arrival(ticket, message, std::move(fds));
+    Status status = order.ok() ? Status() : order.take_status();
+    if (status.ok() && !arrivals_) status = Status(Code::unavailable, "the mover listens nowhere");
+    if (status.ok()) status = arrivals_->expect(std::move(*order));
+    local::ExpectingObjectT answer;
+    answer.ok = status.ok();
+    answer.text = status.message();
+    outbox_.put(ticket, std::move(answer));
+}
+
+void Service::take_send(const local::SendObjectT &message, std::vector<UniqueFd> fds) {
+    auto ticket = session_.ticket(message.order);
+    auto refuse = [&](std::string why) {
+        local::ObjectSentT refusal;
+        refusal.text = std::move(why);
+        outbox_.put(ticket, std::move(refusal));
+    };
+    auto key = make_key(message.key);
+    if (!key) return refuse(key.status().message());
+    auto to = transport::parse_address(message.address);
+    if (!to) return refuse(to.status().message());
+    auto cancellation = transport::Cancellation::create();
+    if (!cancellation) return refuse(cancellation.status().message());
+    SendOrder order;
+    order.ticket = ticket;
+    order.segments = ckpt::to_grants(message.segments, std::move(fds));
+    order.bytes = message.bytes;
+    order.job.to = *to;
+    order.job.to.set_port(message.port);
+    order.job.from = welcome_.address;
+    order.job.transfer = message.transfer;
+    order.job.key = *key;
+    order.job.method = static_cast<BulkMethod>(message.way);
+    order.job.streams = welcome_.streams;
+    order.job.bytes_per_second = welcome_.bytes_per_second;
+    order.job.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(message.wait_ms);
+    order.job.cancellation = *cancellation;
+    order.job.hash = ckpt::block_kernel().hash;
+    if (!sends_.submit(std::move(order))) refuse(too_many);
+}
+
+}  // namespace dlrover::mover

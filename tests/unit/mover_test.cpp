@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real dlrover-movers of two nodes, under daemons that do as the test says.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include "helper_process.h"
+#include "memory_object.h"
+#include "transport/bulk_ucx.h"
+
+using namespace dlrover;
+using namespace dlrover::test;
+
+namespace {
+
+constexpr std::uint16_t tcp = 1, ucx = 2;
+constexpr std::uint32_t long_ms = 60000;
+
+class MoverNode : public HelperNode {
+  public:
+    explicit MoverNode(std::uint16_t ways = tcp) : HelperNode(TEST_MOVER, local::Role::Mover) {
+        welcome_.address = "127.0.0.1";
+        welcome_.ways = ways;
+        welcome_.ucx_anywhere = true;
+        welcome_.streams = 2;
+    }
+    local::MoverWelcomeT &settings() { return welcome_; }
+    local::MoverReadyT ready;
+
+    std::uint64_t expect(const MemoryObject &object, const MemoryObject &memory, std::uint32_t rank,
+                         std::uint32_t wait_ms = long_ms) {
+        auto stored = object.order(checkpoint(10), 2, rank);
+        local::ExpectObjectT order;
+        order.order = next_order++;
+        order.transfer = 100 + order.order;
+        order.key.assign(32, static_cast<std::uint8_t>(order.order));
+        order.checkpoint = std::move(stored.checkpoint);
+        order.rank = rank;
+        order.segments = std::move(stored.segments);
+        order.data_bytes = object.data_bytes;
+        order.table_offset = object.table_offset;
+        order.table_bytes = object.table_bytes;
+        order.table_xxh3 = object.table_xxh3;
+        order.wait_ms = wait_ms;
+        std::uint64_t number = order.order;
+        push(proto::make_local(0, std::move(order)), {memory.memory.get()});
+        return number;
+    }
+    local::ExpectingObjectT expecting(std::uint64_t order) {
+        auto answer = *wait_for(local::Body::ExpectingObject).body.AsExpectingObject();
+        BOOST_TEST(answer.order == order);
+        return answer;
+    }
+    local::ObjectArrivedT arrived(std::uint64_t order) {
+        auto answer = *wait_for(local::Body::ObjectArrived).body.AsObjectArrived();
+        BOOST_TEST(answer.order == order);
+        return answer;
+    }
+    /// As the other node's order `as` says.
+    std::uint64_t send(const MemoryObject &object, const MoverNode &to, std::uint64_t as,
+                       std::uint16_t way = tcp, std::uint32_t wait_ms = long_ms) {
+        UniqueFd fd(
+            ::open(("/proc/self/fd/" + std::to_string(object.memory.get())).c_str(), O_RDONLY | O_CLOEXEC));
+        local::SendObjectT order;
+        order.order = next_order++;
+        order.transfer = 100 + as;
+        order.key.assign(32, static_cast<std::uint8_t>(as));
+        order.segments = object.order(checkpoint(10), 2, 0).segments;
+        order.bytes = object.table_offset + object.table_bytes;
+        order.address = "127.0.0.1";
+        order.port = to.ready.port;
+        order.way = way;
+        order.wait_ms = wait_ms;
+        std::uint64_t number = order.order;
+        push(proto::make_local(0, std::move(order)), {fd.get()});
+        return number;
+    }
+    local::ObjectSentT sent(std::uint64_t order) {
+        auto answer = *wait_for(local::Body::ObjectSent).body.AsObjectSent();
+        BOOST_TEST(answer.order == order);
+        return answer;
+    }
+
+  private:
+    void welcome() override {
+        auto hello = greeting(local::Body::MoverHello);
+        BOOST_TEST(hello.body.AsMoverHello()->job_id == job);
+        BOOST_TEST(hello.body.AsMoverHello()->step_id == step);
+        answer(hello.id, proto::make_local(0, local::MoverWelcomeT(welcome_)));
+        ready = *greeting(local::Body::MoverReady).body.AsMoverReady();
+    }
+    local::MoverWelcomeT welcome_;
+};
+
+/// As much memory as `object` has, and nothing in it.
+MemoryObject room_for(const MemoryObject &object) {
+    MemoryObject room = make_object(10, 0, 2);
+    room.bytes = object.bytes;
+    room.memory.reset(::memfd_create("room", MFD_CLOEXEC));
+    BOOST_REQUIRE(::ftruncate(room.memory.get(), static_cast<off_t>(object.bytes)) == 0);
+    return room;
+}
+
+std::vector<std::byte> content(const MemoryObject &object, std::uint64_t bytes) {
+    std::vector<std::byte> out(bytes);
+    BOOST_REQUIRE(::pread(object.memory.get(), out.data(), bytes, 0) == static_cast<ssize_t>(bytes));
+    return out;
+}
+
+bool same(const MemoryObject &a, const MemoryObject &b) {
+    std::uint64_t bytes = a.table_offset + a.table_bytes;
+    return content(a, bytes) == content(b, bytes);
+}
+
+struct Two {
+    explicit Two(std::uint16_t ways = tcp) : a(ways), b(ways) {}
+    MoverNode a, b;
+    MemoryObject object = make_object(10, 1, 2, 3'000'000);  // 12 MB
+    MemoryObject room = room_for(object);
+
+    void start() {
+        a.start();
+        b.start();
+    }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(mover, Two)
+
+BOOST_AUTO_TEST_CASE(an_object_is_moved_to_another_node) {
+    start();
+    BOOST_TEST(a.ready.ways == tcp);
+    BOOST_TEST(a.ready.port != 0);
+    auto order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    auto sent = a.sent(a.send(object, b, order));
+    BOOST_TEST(sent.ok, sent.text);
+    auto arrived = b.arrived(order);
+    BOOST_TEST(arrived.ok, arrived.text);
+    BOOST_TEST(arrived.time_us > 0);
+    BOOST_TEST(same(object, room));
+}
+
+BOOST_AUTO_TEST_CASE(both_ways_at_once_and_many) {
+    start();
+    std::vector<MemoryObject> rooms;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> orders;
+    for (int i = 0; i < 8; ++i) {
+        rooms.push_back(room_for(object));
+        MoverNode &to = i % 2 == 0 ? b : a, &from = i % 2 == 0 ? a : b;
+        auto expected = to.expect(object, rooms.back(), 1);
+        BOOST_REQUIRE(to.expecting(expected).ok);
+        orders.emplace_back(expected, from.send(object, to, expected));
+    }
+    for (int i = 0; i < 8; ++i) {
+        MoverNode &to = i % 2 == 0 ? b : a, &from = i % 2 == 0 ? a : b;
+        BOOST_TEST(from.sent(orders[static_cast<std::size_t>(i)].second).ok);
+        BOOST_TEST(to.wait_for(local::Body::ObjectArrived).body.AsObjectArrived()->ok);
+        BOOST_TEST(same(object, rooms[static_cast<std::size_t>(i)]));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(another_object_than_announced_is_found_by_the_receiver) {
+    start();
+    auto order = b.expect(object, room, 0);  // it is rank 1's
+    BOOST_REQUIRE(b.expecting(order).ok);
+    auto sent = a.sent(a.send(object, b, order));
+    BOOST_TEST(!sent.ok);
+    BOOST_TEST(!sent.retry);
+    BOOST_TEST(sent.text == "another object arrived: it is of rank 1");
+    auto arrived = b.arrived(order);
+    BOOST_TEST(!arrived.ok);
+    BOOST_TEST(arrived.text == sent.text);
+}
+
+BOOST_AUTO_TEST_CASE(a_table_that_has_changed_is_found) {
+    start();
+    auto order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    object.flip(object.table_offset + 20);
+    BOOST_TEST(!a.sent(a.send(object, b, order)).ok);
+    BOOST_TEST(!b.arrived(order).ok);
+}
+
+BOOST_AUTO_TEST_CASE(a_mover_that_is_killed_is_no_end) {
+    start();
+    a.settings().bytes_per_second = 4 << 20;
+    a.stop_daemon();
+    a.greet();  // with the new rate
+    auto order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    a.send(object, b, order);
+    ::usleep(300000);
+    a.signal(SIGKILL);
+    a.wait();
+    BOOST_TEST(!b.arrived(order).ok);
+    a.settings().bytes_per_second = 0;
+    a.start();
+    order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    BOOST_TEST(a.sent(a.send(object, b, order)).ok);
+    BOOST_TEST(b.arrived(order).ok);
+    BOOST_TEST(same(object, room));
+}
+
+BOOST_AUTO_TEST_CASE(a_receiver_that_is_killed_is_told_of) {
+    start();
+    a.settings().bytes_per_second = 4 << 20;
+    a.stop_daemon();
+    a.greet();
+    auto order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    auto sending = a.send(object, b, order);
+    ::usleep(300000);
+    b.signal(SIGKILL);
+    auto sent = a.sent(sending);
+    BOOST_TEST(!sent.ok);
+    BOOST_TEST(sent.retry);
+    b.wait();
+}
+
+BOOST_AUTO_TEST_CASE(an_order_can_be_cancelled_on_either_side) {
+    start();
+    a.settings().bytes_per_second = 4 << 20;
+    a.stop_daemon();
+    a.greet();
+    auto order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    auto sending = a.send(object, b, order), waiting = a.send(object, b, 77);
+    ::usleep(200000);
+    a.push_cancel(waiting);
+    BOOST_TEST(!a.sent(waiting).ok);
+    b.push_cancel(order);
+    auto arrived = b.arrived(order);
+    BOOST_TEST(!arrived.ok);
+    BOOST_TEST(arrived.text == "the order was cancelled");
+    auto before = content(room, object.bytes);
+    BOOST_TEST(!a.sent(sending).ok);
+    BOOST_TEST((content(room, object.bytes) == before));
+    order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    sending = a.send(object, b, order);
+    ::usleep(200000);
+    a.push_cancel(sending);
+    BOOST_TEST(!a.sent(sending).ok);
+    BOOST_TEST(!b.arrived(order).ok);
+}
+
+BOOST_AUTO_TEST_CASE(nobody_sends) {
+    start();
+    auto order = b.expect(object, room, 1, 100);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    auto arrived = b.arrived(order);
+    BOOST_TEST(!arrived.ok);
+    BOOST_TEST(arrived.text == "nobody sent it in time");
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_that_comes_back_finds_the_mover_without_orders) {
+    start();
+    auto order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    b.stop_daemon();
+    b.greet();
+    BOOST_TEST(!a.sent(a.send(object, b, order)).ok);
+    order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    BOOST_TEST(a.sent(a.send(object, b, order)).ok);
+    BOOST_TEST(b.arrived(order).ok);
+}
+
+BOOST_AUTO_TEST_CASE(orders_that_can_not_be_meant_are_refused) {
+    start();
+    auto refused = [&](auto change) {
+        local::ExpectObjectT order;
+        order.order = b.next_order++;
+        order.key.assign(32, 1);
+        order.checkpoint = object.order(checkpoint(10), 2, 1).checkpoint;
+        order.segments = object.order(checkpoint(10), 2, 1).segments;
+        order.data_bytes = object.data_bytes;
+        order.table_offset = object.table_offset;
+        order.table_bytes = object.table_bytes;
+        order.wait_ms = long_ms;
+        std::vector<int> fds{room.memory.get()};
+        change(order);
+        std::uint64_t number = order.order;
+        b.push(proto::make_local(0, std::move(order)), fds);
+        auto answer = b.expecting(number);
+        return !answer.ok && !answer.text.empty();
+    };
+    BOOST_TEST(refused([](auto &order) { order.key.resize(31); }));
+    BOOST_TEST(refused([](auto &order) { order.checkpoint.reset(); }));
+    BOOST_TEST(refused([](auto &order) { order.checkpoint->generation.reset(); }));
+    BOOST_TEST(refused([](auto &order) { order.table_bytes = UINT64_MAX; }));
+    BOOST_TEST(refused([](auto &order) { order.table_offset = order.segments[0]->bytes; }));
+    BOOST_TEST(refused([](auto &order) { order.segments[0]->bytes *= 2; }));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+namespace {
+
+struct TwoByUcx : Two {
+    TwoByUcx() : Two(tcp | ucx) {}
+};
+
+struct HasUcx {
+    boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
+        boost::test_tools::assertion_result result(transport::ucx_usable().ok());
+        result.message() << "UCX: " << transport::ucx_usable().message();
+        return result;
+    }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_SUITE(mover_by_ucx, TwoByUcx, *boost::unit_test::precondition(HasUcx()))
+
+BOOST_AUTO_TEST_CASE(an_object_is_moved_and_each_chunk_looked_at) {
+    start();
+    BOOST_TEST(b.ready.ways == (tcp | ucx));
+    auto order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    auto sent = a.sent(a.send(object, b, order, ucx));
+    BOOST_TEST(sent.ok, sent.text);
+    BOOST_TEST(b.arrived(order).ok);
+    BOOST_TEST(same(object, room));
+    order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    object.flip(5'000'000);
+    sent = a.sent(a.send(object, b, order, ucx));
+    BOOST_TEST(!sent.ok);
+    BOOST_TEST(sent.text == "chunk \"w\" arrived without its checksum");
+    BOOST_TEST(!b.arrived(order).ok);
+}
+
+BOOST_AUTO_TEST_CASE(without_rdma_it_has_to_be_allowed) {
+    a.settings().ucx_anywhere = false;
+    a.start();
+    bool rdma = transport::rdma_present();
+    BOOST_TEST(a.ready.ways == (rdma ? tcp | ucx : tcp));
+    BOOST_TEST(a.ready.text == (rdma ? "" : "no RDMA network is up here"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
