@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which nodes keep copies of a node's checkpoints. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace dlrover::elastic {
+
+/// A node and what it fails together with (a switch, a rack): equal numbers are one domain.
+struct PlacedNode {
+    NodeIndex node;
+    std::uint32_t domain = 0;
+    friend bool operator==(const PlacedNode &, const PlacedNode &) = default;
+};
+
+/// For each node its partners, the first one first.
+using Placement = std::map<NodeIndex, std::vector<NodeIndex>>;
+
+/// Partners for each of `nodes`: `copies` others, or all others where there are fewer. Every node keeps as
+/// many copies as the next, and no partner is of the same domain where no domain has more than half of the
+/// nodes. The same nodes in any order give the same placement.
+Placement place(std::span<const PlacedNode> nodes, unsigned copies);
+
+/// The same after changes: who had a partner that is still there keeps it, since it has the copies already.
+/// What is missing goes to the nodes that keep the fewest, of other domains first.
+Placement place_again(std::span<const PlacedNode> nodes, unsigned copies, const Placement &before);
+
+}  // namespace dlrover::elastic
