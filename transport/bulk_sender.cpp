@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/signals_blocked.h"
 #include "transport/bulk_ucx.h"
 #include "transport/rate_limit.h"
 
@@ -218,7 +219,10 @@ Status bulk_send(const BulkJob &job) {
         if (Status status = run_stream(work, stream); !status.ok()) work.fail(std::move(status));
     };
     std::vector<std::thread> others;
-    for (std::uint16_t i = 1; i < streams; ++i) others.emplace_back(run, i);
+    for (std::uint16_t i = 1; i < streams; ++i) {
+        SignalsBlocked guard;
+        others.emplace_back(run, i);
+    }
     run(0);
     for (std::thread &thread : others) thread.join();
     return work.outcome();

@@ -2,12 +2,12 @@
 #include "transport/bulk_server.h"
 
 #include <poll.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <map>
 #include <thread>
 
+#include "base/signals_blocked.h"
 #include "transport/bulk_transfer.h"
 #include "transport/bulk_ucx.h"
 
@@ -125,23 +125,19 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
     }
 
   private:
-    /// Signals are for the program's main thread.
     template <typename Body>
     void spawn(Body body) {
         {
             std::lock_guard lock(mutex_);
             ++threads_;
         }
-        sigset_t all, before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        SignalsBlocked guard;
         std::thread([self = shared_from_this(), body = std::move(body)]() mutable {
             body(*self);
             std::lock_guard lock(self->mutex_);
             --self->threads_;
             self->idle_.notify_all();
         }).detach();
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
     void listen() {
