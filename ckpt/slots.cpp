@@ -3,19 +3,25 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace dlrover::ckpt {
 
 bool SlotTable::reusable(const Slot &slot) const {
     if (slot.readers != 0) return false;
     if (slot.state == SlotState::free) return true;
-    return slot.state == SlotState::sealed && ((complete_ && slot.step < *complete_) || given_up(slot));
+    return slot.state == SlotState::sealed && (outdated(slot) || given_up(slot));
+}
+
+bool SlotTable::outdated(const Slot &slot) const {
+    if (!complete_ || slot.step > complete_->step) return false;
+    return slot.step < complete_->step || slot.generation < complete_->generation;
 }
 
 bool SlotTable::given_up(const Slot &slot) const {
     if (slot.state != SlotState::sealed || !given_up_ || slot.generation != given_up_->generation)
         return false;
-    bool kept = slot.step <= std::max(complete_, given_up_->complete);
+    bool kept = (complete_ && slot.step <= complete_->step) || slot.step <= given_up_->complete;
     return slot.step < given_up_->below && !kept;
 }
 
@@ -38,7 +44,9 @@ Status SlotTable::seal(SlotIndex index, Holder holder, TrainStep step, Generatio
                                        std::to_string(step.value()));
     // The same step saved twice in one generation: the later object counts.
     for (Slot &other : slots_)
-        if (other.state == SlotState::sealed && other.step == step && other.readers == 0) other = Slot{};
+        if (other.state == SlotState::sealed && other.step == step && other.generation == generation &&
+            other.readers == 0)
+            other = Slot{};
     slots_[index.value()].state = SlotState::sealed;
     slots_[index.value()].holder = 0;
     return {};
@@ -64,8 +72,9 @@ void SlotTable::adopt_grants(Holder holder, GenerationId generation) {
             slot.holder = holder;
 }
 
-void SlotTable::complete(TrainStep step, GenerationId) {
-    if (!complete_ || *complete_ < step) complete_ = step;
+void SlotTable::complete(const CheckpointId &id) {
+    auto order = [](const CheckpointId &c) { return std::pair(c.step, c.generation); };
+    if (!complete_ || order(*complete_) < order(id)) complete_ = id;
 }
 
 void SlotTable::give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete) {
@@ -75,11 +84,13 @@ void SlotTable::give_up(TrainStep below, GenerationId generation, std::optional<
         if (given_up(slot) && slot.readers == 0) slot = Slot{};
 }
 
-void SlotTable::rewind(std::optional<TrainStep> from, GenerationId generation) {
+void SlotTable::rewind(std::optional<CheckpointId> from, GenerationId generation) {
     complete_ = from;
     for (Slot &slot : slots_) {
-        bool after = !from || slot.step > *from;
-        if (slot.state == SlotState::sealed && slot.generation < generation && after && slot.readers == 0)
+        bool before = from && slot.step < from->step;
+        bool itself = from && slot.step == from->step && slot.generation == from->generation;
+        if (slot.state == SlotState::sealed && slot.generation < generation && !before && !itself &&
+            slot.readers == 0)
             slot = Slot{};
     }
 }
@@ -94,7 +105,16 @@ void SlotTable::release_grants_of(Holder holder) {
         if (slot.state == SlotState::granted && slot.holder == holder) slot = Slot{};
 }
 
-std::optional<SlotIndex> SlotTable::find(TrainStep step) const {
+std::optional<SlotIndex> SlotTable::find(const CheckpointId &id) const {
+    for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+        const Slot &s = slots_[i];
+        if (s.state == SlotState::sealed && s.step == id.step && s.generation == id.generation)
+            return SlotIndex(i);
+    }
+    return std::nullopt;
+}
+
+std::optional<SlotIndex> SlotTable::find_newest(TrainStep step) const {
     std::optional<SlotIndex> best;
     for (std::uint32_t i = 0; i < slots_.size(); ++i) {
         const Slot &s = slots_[i];

@@ -54,24 +54,28 @@ class SlotTable {
     /// The writer is back after the daemon's restart: what was granted then in its generation is its own.
     void adopt_grants(Holder holder, GenerationId generation);
 
-    /// Every rank has sealed `step`: older sealed slots may be reused.
-    void complete(TrainStep step, GenerationId generation);
+    /// Every rank has sealed it: older sealed slots may be reused, those of this step of older generations,
+    /// too. Until then an older generation's object of the same step is kept beside the newer one: it may be
+    /// the complete one, and the newer one may never be.
+    void complete(const CheckpointId &id);
     /// Objects of `generation` before `below`, but not the complete one, can never be complete: they are
     /// given up, those that are sealed later too.
     void give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete);
-    /// A generation begins that goes on from `from`: what lies after it, of older generations, is void.
-    void rewind(std::optional<TrainStep> from, GenerationId generation);
+    /// `generation` begins, and goes on from `from`: what older generations have beyond it is void, and so is
+    /// what they have of the same step, but for the object itself.
+    void rewind(std::optional<CheckpointId> from, GenerationId generation);
     /// Generations before `generation` write no more.
     void release_grants_before(GenerationId generation);
     void release_grants_of(Holder holder);
 
-    /// The object to resume from, sealed.
-    std::optional<SlotIndex> find(TrainStep step) const;
+    /// That object, sealed.
+    std::optional<SlotIndex> find(const CheckpointId &id) const;
+    /// The step's object of the newest generation.
+    std::optional<SlotIndex> find_newest(TrainStep step) const;
     void add_reader(SlotIndex slot);
     void drop_reader(SlotIndex slot);
 
     const std::vector<Slot> &slots() const noexcept { return slots_; }
-    std::optional<TrainStep> complete_step() const noexcept { return complete_; }
 
   private:
     struct GivenUp {
@@ -80,6 +84,7 @@ class SlotTable {
         std::optional<TrainStep> complete;
     };
     bool reusable(const Slot &slot) const;
+    bool outdated(const Slot &slot) const;
     bool given_up(const Slot &slot) const;
     Grant take(SlotIndex index, Holder holder, TrainStep step, GenerationId generation);
     bool granted_to(SlotIndex slot, Holder holder) const;
@@ -97,7 +102,7 @@ class SlotTable {
     }
 
     std::vector<Slot> slots_;
-    std::optional<TrainStep> complete_;
+    std::optional<CheckpointId> complete_;
     std::optional<GivenUp> given_up_;
 };
 

@@ -377,8 +377,7 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
         return shared;
     }
     // Saved again, the step stays asked for on storage.
-    auto before = slots.table.find(TrainStep(seal.train_step));
-    if (before && slots.table.slots()[before->value()].generation == generation)
+    if (auto before = slots.table.find({generation, TrainStep(seal.train_step)}))
         seal.to_storage = seal.to_storage || slots.held[before->value()].seal.to_storage;
     DLROVER_TRY(slots.table.seal(slot, holder, TrainStep(seal.train_step), generation));
     set_seal(held, std::move(seal));
@@ -395,9 +394,8 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
 }
 
 const local::SealT *Arena::sealed(const RankSlots &slots, const CheckpointId &id) const {
-    auto slot = slots.table.find(id.step);
-    if (!slot || slots.table.slots()[slot->value()].generation != id.generation) return nullptr;
-    return &slots.held[slot->value()].seal;
+    auto slot = slots.table.find(id);
+    return slot ? &slots.held[slot->value()].seal : nullptr;
 }
 
 Status Arena::check_shared(Rank rank, const local::SealT &seal, GenerationId generation) const {
@@ -481,20 +479,9 @@ void Arena::adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation
 
 std::vector<Rank> Arena::holders(const CheckpointId &id) const {
     std::vector<Rank> ranks;
-    for (const auto &[rank, slots] : ranks_) {
-        auto slot = slots->table.find(id.step);
-        if (slot && slots->table.slots()[slot->value()].generation == id.generation) ranks.push_back(rank);
-    }
+    for (const auto &[rank, slots] : ranks_)
+        if (slots->table.find(id)) ranks.push_back(rank);
     return ranks;
-}
-
-Result<Arena::Object> Arena::begin_read(Rank rank, TrainStep step) {
-    RankSlots &slots = of(rank);
-    auto slot = slots.table.find(step);
-    if (!slot)
-        return Status(Code::not_found, "this node does not hold step " + std::to_string(step.value()) +
-                                           " of rank " + std::to_string(rank.value()));
-    return read(slots, *slot);
 }
 
 Result<Arena::Object> Arena::begin_read(Rank rank, const CheckpointId &id) {
@@ -503,13 +490,13 @@ Result<Arena::Object> Arena::begin_read(Rank rank, const CheckpointId &id) {
         return Status(Code::not_found, "this node does not hold step " + std::to_string(id.step.value()) +
                                            " of rank " + std::to_string(rank.value()) + ", generation " +
                                            to_string(id.generation));
-    return read(*slots->second, *slots->second->table.find(id.step));
+    return read(*slots->second, *slots->second->table.find(id));
 }
 
 Arena::Object Arena::read(RankSlots &slots, SlotIndex slot) {
     slots.table.add_reader(slot);
     const HeldSlot &held = slots.held[slot.value()];
-    return {place_of(held, slot), held.seal, slots.table.slots()[slot.value()].generation};
+    return {place_of(held, slot), held.seal};
 }
 
 void Arena::end_read(Rank rank, SlotIndex slot) {
@@ -522,11 +509,11 @@ void Arena::give_up(TrainStep below, GenerationId generation, std::optional<Trai
     for (auto &[rank, slots] : ranks_) slots->table.give_up(below, generation, complete);
 }
 
-void Arena::complete(TrainStep step, GenerationId generation) {
-    for (auto &[rank, slots] : ranks_) slots->table.complete(step, generation);
+void Arena::complete(const CheckpointId &id) {
+    for (auto &[rank, slots] : ranks_) slots->table.complete(id);
 }
 
-void Arena::rewind(std::optional<TrainStep> from, GenerationId generation) {
+void Arena::rewind(std::optional<CheckpointId> from, GenerationId generation) {
     for (auto &[rank, slots] : ranks_) {
         slots->table.rewind(from, generation);
         drop_free_slots(rank, *slots);
@@ -557,7 +544,7 @@ std::vector<elastic::Seal> Arena::seals() const {
 std::pair<std::uint64_t, std::uint32_t> Arena::sealed_bytes(TrainStep step) const {
     std::pair<std::uint64_t, std::uint32_t> sum{0, 0};
     for (const auto &[rank, slots] : ranks_)
-        if (auto slot = slots->table.find(step)) {
+        if (auto slot = slots->table.find_newest(step)) {
             const auto &seal = slots->held[slot->value()].seal;
             sum.first += seal.table_offset + seal.table_bytes;
             ++sum.second;
@@ -568,7 +555,7 @@ std::pair<std::uint64_t, std::uint32_t> Arena::sealed_bytes(TrainStep step) cons
 std::optional<std::int64_t> Arena::sealed_time_us(TrainStep step) const {
     std::optional<std::int64_t> newest;
     for (const auto &[rank, slots] : ranks_)
-        if (auto slot = slots->table.find(step))
+        if (auto slot = slots->table.find_newest(step))
             newest = std::max(newest.value_or(0), slots->held[slot->value()].sealed_us);
     return newest;
 }

@@ -68,7 +68,6 @@ class Arena {
     struct Object {
         Place place;
         local::SealT seal;
-        GenerationId generation;
     };
     struct Memory {
         std::uint64_t bytes = 0, ready_bytes = 0;
@@ -116,14 +115,13 @@ class Arena {
     /// The ranks whose sealed objects of that step and generation are here.
     std::vector<Rank> holders(const CheckpointId &id) const;
     /// not_found: this node does not hold it. The slot is not written until end_read().
-    Result<Object> begin_read(Rank rank, TrainStep step);
-    /// Of that generation alone.
     Result<Object> begin_read(Rank rank, const CheckpointId &id);
     void end_read(Rank rank, SlotIndex slot);
 
-    void complete(TrainStep step, GenerationId generation);
+    /// These three as ckpt::SlotTable.
+    void complete(const CheckpointId &id);
     void give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete);
-    void rewind(std::optional<TrainStep> from, GenerationId generation);
+    void rewind(std::optional<CheckpointId> from, GenerationId generation);
     void release_grants_before(GenerationId generation);
 
     /// All sealed objects that are on record.

@@ -77,7 +77,11 @@ void Group::restore_promise(std::span<const std::uint8_t> value) {
 
 void Group::resume() {
     arena_.finish_restore();
-    if (world_ && complete_) arena_.complete(*complete_, world_->id);
+    if (world_ && complete_) {
+        // The record does not say whether what the world goes on from was saved again by all: then both stay.
+        bool from = complete_ == world_->restore_step;
+        arena_.complete({from ? world_->restore_generation : world_->id, *complete_});
+    }
     // A generation promised after the one in force: the workers of that one were told to stop.
     if (promise_ && world_ && promise_->generation > world_->id) stopping_ = world_->id;
     add_event(proto::EventKind::DaemonRestarted, "The daemon was started again; training went on.");
@@ -193,7 +197,9 @@ void Group::act(elastic::Publish &action) {
         world_ = std::move(action.world);
         complete_ = world_->restore_step;
         save_world();
-        arena_.rewind(world_->restore_step, world_->id);
+        std::optional<CheckpointId> from;
+        if (world_->restore_step) from = CheckpointId{world_->restore_generation, *world_->restore_step};
+        arena_.rewind(from, world_->id);
         feed_later(elastic::LocalObjects{arena_.seals()});
         rank_states_.clear();
         progress_.clear();
@@ -227,7 +233,7 @@ void Group::act(elastic::RenewLease &) {
 }
 
 void Group::act(elastic::StepComplete &action) {
-    arena_.complete(action.step, action.generation);
+    arena_.complete({action.generation, action.step});
     if (complete_ == action.step || !world_) return;
     complete_ = action.step;
     save_world();

@@ -257,7 +257,7 @@ void GroupStorage::begin_part(NodeIndex home, const FlushWord &order) {
     release_part();
     part_ = Part{home, order, {}, false};
     for (Rank rank : services_.arena.holders(order.id)) {
-        auto object = services_.arena.begin_read(rank, order.id.step);
+        auto object = services_.arena.begin_read(rank, order.id);
         if (object.ok()) part_->objects.emplace_back(rank, std::move(*object));
     }
     if (part_->objects.empty())

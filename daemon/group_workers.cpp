@@ -255,13 +255,14 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
     if (!world_->restore_step) return services_.port.answer(to, id, std::move(plan));
     worker.reading_stored = world_->stored_world_size > 0;
     if (worker.reading_stored) return services_.port.answer(to, id, plan_from_storage());
-    auto object = arena_.begin_read(worker.rank, *world_->restore_step);
+    CheckpointId from{world_->restore_generation, *world_->restore_step};
+    auto object = arena_.begin_read(worker.rank, from);
     if (!object) {
         log::error({job(), step()}, "restore: " + object.status().message());
         return services_.port.fail(to, id, local::Refusal::Internal, object.status().message());
     }
     worker.reading = object->place.slot;
-    worker.reading_id = {object->generation, *world_->restore_step};
+    worker.reading_id = from;
     plan = plan_of(*object);
     for (const auto &with : object->seal.shared) {
         if (!with || with->kept_by == 0) continue;

@@ -69,8 +69,9 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
 }
 
 void Member::State::complete_here(TrainStep step, const GenerationId &generation) {
-    if (complete_told && step <= *complete_told) return;
-    complete_told = step;
+    SealTally::Complete told{step, generation};
+    if (told <= complete_told) return;
+    complete_told = told;
     out.push_back(StepComplete{step, generation});
     drop_old_seals(step, generation);
 }
@@ -83,9 +84,11 @@ void Member::State::asked_here(const std::optional<CheckpointId> &id) {
 
 void Member::State::void_here(TrainStep below, const GenerationId &generation) {
     std::erase_if(local.seals, [&](const Seal &s) {
-        return s.generation == generation && s.step < below && (!complete_told || s.step > *complete_told);
+        return s.generation == generation && s.step < below &&
+               (!complete_told || s.step > complete_told->step);
     });
-    out.push_back(StepsVoid{below, generation, complete_told});
+    out.push_back(
+        StepsVoid{below, generation, complete_told ? std::optional(complete_told->step) : std::nullopt});
 }
 
 void Member::State::stop_before(const GenerationId &id, const std::string &reason) {
@@ -133,7 +136,8 @@ void Member::State::install(const World &w) {
 
 void Member::State::publish(const World &w) {
     published = w;
-    complete_told = w.restore_step;  // what was complete beyond it is lost
+    complete_told.reset();  // what was complete beyond it is lost
+    if (w.restore_step) complete_told = {*w.restore_step, w.restore_generation};
     local.finished.clear();
     local.exits.clear();
     local.progress.clear();

@@ -187,10 +187,10 @@ void Member::State::count_seals(const NodeReport &report) {
     if (report.seals.empty() && !report.asked) return;
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
-    // Saved again, the complete step itself may be asked for on storage only now.
+    // The complete step itself may be saved again: asked for on storage only now, or in a newer generation,
+    // whose objects may follow those that it goes on from.
     auto counts = [&](const Seal &s) {
-        return !complete || s.step > complete->step ||
-               (s.step == complete->step && s.generation == complete->generation);
+        return !complete || SealTally::Complete{s.step, s.generation} >= *complete;
     };
     for (const Seal &s : report.seals)
         if (in_force(s) && counts(s)) tally.add(s, all);
@@ -221,11 +221,16 @@ bool Member::State::count_void() {
     return true;
 }
 
-/// Whether a newer step is complete.
+/// Whether a newer step is complete, or the same one again.
 bool Member::State::count_complete() {
     auto newest = tally.newest({});
-    if (!newest || (complete && newest->step <= complete->step)) return false;
+    if (!newest || newest <= complete) return false;
+    bool again = complete && newest->step == complete->step;
     complete = newest;
+    if (again) {
+        complete_here(newest->step, newest->generation);
+        return true;
+    }
     tally.drop_older_than(newest->step);
     // Found only now, but not of this world: an earlier reign has counted it.
     if (world && newest->generation == world->id) budget.on_complete(newest->step);

@@ -230,7 +230,7 @@ MemberView Member::view() const {
     if (s.world) v.restarts = s.world->restart_count;
     if (s.role == Role::leader)
         for (const Peer &p : s.peers) v.ready_nodes += p.joined && p.report.ready;
-    if (s.complete_told) v.complete_steps.push_back(*s.complete_told);
+    if (s.complete_told) v.complete_steps.push_back(s.complete_told->step);
     v.goodput = s.goodput;
     v.goodput_at = s.goodput_at;
     return v;

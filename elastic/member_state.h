@@ -102,7 +102,7 @@ struct Member::State {
     Promise promise;
     NodeReport local;
     std::optional<World> published;  ///< told to the agents by this daemon
-    std::optional<TrainStep> complete_told;
+    std::optional<SealTally::Complete> complete_told;
     std::optional<std::pair<GenerationId, TrainStep>> void_told;  ///< newest StepsVoid
     Goodput goodput;
     Time goodput_at{0};            ///< its wall time ends here

@@ -138,7 +138,8 @@ void Simulator::check_void(const StepsVoid &steps) {
 void Simulator::check_sealed(const Seal &seal) {
     Run &run = runs_[seal.generation];
     if (++run.sealed[seal.step] < seal.world_size) return;
-    check(seal.step >= run.given_up || seal.step <= run.complete,
+    // What the run goes on from is complete, and may be saved again.
+    check(seal.step >= run.given_up || seal.step <= run.complete || seal.step == run.world.restore_step,
           "a step that was given up becomes complete");
     run.complete = std::max(run.complete, std::optional(seal.step));
 }

@@ -162,6 +162,7 @@ class Simulator {
     void publish(std::uint32_t node, const elastic::World &world);
     void start_workers(std::uint32_t node, const GenerationId &generation);
     void stop_workers(std::uint32_t node, const GenerationId &generation);
+    void save_again(const elastic::World &world);
     void halt_workers(std::uint32_t node);
     void fail_worker(std::uint32_t node, int status, std::uint64_t signature);
     void on_lease(std::uint32_t node);

@@ -18,10 +18,12 @@ void Simulator::publish(std::uint32_t node, const World &world) {
     Node &n = nodes_[node];
     n.published = world.id;
     // As an arena does, but for one planted bug: what lies after the step that this world goes on from is
-    // void.
+    // void, and what others have sealed of that step.
     if (options_.bug != PlantedBug::restore_mixes_generations)
         std::erase_if(n.objects, [&](const Seal &seal) {
-            return seal.generation < world.id && (!world.restore_step || seal.step > *world.restore_step);
+            if (seal.generation >= world.id) return false;
+            return !world.restore_step || seal.step > *world.restore_step ||
+                   (seal.step == *world.restore_step && seal.generation != world.restore_generation);
         });
     Payload left;
     left.input = LocalObjects{n.objects};
@@ -59,9 +61,20 @@ void Simulator::start_workers(std::uint32_t node, const GenerationId &generation
     if (run.running < world.nodes.size() || run.ticking) return;
     run.ticking = true;
     check_one_world(generation);
+    if (options_.seed % 4 == 2 && world.restore_step) save_again(world);
     Payload p;
     p.generation = generation;
     push(now_ + milliseconds(100), Kind::step, node, keep(std::move(p)));
+}
+
+/// Some programs save the step that they have just been restored from, before they take another.
+void Simulator::save_again(const World &world) {
+    for (NodeIndex w : world.nodes) {
+        Payload seal;
+        seal.generation = world.id;
+        seal.number = world.restore_step->value();
+        push(now_ + Duration(random_.between(1000, 90000)), Kind::seal, w.value(), keep(std::move(seal)));
+    }
 }
 
 void Simulator::halt_workers(std::uint32_t node) {

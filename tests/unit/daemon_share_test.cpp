@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(two_slots_where_memory_is_short) {
     }
     auto skipped = begin(*arena, 0, 3, 4 * mib);
     BOOST_TEST((skipped.ok() && !skipped->has_value()));
-    arena->complete(TrainStep(2), generation);
+    arena->complete({generation, TrainStep(2)});
     auto reused = begin(*arena, 0, 3, 4 * mib);
     BOOST_TEST((reused.ok() && reused->has_value()));
     BOOST_TEST(node.budget.held(alice).bytes == 8 * mib);
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(a_slot_that_is_written_again_holds_one_ledger) {
         auto place = begin(*arena, 0, step);
         BOOST_REQUIRE((place.ok() && place->has_value()));
         BOOST_TEST(seal(*arena, 0, step, (*place)->slot, 1000).ok());
-        arena->complete(TrainStep(step), generation);
+        arena->complete({generation, TrainStep(step)});
         BOOST_TEST(node.budget.held(alice).ledger_bytes <= 3000u);
     }
     BOOST_TEST(node.budget.held(alice).segments == 3u);

@@ -244,6 +244,48 @@ BOOST_AUTO_TEST_CASE(a_daemon_that_is_back_is_counted_on_with_its_link) {
     BOOST_TEST((g.actions<StepComplete>(leader).size() == 1u));
 }
 
+BOOST_AUTO_TEST_CASE(the_step_that_a_world_goes_on_from_may_be_saved_again) {
+    TestGroup g(TestGroup::config(3, 3, 3));
+    g.start();
+    auto seal = [&](std::uint32_t rank, std::uint64_t step) {
+        GenerationId id = g.world(0).id;
+        g.feed(g.world(0).nodes[rank].value(), LocalSealed{Seal{TrainStep(step), Rank(rank), 3, id}});
+    };
+    auto told = [&] {
+        std::vector<GenerationId> generations;
+        for (const StepComplete &a : g.actions<StepComplete>(1)) generations.push_back(a.generation);
+        return generations;
+    };
+    for (std::uint32_t rank : {0, 1, 2}) seal(rank, 40);
+    GenerationId first = g.world(0).id;
+    auto restart = [&](std::uint64_t signature) {
+        GenerationId before = g.world(0).id;
+        g.fail(g.world(0).nodes[0].value(), 0, 9, signature);
+        g.run(1s);
+        BOOST_REQUIRE((g.world(0).id > before));
+        BOOST_REQUIRE((g.world(0).restore_step == TrainStep(40)));
+    };
+    restart(1);
+    BOOST_TEST((g.world(0).restore_generation == first));
+    GenerationId second = g.world(0).id;
+    for (std::uint32_t rank : {0, 1}) seal(rank, 40);
+    g.run(1s);
+    BOOST_TEST((told() == std::vector{first}));
+    restart(2);  // before the third has saved it again
+    BOOST_TEST((g.world(0).restore_generation == first));
+    for (std::uint32_t rank : {0, 1, 2}) seal(rank, 40);
+    g.run(1s);
+    GenerationId third = g.world(0).id;
+    BOOST_TEST((third > second));
+    BOOST_TEST((told() == std::vector{first, third}));
+    restart(3);
+    BOOST_TEST((g.world(0).restore_generation == third));
+    std::size_t notes = 0;
+    for (std::uint32_t node : {0, 1, 2})
+        for (const Note &n : g.actions<Note>(node)) notes += n.kind == Note::Kind::checkpoint_complete;
+    BOOST_TEST(notes == 1u);  // it is no newer checkpoint
+}
+
 BOOST_AUTO_TEST_CASE(a_leader_counts_the_single_seals_of_its_own_node) {
     auto config = TestGroup::config(2, 2, 2);
     for (auto &node : config.nodes) node.ranks = 2;
