@@ -104,13 +104,16 @@ void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
     if (m.generation < promise.generation) {
         return send_when_stored(from, PrepareReply{m.term, promise.generation, false, 0, {}});
     }
+    bool home = m.world_nodes.front() == config.self;
     bool fresh = m.generation > promise.generation ||
                  (bugged(PlantedBug::generation_reuse) && m.world_nodes != promise.world_nodes);
     if (fresh) {
         if (m.generation > promise.generation) stop_before(m.generation, m.reason);
         promise.world_nodes = m.world_nodes;
         add_all(promise.removed, m.removed);
-        persist(m.world_nodes.front() == config.self);
+        persist(home);
+    } else if (home && port_generation != m.generation && port_sequence <= store_done) {
+        persist(true);  // a daemon that was started again has its promise, but no port
     }
     send_when_stored(from, PrepareReply{m.term, m.generation, true, 0, {}});
 }

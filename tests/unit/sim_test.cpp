@@ -51,6 +51,12 @@ BOOST_DATA_TEST_CASE(seeds_that_once_failed,
     BOOST_TEST(run(seed, 100).violation == "");
 }
 
+/// Found among 100,000: rank 0's daemon died after it had promised a generation, and came back without the
+/// port.
+BOOST_AUTO_TEST_CASE(a_small_group_that_once_failed) {
+    BOOST_TEST(run(68693, 6).violation == "");
+}
+
 BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
                      boost::unit_test::data::xrange(std::size_t{1}, elastic::planted_bug_names.size()),
                      index) {
