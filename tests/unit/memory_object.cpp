@@ -21,8 +21,7 @@ MemoryObject::MemoryObject(const ckpt::SealedObject &object) {
                            static_cast<off_t>(table_offset)) == static_cast<ssize_t>(table_bytes));
 }
 
-local::StoreObjectT MemoryObject::order(CheckpointId id, std::uint32_t world_size,
-                                        std::uint32_t rank) const {
+local::StoreObjectT MemoryObject::order(CheckpointId id, std::uint32_t world_size, std::uint32_t rank) const {
     local::StoreObjectT order;
     order.checkpoint = std::make_unique<local::StoredCheckpointT>();
     order.checkpoint->generation =
