@@ -22,7 +22,7 @@ EXTRA_DIST += tests/eventually.bash tests/minicluster/minicluster.bats
 # the first, ours, count. Made on request, "make fault-programs": nobody who installs needs them.
 fault_programs = tests/system/faults/libdlrover.la
 EXTRA_LTLIBRARIES += tests/system/faults/libdlrover.la
-tests_system_faults_libdlrover_la_SOURCES = base/fault.cpp lib/api.cpp lib/api_protect.cpp lib/daemon_store.cpp lib/file_store.cpp lib/save.cpp
+tests_system_faults_libdlrover_la_SOURCES = base/fault.cpp $(libdlrover_la_SOURCES) lib/daemon_store.cpp lib/file_store.cpp lib/save.cpp
 tests_system_faults_libdlrover_la_CPPFLAGS = $(AM_CPPFLAGS) -DDLROVER_FAULT_INJECTION
 tests_system_faults_libdlrover_la_LIBADD = $(libdlrover_la_LIBADD)
 tests_system_faults_libdlrover_la_LDFLAGS = $(AM_LDFLAGS) -rpath $(abs_builddir) -avoid-version -no-undefined \
