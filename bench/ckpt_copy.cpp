@@ -198,8 +198,7 @@ Status walk_views(const Bench &bench, const ObjectLayout &layout, bool verified,
     if (!reader) return reader.take_status();
     std::uint64_t bytes = 0;
     for (std::uint64_t i = 0; i < reader->count(); ++i) {
-        ckpt::ChunkInfo chunk = reader->chunk(i);
-        if (reader->data(chunk) != nullptr) bytes += chunk.bytes;
+        if (reader->data(i) != nullptr) bytes += reader->chunk(i).bytes;
     }
     return bytes == bench.data.size() ? Status() : Status(Code::internal, "views are missing");
 }

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 dist_noinst_SCRIPTS += bench/ckpt_save bench/overhead bench/recovery
 EXTRA_DIST += bench/ckpt_save_worker.py bench/report.py
-EXTRA_PROGRAMS += bench/plan_index
-CLEANFILES += bench/plan_index
+# Made by "make check", so that they stay what can be made.
+check_PROGRAMS += bench/plan_index
 bench_plan_index_SOURCES = bench/plan_index.cpp
 bench_plan_index_LDADD = libstorage.la libckpt.la libbase.la
-EXTRA_PROGRAMS += bench/ckpt_copy
-CLEANFILES += bench/ckpt_copy
+check_PROGRAMS += bench/ckpt_copy
 bench_ckpt_copy_SOURCES = bench/ckpt_copy.cpp
 bench_ckpt_copy_LDADD = libclient.la libarena.la
-EXTRA_PROGRAMS += bench/replication
-CLEANFILES += bench/replication
+check_PROGRAMS += bench/replication
 bench_replication_SOURCES = bench/replication.cpp
 bench_replication_LDADD = libbulk.la libarena.la libckpt.la
 if HAVE_HDF5
-EXTRA_PROGRAMS += bench/storage_write
-CLEANFILES += bench/storage_write
+check_PROGRAMS += bench/storage_write
 bench_storage_write_SOURCES = bench/storage_write.cpp
 bench_storage_write_LDADD = libstoragewrite.la
 else
