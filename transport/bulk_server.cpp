@@ -146,21 +146,26 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
             Status status = wait_for({&polled, 1}, {stop_}, {expire_interval, std::nullopt});
             if (!status.ok() && status.code() != Code::timeout) return;
             expire();
-            if (status.ok()) accept();
+            if (!status.ok() || accept()) continue;
+            // No descriptor or memory for it: it waits, and must not keep this thread busy.
+            if (!sleep_until(Clock::now() + expire_interval, {stop_}).ok()) return;
         }
     }
 
-    void accept() {
+    /// False: the system could not.
+    bool accept() {
         SocketAddress peer;
         auto socket = accept_from(listener_.get(), peer);
-        if (!socket || !*socket) return;
+        if (!socket) return false;
+        if (!*socket) return true;
         {
             std::lock_guard lock(mutex_);
-            if (threads_ > options_.max_connections) return;
+            if (threads_ > options_.max_connections) return true;
         }
-        if (!tune(socket->get(), options_.greeting_limit).ok()) return;
+        if (!tune(socket->get(), options_.greeting_limit).ok()) return true;
         auto shared = std::make_shared<UniqueFd>(std::move(*socket));
         spawn([shared](State &self) { self.serve(std::move(*shared)); });
+        return true;
     }
 
     void expire() {

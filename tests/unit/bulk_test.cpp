@@ -81,6 +81,12 @@ Status outcome(std::future<Status> &told) {
     return told.get();
 }
 
+/// Until a part of it is on its way.
+void wait_for_start(const std::atomic<std::uint64_t> &progress) {
+    for (auto until = Clock::now() + long_time; progress < 2 * mib; std::this_thread::sleep_for(1ms))
+        BOOST_REQUIRE((Clock::now() < until));
+}
+
 /// A sender that does as it likes, with the right key unless told otherwise.
 class Hand {
   public:
@@ -334,7 +340,7 @@ BOOST_AUTO_TEST_CASE(a_sender_that_is_called_off_ends_on_both_sides) {
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
     auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
-    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    wait_for_start(progress);
     job.cancellation->cancel();
     BOOST_TEST((sent.get().code() == Code::unavailable));
     BOOST_TEST((outcome(told).code() == Code::unavailable));
@@ -347,7 +353,7 @@ BOOST_AUTO_TEST_CASE(a_forgotten_transfer_leaves_its_memory_alone) {
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
     auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
-    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    wait_for_start(progress);
     server->forget(7);
     std::vector<std::byte> as_it_was = memory;
     BOOST_TEST(!sent.get().ok());
@@ -363,7 +369,7 @@ BOOST_AUTO_TEST_CASE(the_servers_end_ends_its_transfers) {
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
     auto sent = std::async(std::launch::async, [job] { return bulk_send(job); });
-    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    wait_for_start(progress);
     server.reset();
     BOOST_TEST(!sent.get().ok());
 }
@@ -474,7 +480,7 @@ BOOST_AUTO_TEST_CASE(called_off_in_the_middle) {
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
     auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
-    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    wait_for_start(progress);
     job.cancellation->cancel();
     BOOST_TEST((sent.get().code() == Code::unavailable));
     BOOST_TEST((outcome(told).code() == Code::unavailable));
@@ -487,7 +493,7 @@ BOOST_AUTO_TEST_CASE(a_forgotten_transfer_ends_the_sender) {
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
     auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
-    while (progress < 2 * mib) std::this_thread::sleep_for(1ms);
+    wait_for_start(progress);
     server->forget(7);
     std::vector<std::byte> as_it_was = memory;
     BOOST_TEST(!sent.get().ok());

@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "helper_process.h"
 #include "memory_object.h"
@@ -112,6 +115,16 @@ bool same(const MemoryObject &a, const MemoryObject &b) {
     return content(a, bytes) == content(b, bytes);
 }
 
+/// Until its first bytes are there.
+void wait_for_start(const MemoryObject &room) {
+    auto empty = [](std::byte b) { return b == std::byte{0}; };
+    for (int i = 0; i < 60000; ++i, ::usleep(1000)) {
+        auto start = content(room, 4096);
+        if (!std::all_of(start.begin(), start.end(), empty)) return;
+    }
+    BOOST_FAIL("nothing has come in a minute");
+}
+
 struct Two {
     explicit Two(std::uint16_t ways = tcp) : a(ways), b(ways) {}
     MoverNode a, b;
@@ -191,7 +204,7 @@ BOOST_AUTO_TEST_CASE(a_mover_that_is_killed_is_no_end) {
     auto order = b.expect(object, room, 1);
     BOOST_REQUIRE(b.expecting(order).ok);
     a.send(object, b, order);
-    ::usleep(300000);
+    wait_for_start(room);
     a.signal(SIGKILL);
     a.wait();
     BOOST_TEST(!b.arrived(order).ok);
@@ -212,7 +225,7 @@ BOOST_AUTO_TEST_CASE(a_receiver_that_is_killed_is_told_of) {
     auto order = b.expect(object, room, 1);
     BOOST_REQUIRE(b.expecting(order).ok);
     auto sending = a.send(object, b, order);
-    ::usleep(300000);
+    wait_for_start(room);
     b.signal(SIGKILL);
     auto sent = a.sent(sending);
     BOOST_TEST(!sent.ok);
@@ -228,7 +241,7 @@ BOOST_AUTO_TEST_CASE(an_order_can_be_cancelled_on_either_side) {
     auto order = b.expect(object, room, 1);
     BOOST_REQUIRE(b.expecting(order).ok);
     auto sending = a.send(object, b, order), waiting = a.send(object, b, 77);
-    ::usleep(200000);
+    wait_for_start(room);
     a.push_cancel(waiting);
     BOOST_TEST(!a.sent(waiting).ok);
     b.push_cancel(order);
@@ -238,10 +251,11 @@ BOOST_AUTO_TEST_CASE(an_order_can_be_cancelled_on_either_side) {
     auto before = content(room, object.bytes);
     BOOST_TEST(!a.sent(sending).ok);
     BOOST_TEST((content(room, object.bytes) == before));
+    room = room_for(object);
     order = b.expect(object, room, 1);
     BOOST_REQUIRE(b.expecting(order).ok);
     sending = a.send(object, b, order);
-    ::usleep(200000);
+    wait_for_start(room);
     a.push_cancel(sending);
     BOOST_TEST(!a.sent(sending).ok);
     BOOST_TEST(!b.arrived(order).ok);
