@@ -233,13 +233,19 @@ void Group::act(elastic::RenewLease &) {
 }
 
 void Group::act(elastic::StepComplete &action) {
-    arena_.complete({action.generation, action.step});
     if (complete_ == action.step || !world_) return;
     complete_ = action.step;
     save_world();
     if (storage_)
         storage_->on_complete({{action.generation, action.step}, world_size(*world_), world_->nodes});
 }
+
+void Group::act(elastic::StepFreed &action) {
+    arena_.complete(action.id);
+}
+
+/// Nothing is copied yet.
+void Group::act(elastic::Protect &) {}
 
 void Group::act(elastic::StepsVoid &action) {
     arena_.give_up(action.below, action.generation, action.complete);

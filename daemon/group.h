@@ -122,6 +122,8 @@ class Group : private JobMemory {
     void act(elastic::StopWorkers &action);
     void act(elastic::RenewLease &action);
     void act(elastic::StepComplete &action);
+    void act(elastic::StepFreed &action);
+    void act(elastic::Protect &action);
     void act(elastic::StepsVoid &action);
     void act(elastic::StorageAsked &action);
     void act(elastic::AskSlurm &action);

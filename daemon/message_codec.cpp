@@ -61,6 +61,14 @@ std::optional<CheckpointId> unpack_asked(const Wire &w) {
     return CheckpointId{unpack(w.asked_generation), TrainStep(static_cast<std::uint64_t>(w.asked_step))};
 }
 
+std::unique_ptr<wire::CheckpointT> pack(const std::optional<CheckpointId> &id) {
+    if (!id) return nullptr;
+    auto w = std::make_unique<wire::CheckpointT>();
+    w->generation = pack(id->generation);
+    w->train_step = id->step.value();
+    return w;
+}
+
 std::unique_ptr<wire::WorkerExitT> pack(const WorkerExit &e) {
     auto w = std::make_unique<wire::WorkerExitT>();
     w->generation = pack(e.generation);
@@ -104,6 +112,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     w->progress = pack_all<wire::RankProgressT>(r.progress);
     w->signal = r.signal;
     pack_asked(*w, r.asked);
+    w->exposed = r.exposed;
     return w;
 }
 
@@ -119,6 +128,11 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
     w->restore_generation = pack(world.restore_generation);
     w->budget_used = world.budget_used;
     w->stored_world_size = world.stored_world_size;
+    w->partners = pack(world.partners);
+    for (const ObjectSource &s : world.sources) {
+        w->source_ranks.push_back(s.rank.value());
+        w->source_nodes.push_back(s.node.value());
+    }
     return w;
 }
 
@@ -186,6 +200,9 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.void_below = optional_number(m.void_below);
     w.void_generation = pack(m.void_generation);
     pack_asked(w, m.asked);
+    w.protect = pack(m.protect);
+    w.safe = pack(m.safe);
+    w.freed = pack(m.freed);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -269,7 +286,30 @@ class Unpacker {
         for (const auto &p : w->progress) r.progress.push_back(progress(*p));
         if (expect(w->signal >= 0 && w->signal <= max_signal)) r.signal = w->signal;
         r.asked = unpack_asked(*w);
+        r.exposed = w->exposed;
         return r;
+    }
+    /// As many for each node.
+    std::vector<NodeIndex> partners(const std::vector<std::uint32_t> &in, std::size_t of_nodes) {
+        std::vector<NodeIndex> out;
+        if (!expect(in.size() % of_nodes == 0 && in.size() / of_nodes < node_count_ && in.size() <= max_list))
+            return out;
+        for (std::uint32_t n : in)
+            if (expect(n < node_count_)) out.emplace_back(n);
+        return out;
+    }
+    std::vector<ObjectSource> sources(const wire::WorldT &w) {
+        std::vector<ObjectSource> out;
+        if (!expect(w.source_ranks.size() == w.source_nodes.size() && w.source_ranks.size() <= max_list))
+            return out;
+        for (std::size_t i = 0; i < w.source_ranks.size(); ++i)
+            if (expect(w.source_nodes[i] < node_count_))
+                out.push_back({Rank(w.source_ranks[i]), NodeIndex(w.source_nodes[i])});
+        return out;
+    }
+    std::optional<CheckpointId> checkpoint(const std::unique_ptr<wire::CheckpointT> &w) {
+        if (!w || !expect(w->train_step <= INT64_MAX)) return std::nullopt;
+        return CheckpointId{unpack(w->generation), TrainStep(w->train_step)};
     }
     std::optional<World> optional_world(const std::unique_ptr<wire::WorldT> &w) {
         if (!w) return std::nullopt;
@@ -284,7 +324,9 @@ class Unpacker {
         world.restore_generation = unpack(w->restore_generation);
         world.budget_used = w->budget_used;
         world.stored_world_size = world.restore_step ? w->stored_world_size : 0;
-        expect(!world.nodes.empty());
+        if (!expect(!world.nodes.empty())) return world;
+        world.partners = partners(w->partners, world.nodes.size());
+        world.sources = sources(*w);
         return world;
     }
     World world(const std::unique_ptr<wire::WorldT> &w) {
@@ -370,7 +412,10 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              w.settled,
                              optional_step(w.void_below),
                              unpack(w.void_generation),
-                             unpack_asked(w)};
+                             unpack_asked(w),
+                             u.checkpoint(w.protect),
+                             u.checkpoint(w.safe),
+                             u.checkpoint(w.freed)};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();

@@ -68,6 +68,11 @@ records::WorldRecordT to_record(const elastic::World &world) {
     record.restart_count = world.restart_count;
     record.master_port = world.master_port;
     record.reason = world.reason;
+    record.partners = plain_list(world.partners);
+    for (const elastic::ObjectSource &source : world.sources) {
+        record.source_ranks.push_back(source.rank.value());
+        record.source_nodes.push_back(source.node.value());
+    }
     return record;
 }
 
@@ -83,6 +88,10 @@ elastic::World from_record(const records::WorldRecordT &record) {
     world.restart_count = record.restart_count;
     world.master_port = record.master_port;
     world.reason = record.reason;
+    world.partners = node_list(record.partners);
+    std::size_t sources = std::min(record.source_ranks.size(), record.source_nodes.size());
+    for (std::size_t i = 0; i < sources; ++i)
+        world.sources.push_back({Rank(record.source_ranks[i]), NodeIndex(record.source_nodes[i])});
     return world;
 }
 

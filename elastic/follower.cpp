@@ -56,6 +56,7 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     if (m.complete_step && (!world || m.complete_generation >= world->id))
         complete_here(*m.complete_step, m.complete_generation);
     asked_here(m.asked);
+    tell_protection(m.protect, m.safe, m.freed);
     std::pair void_word(m.void_generation, m.void_below.value_or(TrainStep()));
     if (m.void_below && world && world->id == m.void_generation && void_told != void_word) {
         void_told = void_word;
@@ -73,6 +74,8 @@ void Member::State::complete_here(TrainStep step, const GenerationId &generation
     if (told <= complete_told) return;
     complete_told = told;
     out.push_back(StepComplete{step, generation});
+    if (config.copies > 0) return;
+    out.push_back(StepFreed{{generation, step}});
     drop_old_seals(step, generation);
 }
 
@@ -141,6 +144,9 @@ void Member::State::publish(const World &w) {
     published = w;
     complete_told.reset();  // what was complete beyond it is lost
     if (w.restore_step) complete_told = {*w.restore_step, w.restore_generation};
+    protect_told.reset();
+    safe_told.reset();
+    freed_told.reset();
     local.finished.clear();
     local.exits.clear();
     local.progress.clear();

@@ -154,22 +154,30 @@ void Member::State::try_commit() {
 }
 
 /// What the answers of the prepared generation hold.
-SealTally Member::State::tally_reported() const {
-    SealTally fresh;
+SealTally Member::State::tally_reported(std::uint32_t holders) const {
+    SealTally fresh(holders);
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (peers[i].accepted && !removed(NodeIndex(i)))
             for (const Seal &s : peers[i].report.seals)
-                if (in_force(s)) fresh.add(s, all);
+                if (in_force(s)) fresh.add(s, all, NodeIndex(i));
     return fresh;
+}
+
+/// Copies make a step complete although nodes are gone, but a world of another size can not go on from its
+/// objects, where storage has one that it can.
+std::optional<SealTally::Complete> Member::State::newest_in_memory(
+    const SealTally &reported, const std::vector<NodeIndex> &nodes) const {
+    auto newest = reported.newest(
+        {bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
+    if (!newest || config.copies == 0 || !config.storage) return newest;
+    bool fits = reported.world_size({newest->generation, newest->step}) == world_size(nodes);
+    return fits || (storage.found && !storage.found->newest) ? newest : std::nullopt;
 }
 
 /// The prepared world, with the newest step that is complete in the nodes' memory, or else on storage.
 World Member::State::decide_world() {
-    tally = tally_reported();
-    complete =
-        tally.newest({bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
     World w;
     w.id = preparing->id;
     w.nodes = preparing->nodes;
@@ -178,6 +186,10 @@ World Member::State::decide_world() {
     w.master_port = preparing->port;
     w.reason = preparing->reason;
     w.budget_used = preparing->budget_used;
+    if (config.copies > 0) w.partners = choose_partners(w);
+    tally = tally_reported(holders_wanted(w));
+    complete = newest_in_memory(tally, w.nodes);
+    protection = {};
     if (complete) {
         w.restore_step = complete->step;
         w.restore_generation = complete->generation;
@@ -187,6 +199,7 @@ World Member::State::decide_world() {
         w.restore_generation = storage.found->newest->generation;
         w.stored_world_size = storage.found->world_size;
     }
+    w.sources = find_sources(w);
     return w;
 }
 

@@ -30,8 +30,9 @@ void Member::State::begin_reign() {
     incident.reset();
     awaiting.reset();
     awaiting_since = now;
-    tally.clear();
+    tally = SealTally(world ? holders_wanted(*world) : 1);
     complete.reset();
+    protection = {};
     void_told.reset();  // an earlier leader's word holds only beside the complete step that it knew
     SlurmTalk fresh;
     fresh.next_request = slurm.next_request + 1;
@@ -55,7 +56,7 @@ void Member::State::begin_reign() {
     out.push_back(std::move(n));
     send_heartbeats();
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (peers[i].granted && !is_self(NodeIndex(i))) count_seals(peers[i].report);
+        if (peers[i].granted && !is_self(NodeIndex(i))) count_seals(NodeIndex(i), peers[i].report);
     if (again && !goes_on) awaiting = "a new leader found no world in force";
     on_report(config.self, local);
 }
@@ -83,6 +84,7 @@ void Member::State::on_tick_leader() {
         send_heartbeats();
         add_up(false);
         fence_lost();
+        if (role == Role::leader && !finish && consider_protection()) send_heartbeats();
     }
     if (role == Role::leader && !finish) consider();
 }
@@ -119,6 +121,9 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
         h.void_below = void_told->second;
     }
     if (!bugged(PlantedBug::asked_not_told)) h.asked = local.asked;
+    h.protect = protect_told;
+    h.safe = safe_told;
+    h.freed = freed_told;
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;
     send(to, Prepare{promise.term, preparing->id, preparing->nodes, promise.removed, preparing->reason});
@@ -166,7 +171,7 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
         p.report.ready = report.ready;
     else
         p.report = report;
-    count_seals(report);
+    count_seals(from, report);
     if (report.signal != 0 && acting())
         return finish_group(128 + report.signal,
                             "the job was told to end by signal " + std::to_string(report.signal));
@@ -183,20 +188,22 @@ bool Member::State::in_force(const Seal &s) const {
     return world->restore_step == s.step && world->restore_generation == s.generation;
 }
 
-void Member::State::count_seals(const NodeReport &report) {
-    if (report.seals.empty() && !report.asked) return;
+void Member::State::count_seals(NodeIndex from, const NodeReport &report) {
+    if (report.seals.empty() && !report.asked && !report.exposed) return;
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
     // The complete step itself may be saved again: asked for on storage only now, or in a newer generation,
     // whose objects may follow those that it goes on from.
+    auto oldest = oldest_wanted();
     auto counts = [&](const Seal &s) {
-        return !complete || SealTally::Complete{s.step, s.generation} >= *complete;
+        return !oldest || SealTally::Complete{s.step, s.generation} >= *oldest;
     };
     for (const Seal &s : report.seals)
-        if (in_force(s) && counts(s)) tally.add(s, all);
+        if (in_force(s) && counts(s)) tally.add(s, all, from);
     bool news = count_complete();
     news = count_asked(report) || news;
     news = count_void() || news;
+    news = consider_protection() || news;
     // Slots wait for this word: it does not wait for the next heartbeat.
     if (news && role == Role::leader && !finish) send_heartbeats();
 }
@@ -231,7 +238,7 @@ bool Member::State::count_complete() {
         complete_here(newest->step, newest->generation);
         return true;
     }
-    tally.drop_older_than(newest->step);
+    if (config.copies == 0) tally.drop_older_than(newest->step);
     // Found only now, but not of this world: an earlier reign has counted it.
     if (world && newest->generation == world->id) budget.on_complete(newest->step);
     if (meter) meter->on_checkpoint();

@@ -85,6 +85,12 @@ void Member::State::on_objects(const LocalObjects &m) {
     tell_leader();
 }
 
+void Member::State::on_protection(bool works) {
+    if (local.exposed == !works) return;
+    local.exposed = !works;
+    tell_leader();
+}
+
 void Member::State::on_signal(int signal) {
     if ((signal != SIGTERM && signal != SIGINT) || finish) return;
     local.signal = signal;

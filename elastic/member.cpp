@@ -76,6 +76,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                        s.local.progress = m.ranks;
                        if (s.role == Role::leader && !s.finish) s.on_report(s.config.self, s.local);
                    },
+                   [&](const LocalProtection &m) { s.on_protection(m.works); },
                    [&](const LocalSignal &m) { s.on_signal(m.signal); },
                    [&](const Stored &m) { s.on_stored(m); },
                    [&](const PeerMessage &m) {
@@ -231,6 +232,8 @@ MemberView Member::view() const {
     if (s.role == Role::leader)
         for (const Peer &p : s.peers) v.ready_nodes += p.joined && p.report.ready;
     if (s.complete_told) v.complete_steps.push_back(s.complete_told->step);
+    v.safe = s.safe_told;
+    v.protecting = s.protect_told;
     v.goodput = s.goodput;
     v.goodput_at = s.goodput_at;
     return v;

@@ -45,6 +45,10 @@ struct LocalObjects {
 struct LocalProgress {
     std::vector<RankProgress> ranks;
 };
+/// Whether this node's objects get to its partners.
+struct LocalProtection {
+    bool works = true;
+};
 /// An agent got a signal meant for the job.
 struct LocalSignal {
     int signal = 0;
@@ -80,9 +84,9 @@ struct LocalStorage {
 };
 struct Tick {};
 
-using Input =
-    std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalObjects,
-                 LocalProgress, LocalSignal, Stored, PeerMessage, PeerLink, SlurmAnswer, LocalStorage>;
+using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed,
+                           LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
+                           PeerLink, SlurmAnswer, LocalStorage>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 
@@ -109,11 +113,19 @@ struct StopWorkers {
 };
 /// Agents' lease runs anew from now.
 struct RenewLease {};
-/// Every rank of that world has sealed `step` (also on other nodes): older slots are free for reuse, unless
-/// somebody reads them.
+/// Every rank of that world has sealed `step` (also on other nodes).
 struct StepComplete {
     TrainStep step;
     GenerationId generation;
+};
+/// This complete step is safe, or is not going to be: slots of older ones are free for reuse, unless somebody
+/// reads them. Follows StepComplete where no copies are kept on other nodes.
+struct StepFreed {
+    CheckpointId id;
+};
+/// This node's objects of this complete step are to be copied to its partners; of an older one no more.
+struct Protect {
+    CheckpointId id;
 };
 /// Objects of `generation` after the newest complete step and before `below` can never be complete: their
 /// slots are free for reuse.
@@ -171,8 +183,8 @@ struct Note {
     std::string text;
 };
 
-using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepsVoid,
-                            StorageAsked, AskSlurm, LookAtStorage, End, Note>;
+using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepFreed,
+                            Protect, StepsVoid, StorageAsked, AskSlurm, LookAtStorage, End, Note>;
 
 // ---- the machine -----------------------------------------------------------------------------------
 
@@ -187,8 +199,10 @@ struct MemberView {
     std::uint32_t restarts_left = 0, restarts = 0;
     std::uint32_t ready_nodes = 0;  ///< known to the leader; 0 elsewhere
     std::vector<TrainStep> complete_steps;
-    Goodput goodput;     ///< as the leader last told
-    Time goodput_at{0};  ///< its wall time ends here
+    std::optional<CheckpointId> safe;        ///< newest; of this generation or what it goes on from
+    std::optional<CheckpointId> protecting;  ///< newest Protect
+    Goodput goodput;                         ///< as the leader last told
+    Time goodput_at{0};                      ///< its wall time ends here
 };
 
 /// Single-threaded. Deterministic: equal inputs at equal times give equal actions.

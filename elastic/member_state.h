@@ -75,6 +75,13 @@ struct StorageTalk {
     }
 };
 
+/// A leader's part of Protect: one complete step at a time gets its copies.
+struct Protection {
+    std::optional<CheckpointId> target, safe;
+    Time since{0};          ///< of the target
+    bool given_up = false;  ///< complete steps are freed without copies, until one is safe again
+};
+
 /// Heartbeats sent, newest last: when was sequence n sent?
 class SentTimes {
   public:
@@ -103,6 +110,7 @@ struct Member::State {
     NodeReport local;
     std::optional<World> published;  ///< told to the agents by this daemon
     std::optional<SealTally::Complete> complete_told;
+    std::optional<CheckpointId> protect_told, safe_told, freed_told;
     std::optional<std::pair<GenerationId, TrainStep>> void_told;  ///< newest StepsVoid
     Goodput goodput;
     Time goodput_at{0};            ///< its wall time ends here
@@ -139,6 +147,7 @@ struct Member::State {
     RestartBudget budget{0};
     std::optional<GoodputMeter> meter;
     StorageTalk storage;
+    Protection protection;
     Goodput::Counted baseline;  ///< of the world that this reign took over: added up before it
     Goodput::Counted counted;   ///< by the meter
     SlurmTalk slurm;
@@ -180,6 +189,7 @@ struct Member::State {
     void on_finished(const LocalFinished &m);
     void on_sealed(const Seal &seal);
     void on_objects(const LocalObjects &m);
+    void on_protection(bool works);
     void on_signal(int signal);
     void drop_old_seals(TrainStep step, const GenerationId &generation);
     void tell_leader();
@@ -226,7 +236,7 @@ struct Member::State {
     void consider_start();
     void consider_running();
     bool in_force(const Seal &s) const;
-    void count_seals(const NodeReport &report);
+    void count_seals(NodeIndex from, const NodeReport &report);
     bool count_complete();
     bool count_asked(const NodeReport &report);
     bool count_void();
@@ -245,7 +255,10 @@ struct Member::State {
     bool may_commit() const;
     bool set_accepted(const std::vector<NodeIndex> &nodes) const;
     void try_commit();
-    SealTally tally_reported() const;
+    SealTally tally_reported(std::uint32_t holders = 1) const;
+    /// The newest complete step that the world of these nodes can go on from in memory.
+    std::optional<SealTally::Complete> newest_in_memory(const SealTally &reported,
+                                                        const std::vector<NodeIndex> &nodes) const;
     World decide_world();
     void commit();
     void note_world(const World &w, Duration took);
@@ -257,6 +270,19 @@ struct Member::State {
     void give_up();
     std::string describe_cause(const Incident &i) const;
     void close_incident(Duration since_first_step);
+
+    // protection.cpp
+    std::vector<NodeIndex> choose_partners(const World &w) const;
+    std::vector<ObjectSource> find_sources(const World &w) const;
+    /// Whether there is news for the followers.
+    bool consider_protection();
+    bool cannot_protect() const;
+    void tell_protection(std::optional<CheckpointId> protect, std::optional<CheckpointId> safe,
+                         std::optional<CheckpointId> freed);
+    static std::uint32_t holders_wanted(const World &w);
+    /// What must not be forgotten: seals of this step and newer ones.
+    std::optional<SealTally::Complete> oldest_wanted() const;
+    bool belongs(const CheckpointId &id) const;
 
     // stored.cpp
     bool floor_unknown() const;

@@ -25,6 +25,7 @@ struct NodeReport {
     std::vector<RankProgress> progress;
     int signal = 0;                     ///< meant for the job; 0: none
     std::optional<CheckpointId> asked;  ///< StorageAsked: the newest known here
+    bool exposed = false;               ///< its objects can not be copied to its partners now
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 
@@ -54,7 +55,8 @@ struct Heartbeat {
     bool settled = false;                 ///< every node not in `removed` has it on record
     std::optional<TrainStep> void_below;  ///< StepsVoid
     GenerationId void_generation;
-    std::optional<CheckpointId> asked;  ///< StorageAsked
+    std::optional<CheckpointId> asked;                 ///< StorageAsked
+    std::optional<CheckpointId> protect, safe, freed;  ///< Protect, MemberView::safe, StepFreed
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {

@@ -33,9 +33,12 @@ enum class PlantedBug : std::uint8_t {
     storage_passed_over,        ///< a world without a step in memory begins anew
     asked_too_early,            ///< a step is wanted on storage before every rank has sealed it
     asked_not_told,             ///< a follower does not hear that a step is wanted on storage
+    safe_too_early,             ///< a step counts as safe when some of its objects have their copies
+    freed_before_safe,          ///< a complete step frees the slots of older ones before it is safe
+    sources_left_out,           ///< a node that took another's place is not told where its objects are
 };
 
-inline constexpr std::array<std::string_view, 24> planted_bug_names = {
+inline constexpr std::array<std::string_view, 27> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -60,6 +63,9 @@ inline constexpr std::array<std::string_view, 24> planted_bug_names = {
     "storage_passed_over",
     "asked_too_early",
     "asked_not_told",
+    "safe_too_early",
+    "freed_before_safe",
+    "sources_left_out",
 };
 
 }  // namespace dlrover::elastic

@@ -6,19 +6,46 @@
 
 namespace dlrover::elastic {
 
-void SealTally::add(const Seal &seal, std::uint32_t max_world) {
+void SealTally::add(const Seal &seal, std::uint32_t max_world, NodeIndex holder) {
     if (seal.world_size == 0 || seal.world_size > max_world || seal.rank.value() >= seal.world_size) return;
     Complete id{seal.step, seal.generation};
     auto it = std::find_if(steps_.begin(), steps_.end(),
                            [&](const Step &s) { return s.id == id && s.world_size == seal.world_size; });
     if (it == steps_.end()) {
-        steps_.push_back(Step{id, seal.world_size, 0, false, std::vector<bool>(seal.world_size, false)});
+        steps_.push_back(Step{id, seal.world_size, 0, 0, false, {}, {}});
         it = steps_.end() - 1;
+        it->held.resize(seal.world_size);
+        it->holders.resize(std::size_t{seal.world_size} * wanted_);
     }
     it->asked = it->asked || seal.to_storage;
-    if (it->ranks[seal.rank.value()]) return;
-    it->ranks[seal.rank.value()] = true;
-    ++it->count;
+    std::uint8_t &held = it->held[seal.rank.value()];
+    auto first = it->holders.begin() + std::ptrdiff_t{seal.rank.value()} * wanted_, last = first + held;
+    if (held >= wanted_ || std::find(first, last, holder) != last) return;
+    *last = holder;
+    if (held++ == 0) ++it->count;
+    if (held >= wanted_) ++it->safe_count;
+}
+
+const SealTally::Step *SealTally::find(const CheckpointId &id) const {
+    for (const Step &s : steps_)
+        if (s.id == Complete{id.step, id.generation} && s.count >= s.world_size) return &s;
+    return nullptr;
+}
+
+bool SealTally::safe(const CheckpointId &id, Rules rules) const {
+    const Step *s = find(id);
+    return s != nullptr && (s->safe_count >= s->world_size || (rules.safe_early && s->safe_count > 0));
+}
+
+std::uint32_t SealTally::world_size(const CheckpointId &id) const {
+    const Step *s = find(id);
+    return s == nullptr ? 0 : s->world_size;
+}
+
+std::span<const NodeIndex> SealTally::holders(const CheckpointId &id, Rank rank) const {
+    const Step *s = find(id);
+    if (s == nullptr || rank.value() >= s->world_size) return {};
+    return {s->holders.data() + std::size_t{rank.value()} * wanted_, s->held[rank.value()]};
 }
 
 std::size_t SealTally::mixed_count(const std::vector<Step> &steps, const Step &like) {
@@ -26,7 +53,7 @@ std::size_t SealTally::mixed_count(const std::vector<Step> &steps, const Step &l
     for (const Step &s : steps)
         for (std::uint32_t r = 0; s.id.step == like.id.step && r < std::min(s.world_size, like.world_size);
              ++r)
-            if (s.ranks[r]) all[r] = true;
+            if (s.held[r] > 0) all[r] = true;
     return static_cast<std::size_t>(std::count(all.begin(), all.end(), true));
 }
 
@@ -57,13 +84,13 @@ std::optional<TrainStep> SealTally::void_below(const GenerationId &generation,
         open[s.id.step] = &s;
         newest.resize(std::max<std::size_t>(newest.size(), s.world_size));
         for (std::uint32_t r = 0; r < s.world_size; ++r)
-            if (s.ranks[r]) newest[r] = std::max(newest[r], s.id.step);
+            if (s.held[r] > 0) newest[r] = std::max(newest[r], s.id.step);
     }
     std::optional<TrainStep> below;
     for (const auto &[step, s] : open) {
         bool passed = false;
         for (std::uint32_t r = 0; r < s->world_size; ++r)
-            passed = passed || (!s->ranks[r] && (rules.early || newest[r] > step));
+            passed = passed || (s->held[r] == 0 && (rules.early || newest[r] > step));
         if (!passed) break;
         below = TrainStep(step.value() + 1);
     }

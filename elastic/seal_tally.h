@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which steps are complete: sealed by every rank of one world, in one generation.
+// Which steps are complete: sealed by every rank of one world, in one generation. Which are safe: on as many
+// nodes as asked for.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "elastic/types.h"
@@ -18,14 +20,25 @@ class SealTally {
     };
     struct Rules {  ///< broken ones are for the simulator
         bool mix_generations = false, oldest = false, early = false, asked_early = false;
+        bool safe_early = false;
     };
 
-    /// Values that cannot be are ignored. `seal.world_size` must be at most `max_world`.
-    void add(const Seal &seal, std::uint32_t max_world);
+    /// A step is safe when each of its objects is on `holders` nodes.
+    explicit SealTally(std::uint32_t holders = 1) : wanted_(holders) {}
+
+    /// `holder` has this object. Values that cannot be are ignored. `seal.world_size` must be at most
+    /// `max_world`.
+    void add(const Seal &seal, std::uint32_t max_world, NodeIndex holder);
     /// Newest; of two with the same step the one of the newer generation.
     std::optional<Complete> newest(Rules rules) const;
     /// The newest that is complete and was asked for on storage by one of its ranks.
     std::optional<CheckpointId> newest_asked(Rules rules) const;
+    /// Whether it is complete, and safe.
+    bool safe(const CheckpointId &id, Rules rules) const;
+    /// Of the complete step. 0: it is not complete.
+    std::uint32_t world_size(const CheckpointId &id) const;
+    /// Nodes that hold that rank's object of the complete step, at most as many as make it safe.
+    std::span<const NodeIndex> holders(const CheckpointId &id, Rank rank) const;
     /// Everything sealed in `generation` after `complete` and before this step can never be complete: a rank
     /// has gone on to a newer step without it (its save was skipped). none: nothing is void.
     std::optional<TrainStep> void_below(const GenerationId &generation, std::optional<TrainStep> complete,
@@ -38,10 +51,14 @@ class SealTally {
     struct Step {
         Complete id;
         std::uint32_t world_size = 0, count = 0;
+        std::uint32_t safe_count = 0;
         bool asked = false;
-        std::vector<bool> ranks;
+        std::vector<std::uint8_t> held;  ///< by rank: on how many nodes, at most `wanted_`
+        std::vector<NodeIndex> holders;  ///< by rank, `wanted_` places each
     };
+    const Step *find(const CheckpointId &id) const;
     static std::size_t mixed_count(const std::vector<Step> &steps, const Step &like);
+    std::uint32_t wanted_;
     std::vector<Step> steps_;
 };
 

@@ -34,6 +34,8 @@ struct Timings {
         std::chrono::milliseconds(500);  ///< reports this close together are one incident
     Duration fence_wait = std::chrono::milliseconds(
         1500);  ///< any side but the leader in office waits this long before it asks Slurm
+    Duration copy_limit = std::chrono::seconds(
+        120);  ///< a complete step that is not safe by then is passed over, and the group runs without copies
 };
 
 struct NodeSpec {
@@ -47,8 +49,16 @@ struct GroupConfig {
     std::optional<NodeIndex> batch_host;  ///< not in the list, or unknown: none
     std::uint32_t min_nodes = 1, max_nodes = 1, spares = 0, node_unit = 1, max_restarts = 3;
     std::uint32_t slurm_restart_count = 0;
-    bool storage = false;  ///< the lineage has a folder for checkpoints
+    bool storage = false;      ///< the lineage has a folder for checkpoints
+    std::uint32_t copies = 0;  ///< of each object, on other nodes than its own
     Timings timings;
+};
+
+/// A rank whose node does not hold the object that the rank goes on from, and a node that does.
+struct ObjectSource {
+    Rank rank;
+    NodeIndex node;
+    friend bool operator==(const ObjectSource &, const ObjectSource &) = default;
 };
 
 /// A generation's world, as committed by the leader.
@@ -64,6 +74,9 @@ struct World {
     std::uint32_t budget_used = 0;    ///< restarts since the last newly complete step, this one included
     /// > 0: restore_step of restore_generation is read from storage, where so many ranks have saved it.
     std::uint32_t stored_world_size = 0;
+    /// Who keeps copies of each node's objects: as many for each of `nodes`, one node's after the other's.
+    std::vector<NodeIndex> partners;
+    std::vector<ObjectSource> sources;  ///< of restore_step's objects, where they are elsewhere
     friend bool operator==(const World &, const World &) = default;
 };
 

@@ -271,9 +271,11 @@ void Simulator::act(std::uint32_t node, Action &action) {
                             keep(std::move(p)));
                    },
                    [&](RenewLease &) { n.lease_until = now_ + config_.timings.agent_lease; },
-                   [&](StepComplete &a) {
+                   [&](StepComplete &) {},
+                   [&](Protect &) {},
+                   [&](StepFreed &a) {
                        std::erase_if(n.objects, [&](const Seal &s) {
-                           return s.step < a.step || s.generation < a.generation;
+                           return s.step < a.id.step || s.generation < a.id.generation;
                        });
                    },
                    [&](StorageAsked &a) { check_asked(node, a.id); },

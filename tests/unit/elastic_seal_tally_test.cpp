@@ -8,6 +8,7 @@ using namespace dlrover::elastic;
 
 namespace {
 
+constexpr NodeIndex here(0);
 constexpr GenerationId first{Term(1), 1}, second{Term(1), 2};
 
 Seal seal(std::uint64_t step, std::uint32_t rank, GenerationId generation, std::uint32_t world = 2) {
@@ -20,19 +21,19 @@ BOOST_AUTO_TEST_SUITE(seal_tally)
 
 BOOST_AUTO_TEST_CASE(complete_when_every_rank_has_sealed) {
     SealTally t;
-    t.add(seal(5, 0, first), 8);
+    t.add(seal(5, 0, first), 8, here);
     BOOST_TEST(!t.newest({}).has_value());
-    t.add(seal(5, 0, first), 8);
+    t.add(seal(5, 0, first), 8, here);
     BOOST_TEST(!t.newest({}).has_value());
-    t.add(seal(5, 1, first), 8);
+    t.add(seal(5, 1, first), 8, here);
     BOOST_TEST((t.newest({})->step == TrainStep(5)));
 }
 
 BOOST_AUTO_TEST_CASE(never_from_two_generations_or_world_sizes) {
     SealTally t;
-    t.add(seal(5, 0, first), 8);
-    t.add(seal(5, 1, second), 8);
-    t.add(seal(5, 1, first, 3), 8);
+    t.add(seal(5, 0, first), 8, here);
+    t.add(seal(5, 1, second), 8, here);
+    t.add(seal(5, 1, first, 3), 8, here);
     BOOST_TEST(!t.newest({}).has_value());
 }
 
@@ -40,31 +41,31 @@ BOOST_AUTO_TEST_CASE(the_newest_step_then_the_newest_generation) {
     SealTally t;
     for (std::uint32_t rank : {0u, 1u})
         for (std::uint64_t step : {7u, 5u}) {
-            t.add(seal(step, rank, first), 8);
-            t.add(seal(5, rank, second), 8);
+            t.add(seal(step, rank, first), 8, here);
+            t.add(seal(5, rank, second), 8, here);
         }
     BOOST_TEST((t.newest({}) == SealTally::Complete{TrainStep(7), first}));
-    t.add(seal(7, 0, second), 8);
-    t.add(seal(7, 1, second), 8);
+    t.add(seal(7, 0, second), 8, here);
+    t.add(seal(7, 1, second), 8, here);
     BOOST_TEST((t.newest({}) == SealTally::Complete{TrainStep(7), second}));
 }
 
 BOOST_AUTO_TEST_CASE(values_that_cannot_be_are_ignored) {
     SealTally t;
-    t.add(seal(5, 2, first), 8);
-    t.add(seal(5, 0, first, 0), 8);
-    t.add(seal(5, 0, first, 9), 8);
-    t.add(seal(5, 0, first, 1u << 31), 8);
+    t.add(seal(5, 2, first), 8, here);
+    t.add(seal(5, 0, first, 0), 8, here);
+    t.add(seal(5, 0, first, 9), 8, here);
+    t.add(seal(5, 0, first, 1u << 31), 8, here);
     BOOST_TEST(!t.newest({}).has_value());
 }
 
 BOOST_AUTO_TEST_CASE(older_ones_can_be_dropped) {
     SealTally t;
-    t.add(seal(5, 0, first, 1), 8);
-    t.add(seal(6, 0, first, 2), 8);
+    t.add(seal(5, 0, first, 1), 8, here);
+    t.add(seal(6, 0, first, 2), 8, here);
     t.drop_older_than(TrainStep(6));
     BOOST_TEST(!t.newest({}).has_value());
-    t.add(seal(6, 1, first, 2), 8);
+    t.add(seal(6, 1, first, 2), 8, here);
     BOOST_TEST((t.newest({})->step == TrainStep(6)));
 }
 
@@ -74,7 +75,7 @@ BOOST_AUTO_TEST_CASE(a_step_that_a_rank_has_passed_is_void) {
     const GenerationId g{Term(1), 1};
     SealTally t;
     auto seal = [&](std::uint32_t rank, std::uint64_t step) {
-        t.add(Seal{TrainStep(step), Rank(rank), 2, g}, 2);
+        t.add(Seal{TrainStep(step), Rank(rank), 2, g}, 2, here);
     };
     seal(0, 60);
     seal(1, 60);
@@ -95,15 +96,15 @@ BOOST_AUTO_TEST_CASE(a_complete_step_that_one_rank_asked_for_on_storage) {
     SealTally t;
     Seal asks = seal(5, 0, first);
     asks.to_storage = true;
-    t.add(asks, 8);
+    t.add(asks, 8, here);
     BOOST_TEST(!t.newest_asked({}).has_value());
-    t.add(seal(5, 1, first), 8);
+    t.add(seal(5, 1, first), 8, here);
     BOOST_TEST((t.newest_asked({}) == CheckpointId{first, TrainStep(5)}));
-    for (std::uint32_t rank : {0u, 1u}) t.add(seal(6, rank, first), 8);
+    for (std::uint32_t rank : {0u, 1u}) t.add(seal(6, rank, first), 8, here);
     BOOST_TEST((t.newest_asked({}) == CheckpointId{first, TrainStep(5)}));
     // Saved once more by a rank that asks.
     asks.step = TrainStep(6);
-    t.add(asks, 8);
+    t.add(asks, 8, here);
     BOOST_TEST((t.newest_asked({}) == CheckpointId{first, TrainStep(6)}));
     t.drop_older_than(TrainStep(6));
     BOOST_TEST((t.newest({})->step == TrainStep(6)));
