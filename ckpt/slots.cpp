@@ -97,7 +97,9 @@ void SlotTable::rewind(std::optional<CheckpointId> from, GenerationId generation
 
 void SlotTable::release_grants_before(GenerationId generation) {
     for (Slot &slot : slots_)
-        if (slot.state == SlotState::granted && slot.generation < generation) slot = Slot{};
+        if (slot.state == SlotState::granted && slot.generation < generation &&
+            (slot.holder & lasting_holder) == 0)
+            slot = Slot{};
 }
 
 void SlotTable::release_grants_of(Holder holder) {

@@ -13,6 +13,9 @@ namespace dlrover::ckpt {
 
 /// Who holds or reads a slot: a connection. 0: nobody (a slot granted before a restart of the daemon).
 using Holder = std::uint64_t;
+/// Set in a holder who can not be stopped at once (who copies another node's object here): his slots are free
+/// only when he says so.
+inline constexpr Holder lasting_holder = Holder{1} << 63;
 
 enum class SlotState : std::uint8_t { free, granted, sealed };
 
@@ -64,7 +67,10 @@ class SlotTable {
     /// `generation` begins, and goes on from `from`: what older generations have beyond it is void, and so is
     /// what they have of the same step, but for the object itself.
     void rewind(std::optional<CheckpointId> from, GenerationId generation);
-    /// Generations before `generation` write no more.
+    /// Older ones than this may be reused; with rewind() it is `from`.
+    const std::optional<CheckpointId> &freed() const { return complete_; }
+    void set_freed(const std::optional<CheckpointId> &id) { complete_ = id; }
+    /// Generations before `generation` write no more, but for lasting holders.
     void release_grants_before(GenerationId generation);
     void release_grants_of(Holder holder);
 

@@ -20,6 +20,8 @@ constexpr std::uint64_t max_slot_bytes = max_segments_per_slot / 2 * ckpt::max_s
 constexpr std::size_t max_ledger_bytes = 64u << 10;
 /// With one, a crash in mid-copy would leave no common step.
 constexpr std::uint32_t least_slots = 2;
+/// Of another node's rank: the safe step, and the one that comes.
+constexpr std::uint32_t guest_slots = 2;
 
 std::uint64_t round_up(std::uint64_t bytes) {
     return (std::max<std::uint64_t>(bytes, 1) + grain_bytes - 1) / grain_bytes * grain_bytes;
@@ -271,8 +273,9 @@ MemoryBudget::Holding Arena::RankSlots::lacking(std::uint32_t count, std::uint64
 }
 
 std::uint32_t Arena::ranks_to_come() const {
-    auto told = std::count_if(ranks_.begin(), ranks_.end(),
-                              [](const auto &entry) { return entry.second->told_bytes > 0; });
+    auto told = std::count_if(ranks_.begin(), ranks_.end(), [](const auto &entry) {
+        return entry.second->told_bytes > 0 && !entry.second->guest;
+    });
     return ranks_here_ - std::min(ranks_here_, static_cast<std::uint32_t>(told));
 }
 
@@ -285,6 +288,7 @@ std::uint64_t Arena::need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) c
 Status Arena::plan(Rank rank, RankSlots &slots, std::uint64_t bytes) {
     DLROVER_TRY(check_slot_bytes(bytes));
     slots.told_bytes = bytes;
+    slots.guest = false;
     for (slots.limit = options_.slots; slots.limit > least_slots; --slots.limit) {
         auto more = slots.lacking(slots.limit, bytes), like = holding_for(bytes);
         std::uint64_t others = std::uint64_t{ranks_to_come()} * slots.limit;
@@ -332,10 +336,24 @@ Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder,
                                                  GenerationId generation, std::uint64_t bytes) {
     RankSlots &slots = of(rank);
     bytes = std::max<std::uint64_t>(bytes, 1);  // no slot, and no record of one, without a segment
-    if (slots.with_memory() == 0) DLROVER_TRY(plan(rank, slots, bytes));
+    if (slots.with_memory() == 0 || slots.guest) DLROVER_TRY(plan(rank, slots, bytes));
     slots.told_bytes = std::max(slots.told_bytes, bytes);
+    auto granted = grant(rank, holder, {generation, step}, bytes);
+    if (!granted) return granted.take_status();
+    if (!*granted) return std::optional<Place>();
+    SlotIndex slot = (*granted)->slot;
+    save_slot(rank, slot);
+    Place place = place_of(slots.held[slot.value()], slot);
+    place.overwrites = (*granted)->overwrites;
+    return std::optional<Place>(std::move(place));
+}
+
+/// None: no slot may be written now.
+Result<std::optional<ckpt::Grant>> Arena::grant(Rank rank, ckpt::Holder holder, const CheckpointId &id,
+                                                std::uint64_t bytes) {
+    RankSlots &slots = of(rank);
     Status memory;
-    auto grant = slots.table.grant(holder, step, generation, [&](SlotIndex slot) {
+    auto grant = slots.table.grant(holder, id.step, id.generation, [&](SlotIndex slot) {
         const HeldSlot &held = slots.held[slot.value()];
         if (held.capacity() < bytes && !slots.may_grow(slot)) return false;
         Status status = check_room(rank, held, bytes);
@@ -344,7 +362,7 @@ Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder,
         return room;
     });
     if (!grant && !memory.ok()) return memory;
-    if (!grant) return std::optional<Place>();
+    if (!grant) return grant;
     Status grown = grow(rank, slots, grant->slot, bytes);
     if (!grown.ok()) {
         (void)slots.table.abort(grant->slot, holder).ok();
@@ -352,10 +370,47 @@ Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder,
         return grown;
     }
     set_seal(slots.held[grant->slot.value()], {});
-    save_slot(rank, grant->slot);
-    Place place = place_of(slots.held[grant->slot.value()], grant->slot);
-    place.overwrites = grant->overwrites;
+    return grant;
+}
+
+Result<std::optional<Arena::Place>> Arena::begin_copy(Rank rank, ckpt::Holder holder, const CheckpointId &id,
+                                                      std::uint64_t bytes, bool guest,
+                                                      RecordKeeper::Done done) {
+    RankSlots &slots = of(rank);
+    bytes = std::max<std::uint64_t>(bytes, 1);
+    slots.guest = guest && (slots.guest || slots.told_bytes == 0);
+    if (slots.guest) {
+        slots.limit = std::min(slots.limit, guest_slots);
+        make_room(rank, slots, id);
+    } else if (slots.with_memory() == 0) {
+        DLROVER_TRY(plan(rank, slots, bytes));
+    }
+    slots.told_bytes = std::max(slots.told_bytes, bytes);
+    auto granted = grant(rank, holder, id, bytes);
+    if (!granted) return granted.take_status();
+    if (!*granted) return std::optional<Place>();
+    SlotIndex slot = (*granted)->slot;
+    save_slot(rank, slot, std::move(done));
+    Place place = place_of(slots.held[slot.value()], slot);
+    place.overwrites = (*granted)->overwrites;
     return std::optional<Place>(std::move(place));
+}
+
+/// The step that gets its copies now needs a slot. What lies between the newest freed one and it was given up
+/// before it was safe: it is not going to be.
+void Arena::make_room(Rank rank, RankSlots &slots, const CheckpointId &id) {
+    std::uint32_t taken = 0;
+    for (const ckpt::Slot &slot : slots.table.slots()) taken += slot.state != ckpt::SlotState::free;
+    const auto &freed = slots.table.freed();
+    for (std::uint32_t i = 0; i < slots.held.size() && taken >= slots.limit; ++i) {
+        const ckpt::Slot &slot = slots.table.slots()[i];
+        CheckpointId there{slot.generation, slot.step};
+        if (slot.state != ckpt::SlotState::sealed || slot.readers != 0 || there >= id || there == freed)
+            continue;
+        slots.table.void_slot(SlotIndex(i));
+        --taken;
+    }
+    drop_free_slots(rank, slots);
 }
 
 Arena::Place Arena::place_of(const HeldSlot &held, SlotIndex slot) const {
@@ -477,6 +532,13 @@ void Arena::adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation
 
 // ---- restoring ----
 
+bool Arena::holds(Rank rank, const CheckpointId &id) const {
+    auto slots = ranks_.find(rank);
+    if (slots == ranks_.end()) return false;
+    auto slot = slots->second->table.find(id);
+    return slot && slots->second->held[slot->value()].seal_on_record;
+}
+
 std::vector<Rank> Arena::holders(const CheckpointId &id) const {
     std::vector<Rank> ranks;
     for (const auto &[rank, slots] : ranks_)
@@ -515,7 +577,18 @@ void Arena::complete(const CheckpointId &id) {
 
 void Arena::rewind(std::optional<CheckpointId> from, GenerationId generation) {
     for (auto &[rank, slots] : ranks_) {
+        auto freed = slots->table.freed();
         slots->table.rewind(from, generation);
+        // What the world goes on from may lack its copies: nothing older is freed for it.
+        if (options_.copies > 1) slots->table.set_freed(from ? std::min(freed, from) : std::nullopt);
+        drop_free_slots(rank, *slots);
+    }
+}
+
+void Arena::drop_guest_grants(Rank first, std::uint32_t count) {
+    for (auto &[rank, slots] : ranks_) {
+        if (rank >= first && rank.value() - first.value() < count) continue;
+        slots->table.release_grants_of(0);
         drop_free_slots(rank, *slots);
     }
 }
@@ -564,7 +637,7 @@ std::optional<std::int64_t> Arena::sealed_time_us(TrainStep step) const {
 void Arena::add_need(Memory &sum) const {
     std::uint64_t largest = 0;
     for (const auto &[rank, slots] : ranks_) {
-        if (slots->told_bytes == 0) continue;
+        if (slots->told_bytes == 0 || slots->guest) continue;
         largest = std::max(largest, slots->told_bytes);
         sum.slots = sum.slots == 0 ? slots->limit : std::min(sum.slots, slots->limit);
         sum.need_bytes += need_bytes(slots->limit, slots->told_bytes);

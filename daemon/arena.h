@@ -52,7 +52,8 @@ struct ArenaOptions {
     std::uint32_t uid = 0;
     std::uint32_t slots = 3;
     bool huge_pages = false;
-    std::uint32_t copies = 1;  ///< kept here of each checkpoint: more where other nodes' are kept too
+    std::uint32_t copies = 1;  ///< kept here of each checkpoint: more where other nodes' are kept too.
+                               ///< > 1: what is complete may not be safe yet
 };
 
 /// Thread: the event loop's.
@@ -102,6 +103,11 @@ class Arena {
     /// none: no slot may be written now. resource_exhausted: no memory.
     Result<std::optional<Place>> begin(Rank rank, ckpt::Holder holder, TrainStep step,
                                        GenerationId generation, std::uint64_t bytes);
+    /// A slot for an object that comes from another node; `holder` has ckpt::lasting_holder set. `guest`: its
+    /// rank does not run here, and gets two slots; where none is free, one that was copied and is not needed
+    /// now goes. `done` comes once the grant is on record, and only where there is one.
+    Result<std::optional<Place>> begin_copy(Rank rank, ckpt::Holder holder, const CheckpointId &id,
+                                            std::uint64_t bytes, bool guest, RecordKeeper::Done done);
     /// `done` comes once the seal is on record, or could not be put there and is none.
     /// invalid_argument, stale: at once, by the result.
     /// invalid_argument also where another rank's seal of that step says otherwise of what the two share; the
@@ -112,6 +118,10 @@ class Arena {
     void release_grants_of(Rank rank, ckpt::Holder holder);
     void adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation);
 
+    /// A former daemon's, for ranks outside [first, first + count).
+    void drop_guest_grants(Rank first, std::uint32_t count);
+
+    bool holds(Rank rank, const CheckpointId &id) const;
     /// The ranks whose sealed objects of that step and generation are here.
     std::vector<Rank> holders(const CheckpointId &id) const;
     /// not_found: this node does not hold it. The slot is not written until end_read().
@@ -154,6 +164,9 @@ class Arena {
     std::uint32_t ranks_to_come() const;
     void add_need(Memory &sum) const;
     std::uint64_t need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) const;
+    Result<std::optional<ckpt::Grant>> grant(Rank rank, ckpt::Holder holder, const CheckpointId &id,
+                                             std::uint64_t bytes);
+    void make_room(Rank rank, RankSlots &slots, const CheckpointId &id);
     Status grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t bytes);
     Status add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes);
     void prefault(HeldSegment &segment);

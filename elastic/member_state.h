@@ -276,6 +276,7 @@ struct Member::State {
     std::vector<ObjectSource> find_sources(const World &w) const;
     /// Whether there is news for the followers.
     bool consider_protection();
+    bool begin_protection();
     bool cannot_protect() const;
     void tell_protection(std::optional<CheckpointId> protect, std::optional<CheckpointId> safe,
                          std::optional<CheckpointId> freed);

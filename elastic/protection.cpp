@@ -50,6 +50,19 @@ bool Member::State::cannot_protect() const {
     return std::ranges::any_of(world->nodes, [&](NodeIndex n) { return peers[n.value()].report.exposed; });
 }
 
+/// A leader before this one may have called a step safe, and not all have heard of it: nothing is chosen
+/// before all that may hold objects have said what they do. Then what it was at goes on.
+bool Member::State::begin_protection() {
+    auto unheard = [&](NodeIndex n) { return !removed(n) && !peers[n.value()].joined; };
+    if (std::ranges::any_of(world->nodes, unheard) || std::ranges::any_of(world->partners, unheard))
+        return false;
+    protection.safe = tally.newest_safe();
+    protection.target = tally.oldest_after(protection.safe);
+    if (!protection.target) protection.target = protection.safe;
+    protection.since = now;
+    return protection.target.has_value();
+}
+
 /// One step at a time: were the newest always copied, nodes of different speeds would never have copied the
 /// same one.
 bool Member::State::consider_protection() {
@@ -57,6 +70,7 @@ bool Member::State::consider_protection() {
         return false;
     Protection &p = protection;
     CheckpointId newest{complete->generation, complete->step};
+    if (!p.target && !begin_protection()) return false;
     if (p.target && tally.safe(*p.target, {.safe_early = bugged(PlantedBug::safe_too_early)})) {
         p.safe = p.target;
         p.given_up = false;
@@ -72,16 +86,18 @@ bool Member::State::consider_protection() {
         p.since = now;
     }
     if (auto oldest = oldest_wanted()) tally.drop_older_than(oldest->step);
+    if (p.given_up) tally.drop_older_than(std::min(p.target->step, newest.step));
     bool free_early = bugged(PlantedBug::freed_before_safe);
     auto before = std::tuple(protect_told, safe_told, freed_told);
     tell_protection(p.target, p.safe, p.given_up || free_early ? newest : p.safe);
     return before != std::tuple(protect_told, safe_told, freed_told);
 }
 
-/// Older seals than these are not counted: the complete step's, and those of the one that gets its copies.
+/// Older seals than these are not counted.
 std::optional<SealTally::Complete> Member::State::oldest_wanted() const {
-    if (config.copies == 0 || !complete || !protection.target) return complete;
-    return std::min(*complete, SealTally::Complete{protection.target->step, protection.target->generation});
+    if (config.copies == 0) return complete;
+    if (!protection.safe) return std::nullopt;
+    return SealTally::Complete{protection.safe->step, protection.safe->generation};
 }
 
 /// To the world in force: a late word may tell of a step that is lost by now.

@@ -42,6 +42,23 @@ std::uint32_t SealTally::world_size(const CheckpointId &id) const {
     return s == nullptr ? 0 : s->world_size;
 }
 
+std::optional<CheckpointId> SealTally::newest_safe() const {
+    std::optional<CheckpointId> best;
+    for (const Step &s : steps_)
+        if (s.safe_count >= s.world_size)
+            best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
+    return best;
+}
+
+std::optional<CheckpointId> SealTally::oldest_after(const std::optional<CheckpointId> &id) const {
+    std::optional<CheckpointId> best;
+    for (const Step &s : steps_) {
+        CheckpointId here{s.id.generation, s.id.step};
+        if (s.count >= s.world_size && here > id && (!best || here < *best)) best = here;
+    }
+    return best;
+}
+
 std::span<const NodeIndex> SealTally::holders(const CheckpointId &id, Rank rank) const {
     const Step *s = find(id);
     if (s == nullptr || rank.value() >= s->world_size) return {};

@@ -37,6 +37,9 @@ class SealTally {
     bool safe(const CheckpointId &id, Rules rules) const;
     /// Of the complete step. 0: it is not complete.
     std::uint32_t world_size(const CheckpointId &id) const;
+    std::optional<CheckpointId> newest_safe() const;
+    /// The oldest complete one that is newer.
+    std::optional<CheckpointId> oldest_after(const std::optional<CheckpointId> &id) const;
     /// Nodes that hold that rank's object of the complete step, at most as many as make it safe.
     std::span<const NodeIndex> holders(const CheckpointId &id, Rank rank) const;
     /// Everything sealed in `generation` after `complete` and before this step can never be complete: a rank

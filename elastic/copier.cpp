@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "elastic/copier.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dlrover::elastic {
+
+Copier::Job *Copier::find(std::uint64_t number) {
+    auto it = std::ranges::find(jobs_, number, &Job::number);
+    return number == 0 || it == jobs_.end() ? nullptr : &*it;
+}
+
+void Copier::drop(const std::vector<Job> &jobs, Actions &out) const {
+    for (const Job &job : jobs)
+        if (job.number != 0) out.emplace_back(CopyDrop{job.number});
+}
+
+void Copier::say(bool works, const std::string &text, Actions &out) {
+    trouble_ = text;
+    if (std::exchange(works_, works) != works) out.emplace_back(CopyState{works, text});
+}
+
+/// Urgent ones first; of one node's no more than one at a time, so that all partners get theirs.
+void Copier::start(Time now, Actions &out) {
+    for (bool urgent : {true, false})
+        for (Job &job : jobs_) {
+            auto flying = static_cast<std::size_t>(
+                std::ranges::count_if(jobs_, [](const Job &j) { return j.number != 0; }));
+            if (flying >= config_.at_once) return;
+            bool taken = std::ranges::any_of(
+                jobs_, [&](const Job &j) { return j.number != 0 && !j.urgent && j.copy.to == job.copy.to; });
+            if (job.urgent != urgent || job.number != 0 || job.retry_at > now || (taken && !urgent)) continue;
+            job.number = ++number_;
+            out.emplace_back(CopyBegin{job.number, job.copy});
+        }
+}
+
+Copier::Actions Copier::protect(Time now, const CheckpointId &id, const std::vector<Rank> &ranks,
+                                const std::vector<NodeIndex> &partners) {
+    Actions out;
+    if (id == protected_ && wanted_ > 0) return out;
+    std::vector<Job> old;
+    for (const Job &job : jobs_)
+        if (!job.urgent) old.push_back(job);
+    drop(old, out);
+    std::erase_if(jobs_, [](const Job &job) { return !job.urgent; });
+    protected_ = id;
+    for (NodeIndex to : partners)
+        for (Rank rank : ranks) jobs_.push_back({{to, rank, id}});
+    done_ = 0;
+    wanted_ = ranks.size() * partners.size();
+    good_at_ = now;
+    start(now, out);
+    return out;
+}
+
+Copier::Actions Copier::fetch(Time now, const Copy &copy) {
+    Actions out;
+    if (std::ranges::any_of(jobs_, [&](const Job &j) { return j.urgent && j.copy == copy; })) return out;
+    jobs_.push_back({copy, true});
+    start(now, out);
+    return out;
+}
+
+Copier::Actions Copier::clear(Time now) {
+    Actions out;
+    drop(jobs_, out);
+    jobs_.clear();
+    protected_ = {};
+    done_ = wanted_ = 0;
+    good_at_ = now;
+    say(true, {}, out);
+    return out;
+}
+
+Copier::Actions Copier::done(Time now, std::uint64_t number) {
+    Actions out;
+    Job *job = find(number);
+    if (job == nullptr) return out;
+    done_ += !job->urgent;
+    jobs_.erase(jobs_.begin() + (job - jobs_.data()));
+    good_at_ = now;
+    say(true, {}, out);
+    start(now, out);
+    return out;
+}
+
+Copier::Actions Copier::failed(Time now, std::uint64_t number, const std::string &text) {
+    Actions out;
+    Job *job = find(number);
+    if (job == nullptr) return out;
+    job->number = 0;
+    auto wait = config_.retry_min * (std::int64_t{1} << std::min(job->failures++, 16u));
+    job->retry_at = now + std::min(wait, config_.retry_max);
+    // Whoever asked for it asks again.
+    if (job->urgent) jobs_.erase(jobs_.begin() + (job - jobs_.data()));
+    trouble_ = text;
+    if (now - good_at_ >= config_.patience) say(false, text, out);
+    start(now, out);
+    return out;
+}
+
+Copier::Actions Copier::tick(Time now) {
+    Actions out;
+    start(now, out);
+    return out;
+}
+
+Time Copier::deadline() const {
+    Time first = Time::max();
+    for (const Job &job : jobs_)
+        if (job.number == 0 && job.retry_at != Time::min()) first = std::min(first, job.retry_at);
+    return first;
+}
+
+}  // namespace dlrover::elastic
