@@ -43,6 +43,10 @@ enum class ArenaCharge : std::uint8_t { automatic, node, job };
 
 enum class HugePages : std::uint8_t { never, try_first };  ///< "never", "try"
 
+/// Where checkpoints go to other nodes by UCX: "rdma" (networks whose hardware checks keys), "always",
+/// "never".
+enum class UseUcx : std::uint8_t { rdma, always, never };
+
 struct Settings {
     using Duration = std::chrono::microseconds;
 
@@ -87,6 +91,13 @@ struct Settings {
         Duration end_limit = std::chrono::minutes(10);  ///< the end of a group waits so long for its last one
         Duration end_patience = std::chrono::seconds(30);  ///< and for word of rank 0's node
     } storage;
+
+    /// Of checkpoints to other nodes' memory.
+    struct Transfer {
+        std::uint16_t streams = 4;  ///< TCP connections at once
+        SizeBytes rate;             ///< bytes a second that a group's node sends; 0: no limit
+        UseUcx ucx = UseUcx::rdma;
+    } transfer;
 
     struct Limits {
         std::uint64_t groups = 256;

@@ -14,6 +14,7 @@ constexpr const char *level_words[] = {"debug", "info", "warning", "error"};
 constexpr const char *target_words[] = {"auto", "stderr", "journal", "syslog"};
 constexpr const char *charge_words[] = {"auto", "node", "job"};
 constexpr const char *huge_words[] = {"never", "try"};
+constexpr const char *ucx_words[] = {"rdma", "always", "never"};
 
 template <typename Enum>
 Choice choice(Enum &value, std::span<const char *const> words) {
@@ -72,6 +73,10 @@ const Entry table[] = {
     {"storage", "end_limit", PLACE(storage.end_limit), "0s", "24h", "the job's nodes wait for it"},
     {"storage", "end_patience", PLACE(storage.end_patience), "1s", "1h",
      "a daemon may be restarted meanwhile"},
+
+    {"transfer", "streams", PLACE(transfer.streams), "1", "16", "the protocol has no more"},
+    {"transfer", "rate", PLACE(transfer.rate), "", "", ""},
+    {"transfer", "ucx", [](Settings &s) -> Place { return choice(s.transfer.ucx, ucx_words); }, "", "", ""},
 
     {"limits", "groups", PLACE(limits.groups), "1", "65536", "each needs memory and descriptors"},
     {"limits", "groups_per_user", PLACE(limits.groups_per_user), "1", "65536",

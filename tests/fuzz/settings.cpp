@@ -22,8 +22,10 @@ std::vector<Bytes> seeds() {
     for (const SettingLine &line : list_settings(Settings{})) {
         auto dot = line.key.find('.');
         if (line.key.substr(0, dot) != section) all += "[" + (section = line.key.substr(0, dot)) + "]\n";
-        bool plain = line.value == "true" || line.value == "false" ||
-                     (!line.value.empty() && line.value.find_first_not_of("0123456789") == line.value.npos);
+        bool size = line.key == "transfer.rate";  // a text, though its default is a number
+        bool plain =
+            line.value == "true" || line.value == "false" ||
+            (!size && !line.value.empty() && line.value.find_first_not_of("0123456789") == line.value.npos);
         all += line.key.substr(dot + 1) + " = " + (plain ? line.value : "\"" + line.value + "\"") + "\n";
     }
     return {bytes_of(all), bytes_of(""), bytes_of("[timing]\njoin = \"2min\"\n"),

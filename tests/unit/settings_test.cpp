@@ -161,6 +161,18 @@ BOOST_AUTO_TEST_CASE(contradictions_are_refused) {
     BOOST_TEST(refusal("[network]\nreconnect_min = \"6s\"").find("must not be above") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(transfers) {
+    auto loaded = parse_settings("[transfer]\nstreams = 40\nrate = \"100MiB\"\nucx = \"always\"\n", "x");
+    BOOST_TEST_REQUIRE(loaded.ok());
+    const auto &t = loaded->settings.transfer;
+    BOOST_TEST(t.streams == 16);
+    BOOST_TEST(t.rate.value == 100u << 20);
+    BOOST_TEST((t.ucx == UseUcx::always));
+    BOOST_TEST(refusal("[transfer]\nucx = \"tcp\"").find("is none of rdma, always, never") !=
+               std::string::npos);
+    BOOST_TEST(!refusal("[transfer]\nrate = 5").empty());
+}
+
 /// A range whose bounds do not parse would silently not be a range.
 BOOST_AUTO_TEST_CASE(every_default_lies_in_its_range) {
     Settings s;
