@@ -132,6 +132,7 @@ void Daemon::on_message(const Client &from, local::MessageT message) {
         case local::Role::Cli:
             return on_query(from, std::move(message));
         case local::Role::Mover:
+            return on_mover(from, message);
         case local::Role::None:
             break;
     }
@@ -172,12 +173,16 @@ Group *Daemon::admit(const Client &from, std::uint32_t id, std::uint32_t job_id,
     return group;
 }
 
-void Daemon::on_agent(const Client &from, local::MessageT message) {
+template <typename HelloT>
+Group *Daemon::group_for(const Client &from, std::uint32_t id, const HelloT *hello, const char *name) {
+    if (hello) return admit(from, id, hello->job_id, hello->step_id);
     Group *group = group_of(from.id);
-    if (auto *hello = message.body.AsAgentHello())
-        group = admit(from, message.id, hello->job_id, hello->step_id);
-    else if (!group)
-        port_->fail(from.id, message.id, local::Refusal::BadMessage, "say AgentHello first");
+    if (!group) port_->fail(from.id, id, local::Refusal::BadMessage, "say " + std::string(name) + " first");
+    return group;
+}
+
+void Daemon::on_agent(const Client &from, local::MessageT message) {
+    Group *group = group_for(from, message.id, message.body.AsAgentHello(), "AgentHello");
     if (!group) return;
     port_->hold(from.id);
     group->on_agent_message(from, std::move(message));
@@ -185,11 +190,7 @@ void Daemon::on_agent(const Client &from, local::MessageT message) {
 }
 
 void Daemon::on_worker(const Client &from, local::MessageT message) {
-    Group *group = group_of(from.id);
-    if (auto *hello = message.body.AsWorkerHello())
-        group = admit(from, message.id, hello->job_id, hello->step_id);
-    else if (!group)
-        port_->fail(from.id, message.id, local::Refusal::BadMessage, "say WorkerHello first");
+    Group *group = group_for(from, message.id, message.body.AsWorkerHello(), "WorkerHello");
     if (!group) return;
     port_->hold(from.id);
     group->on_worker_message(from, std::move(message));
@@ -197,12 +198,13 @@ void Daemon::on_worker(const Client &from, local::MessageT message) {
 }
 
 void Daemon::on_writer(const Client &from, const local::MessageT &message) {
-    Group *group = group_of(from.id);
-    if (auto *hello = message.body.AsWriterHello())
-        group = admit(from, message.id, hello->job_id, hello->step_id);
-    else if (!group)
-        port_->fail(from.id, message.id, local::Refusal::BadMessage, "say WriterHello first");
+    Group *group = group_for(from, message.id, message.body.AsWriterHello(), "WriterHello");
     if (group) group->on_writer_message(from, message);
+}
+
+void Daemon::on_mover(const Client &from, const local::MessageT &message) {
+    Group *group = group_for(from, message.id, message.body.AsMoverHello(), "MoverHello");
+    if (group) group->on_mover_message(from, message);
 }
 
 void Daemon::pace(ConnectionId connection) {

@@ -52,9 +52,14 @@ class Daemon final : public LocalServer::Handler {
     void on_agent(const Client &from, local::MessageT message);
     void on_worker(const Client &from, local::MessageT message);
     void on_writer(const Client &from, const local::MessageT &message);
+    void on_mover(const Client &from, const local::MessageT &message);
     /// Reads on from the connection of a message that was just handled when what it put on record is stored:
     /// a flood of them waits in its sender's socket, not in the keeper's queue.
     void pace(ConnectionId connection);
+    /// The group that the connection has joined, or joins by `hello` (none: it was another message); answered
+    /// where there is none.
+    template <typename HelloT>
+    Group *group_for(const Client &from, std::uint32_t id, const HelloT *hello, const char *name);
     /// Joins the connection to its group, if it may; answers otherwise.
     Group *admit(const Client &from, std::uint32_t id, std::uint32_t job_id, std::uint32_t step_id);
 
@@ -89,7 +94,7 @@ class Daemon final : public LocalServer::Handler {
     Relay relay_{loop_, slurm_, peers_, options_.node};
     LocalPort *port_ = nullptr;
     std::map<Key, std::unique_ptr<Group>> groups_;
-    std::map<ConnectionId, Key> members_;  ///< agents' and workers' connections
+    std::map<ConnectionId, Key> members_;  ///< of agents, workers, writers, movers
     std::map<Key, EventLoop::Handle> retries_;
     bool memory_spec_known_ = false;
     std::uint64_t memory_spec_bytes_ = 0;  ///< MemSpecLimit of this node; 0: none

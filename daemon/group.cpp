@@ -372,6 +372,7 @@ void Group::on_closed(const Client &client) {
     last_seen_ = services_.loop.now();
     if (Agent *agent = agent_of(client.id)) return on_agent_gone(agent->task);
     if (storage_) storage_->on_writer_gone(client.id);
+    if (mover_) mover_->on_gone(client.id);
     auto worker = workers_.find(client.id);
     if (worker == workers_.end()) return;
     tell_progress();

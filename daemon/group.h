@@ -9,6 +9,7 @@
 #include "common/settings.h"
 #include "daemon/arena.h"
 #include "daemon/event_log.h"
+#include "daemon/group_mover.h"
 #include "daemon/group_storage.h"
 #include "daemon/message_codec.h"
 #include "daemon/progress_pages.h"
@@ -55,6 +56,7 @@ class Group : private JobMemory {
     void on_agent_message(const Client &from, local::MessageT message);
     void on_worker_message(const Client &from, local::MessageT message);
     void on_writer_message(const Client &from, const local::MessageT &message);
+    void on_mover_message(const Client &from, const local::MessageT &message);
     void on_closed(const Client &client);
     void on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload);
     void on_flush_word(const std::string &node, const std::vector<std::uint8_t> &payload);
@@ -173,6 +175,13 @@ class Group : private JobMemory {
     void push_ending(const Agent &agent);
     bool over() const { return record_.ended || record_.ending; }
 
+    // group_moves.cpp
+    bool has_copies() const;
+    /// This node's address; none: it is not known yet.
+    std::optional<std::string> own_address() const;
+    void create_mover();
+    void on_mover_changed();
+
     // group_workers.cpp
     void on_worker_hello(const Client &from, std::uint32_t id, const local::WorkerHelloT &hello);
     void on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &prepare);
@@ -232,6 +241,7 @@ class Group : private JobMemory {
     std::map<ConnectionId, Worker> workers_;
     Arena arena_;
     std::unique_ptr<GroupStorage> storage_;       ///< none without a folder
+    std::unique_ptr<GroupMover> mover_;           ///< none while no mover has said hello
     std::map<Rank, std::string> memory_refused_;  ///< to whom, and why
     bool few_slots_told_ = false;
     ProgressPages pages_;

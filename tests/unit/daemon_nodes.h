@@ -24,7 +24,7 @@ class TestPort final : public LocalPort {
     void send(ConnectionId to, local::MessageT message, std::vector<SharedFd>) override {
         sent[to].push_back(std::move(message));
     }
-    void close(ConnectionId) override {}
+    void close(ConnectionId connection) override { closed.insert(connection); }
     void hold(ConnectionId connection) override { held.insert(connection); }
     void release(ConnectionId connection) override { held.erase(connection); }
     /// The oldest message of this type to `to`; what came before it is dropped.
@@ -40,7 +40,7 @@ class TestPort final : public LocalPort {
         return std::nullopt;
     }
     std::map<ConnectionId, std::deque<local::MessageT>> sent;
-    std::set<ConnectionId> held;
+    std::set<ConnectionId> held, closed;
 };
 
 /// What all nodes share.
@@ -74,6 +74,7 @@ struct StepOf {
     std::uint16_t tasks = 1;  ///< on each node
     std::string ckpt_dir = {};
     std::uint64_t ckpt_every_steps = 0;
+    std::string redundancy = "single";
 };
 
 struct Node {
@@ -116,6 +117,7 @@ struct Node {
         s.options->ckpt_dir = step.ckpt_dir;
         s.options->ckpt_every_steps = step.ckpt_every_steps;
         s.options->ckpt_every_us = 0;
+        s.options->redundancy = step.redundancy;
         say(module, std::move(request));
         return module;
     }

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/group_mover.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/records.h"
+#include "proto/frame.h"
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr std::uint16_t by_tcp = 1, by_ucx = 2;  // docs/protocol-mover.md
+constexpr std::size_t key_bytes = 32, max_text_bytes = 1024;
+constexpr std::chrono::milliseconds longest_wait{UINT32_MAX};
+
+Status failure(Code code, const std::string &text) {
+    return Status(code, text.empty() ? "dlrover-mover gives no reason" : text.substr(0, max_text_bytes));
+}
+
+Status copy_of(const Status &status) {
+    return status.ok() ? Status() : Status(status.code(), status.message());
+}
+
+std::uint32_t to_ms(std::chrono::milliseconds wait) {
+    return static_cast<std::uint32_t>(std::clamp(wait, std::chrono::milliseconds(0), longest_wait).count());
+}
+
+std::vector<SharedFd> describe(const std::vector<ArenaSegment> &segments,
+                               std::vector<std::unique_ptr<local::SlotSegmentT>> &out) {
+    std::vector<SharedFd> fds;
+    for (const auto &segment : segments) {
+        auto entry = std::make_unique<local::SlotSegmentT>();
+        entry->id = segment.id.value();
+        entry->bytes = segment.bytes;
+        entry->fd = true;
+        fds.push_back(segment.fd);
+        out.push_back(std::move(entry));
+    }
+    return fds;
+}
+
+local::ExpectObjectT to_message(const ObjectToReceive &object) {
+    local::ExpectObjectT out;
+    out.transfer = object.transfer;
+    out.key = object.key;
+    out.from = object.from;
+    out.checkpoint = std::make_unique<local::StoredCheckpointT>();
+    out.checkpoint->generation = to_proto_ptr(object.id.generation);
+    out.checkpoint->train_step = object.id.step.value();
+    out.checkpoint->world_size = object.world_size;
+    out.rank = object.rank.value();
+    out.data_bytes = object.data_bytes;
+    out.table_offset = object.table_offset;
+    out.table_bytes = object.table_bytes;
+    out.table_xxh3 = object.table_xxh3;
+    out.wait_ms = to_ms(object.wait);
+    return out;
+}
+
+local::SendObjectT to_message(const ObjectToSend &object) {
+    local::SendObjectT out;
+    out.transfer = object.transfer;
+    out.key = object.key;
+    out.bytes = object.bytes;
+    out.address = object.address;
+    out.port = object.port;
+    out.way = object.way;
+    out.wait_ms = to_ms(object.wait);
+    return out;
+}
+
+}  // namespace
+
+GroupMover::GroupMover(Services services, std::string address, Hooks hooks)
+    : services_(services), address_(std::move(address)), hooks_(std::move(hooks)) {}
+
+GroupMover::~GroupMover() {
+    *alive_ = false;
+}
+
+void GroupMover::later(EventLoop::Task task) {
+    services_.loop.post([alive = alive_, task = std::move(task)] {
+        if (*alive) task();
+    });
+}
+
+// ---- the mover of this node ----
+
+std::uint16_t GroupMover::allowed_ways() const {
+    return services_.settings.transfer.ucx == UseUcx::never ? by_tcp : by_tcp | by_ucx;
+}
+
+local::MoverWelcomeT GroupMover::welcome() const {
+    const auto &transfer = services_.settings.transfer;
+    local::MoverWelcomeT welcome;
+    welcome.address = address_;
+    welcome.ways = allowed_ways();
+    welcome.ucx_anywhere = transfer.ucx == UseUcx::always;
+    welcome.streams = transfer.streams;
+    welcome.bytes_per_second = transfer.rate.value;
+    return welcome;
+}
+
+void GroupMover::on_hello(const Client &from, std::uint32_t id) {
+    if (mover_ && *mover_ != from.id) services_.port.close(*mover_);  // its successor is here
+    leave();
+    mover_ = from.id;
+    services_.port.answer(from.id, id, welcome());
+}
+
+void GroupMover::on_gone(ConnectionId connection) {
+    if (is_mover(connection)) leave();
+}
+
+void GroupMover::leave() {
+    mover_.reset();
+    if (std::exchange(ready_, std::nullopt)) later([this] { hooks_.changed(); });
+    Status gone(Code::unavailable, "dlrover-mover has ended");
+    for (const auto &[order, entry] : std::exchange(open_, {})) end(entry, gone, true);
+}
+
+bool GroupMover::on_message(const Client &from, const local::MessageT &message) {
+    const auto &body = message.body;
+    auto *ready = body.AsMoverReady();
+    auto *expecting = body.AsExpectingObject();
+    auto *arrived = body.AsObjectArrived();
+    auto *sent = body.AsObjectSent();
+    if (!ready && !expecting && !arrived && !sent) return false;
+    if (!is_mover(from.id)) return true;  // what it had to do has ended
+    if (ready) on_ready(*ready);
+    if (expecting) on_expecting(*expecting);
+    if (arrived) on_arrived(*arrived);
+    if (sent) on_sent(*sent);
+    return true;
+}
+
+/// The mover is a process of the user: nothing in its words is believed.
+void GroupMover::on_ready(const local::MoverReadyT &ready) {
+    if (ready_) return;
+    ready_ = ready;
+    ready_->ways &= allowed_ways();
+    ready_->text = ready.text.substr(0, max_text_bytes);
+    if (ready_->ways == 0) ready_->port = 0;
+    later([this] { hooks_.changed(); });
+}
+
+const std::string &GroupMover::text() const {
+    static const std::string none;
+    return ready_ ? ready_->text : none;
+}
+
+// ---- orders ----
+
+Status GroupMover::check_order(const std::vector<ArenaSegment> &segments,
+                               const std::vector<std::uint8_t> &key) const {
+    if (!ready_) return Status(Code::unavailable, "dlrover-mover does not run here");
+    if (open_.size() >= max_orders)
+        return Status(Code::resource_exhausted, "dlrover-mover has too many orders already");
+    if (segments.empty() || segments.size() > proto::max_frame_fds || key.size() != key_bytes)
+        return Status(Code::invalid_argument, "an order for dlrover-mover that can not be");
+    return {};
+}
+
+GroupMover::Order GroupMover::receive(ObjectToReceive object, std::function<void(Status)> expecting,
+                                      std::function<void(Status)> arrived) {
+    Order order = ++last_order_;
+    Entry entry{std::move(expecting), std::move(arrived), {}, {}};
+    Status status = check_order(object.segments, object.key);
+    if (status.ok() && ready_->port == 0)
+        status = failure(Code::unavailable, "dlrover-mover does not listen here: " + ready_->text);
+    if (!status.ok()) {
+        end(entry, status, false);
+        return order;
+    }
+    auto message = to_message(object);
+    message.order = order;
+    auto fds = describe(object.segments, message.segments);
+    add(order, std::move(entry), object.wait);
+    services_.port.send(*mover_, proto::make_local(0, std::move(message)), std::move(fds));
+    return order;
+}
+
+GroupMover::Order GroupMover::send(ObjectToSend object, std::function<void(Status, bool retry)> sent) {
+    Order order = ++last_order_;
+    Entry entry{{}, {}, std::move(sent), {}};
+    if (Status status = check_order(object.segments, object.key); !status.ok()) {
+        end(entry, status, status.code() != Code::invalid_argument);
+        return order;
+    }
+    auto message = to_message(object);
+    message.order = order;
+    auto fds = describe(object.segments, message.segments);
+    add(order, std::move(entry), object.wait);
+    services_.port.send(*mover_, proto::make_local(0, std::move(message)), std::move(fds));
+    return order;
+}
+
+void GroupMover::cancel(Order order) {
+    if (!open_.contains(order)) return;
+    push_cancel(order);
+    watch(order, patience);
+}
+
+void GroupMover::push_cancel(Order order) {
+    local::CancelOrderT cancel;
+    cancel.order = order;
+    services_.port.push(*mover_, std::move(cancel));
+}
+
+void GroupMover::add(Order order, Entry entry, std::chrono::milliseconds wait) {
+    open_.emplace(order, std::move(entry));
+    watch(order, std::chrono::milliseconds(to_ms(wait)) + patience);
+}
+
+void GroupMover::watch(Order order, EventLoop::Time time) {
+    open_.at(order).timer = services_.loop.after(time, [this, order] { on_overdue(order); });
+}
+
+void GroupMover::on_overdue(Order order) {
+    push_cancel(order);
+    close(order, Status(Code::timeout, "dlrover-mover does not answer"), true);
+}
+
+// ---- answers: of unknown orders, or given twice, they are nobody's ----
+
+void GroupMover::on_expecting(const local::ExpectingObjectT &answer) {
+    auto it = open_.find(answer.order);
+    if (it == open_.end() || !it->second.expecting) return;
+    if (!answer.ok) return close(answer.order, failure(Code::unavailable, answer.text), false);
+    later([expecting = std::exchange(it->second.expecting, {})] { expecting({}); });
+}
+
+void GroupMover::on_arrived(const local::ObjectArrivedT &answer) {
+    auto it = open_.find(answer.order);
+    if (it == open_.end() || !it->second.arrived) return;
+    // Nobody has been told to send it.
+    bool possible = answer.ok && !it->second.expecting;
+    std::string text = answer.ok ? "dlrover-mover says what can not be" : answer.text;
+    close(answer.order, possible ? Status() : failure(Code::unavailable, text), false);
+}
+
+void GroupMover::on_sent(const local::ObjectSentT &answer) {
+    auto it = open_.find(answer.order);
+    if (it == open_.end() || !it->second.sent) return;
+    close(answer.order, answer.ok ? Status() : failure(Code::unavailable, answer.text), answer.retry);
+}
+
+void GroupMover::close(Order order, const Status &status, bool retry) {
+    auto node = open_.extract(order);
+    end(node.mapped(), status, retry);
+}
+
+void GroupMover::end(const Entry &entry, const Status &status, bool retry) {
+    bool again = retry && !status.ok();
+    auto told = std::make_shared<Status>(copy_of(status));
+    if (entry.sent) return later([sent = entry.sent, told, again] { sent(std::move(*told), again); });
+    later([tell = entry.expecting ? entry.expecting : entry.arrived, told] { tell(std::move(*told)); });
+}
+
+std::unique_ptr<local::MoverStatusT> GroupMover::status() const {
+    auto out = std::make_unique<local::MoverStatusT>();
+    out->ready = ready();
+    out->address = address_;
+    out->port = port();
+    out->ways = ways();
+    out->text = text();
+    return out;
+}
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mover of one group's node (dlrover-mover): what it is told to bring to this node's memory and to send
+// from it, and what it says of that.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/event_loop.h"
+#include "common/settings.h"
+#include "daemon/arena.h"
+#include "daemon/local_port.h"
+
+namespace dlrover::daemon {
+
+/// An object that is to come into this memory.
+struct ObjectToReceive {
+    CheckpointId id;
+    std::uint32_t world_size = 0;
+    Rank rank;
+    std::vector<ArenaSegment> segments;  ///< writable
+    std::uint64_t data_bytes = 0, table_offset = 0, table_bytes = 0, table_xxh3 = 0;
+    std::uint64_t transfer = 0;     ///< known to both nodes
+    std::vector<std::uint8_t> key;  ///< 32 bytes, for one attempt
+    std::string from;               ///< the sender's address, numeric or a name
+    std::chrono::milliseconds wait{0};
+};
+
+/// An object that another node's mover expects.
+struct ObjectToSend {
+    std::vector<ArenaSegment> segments;  ///< read-only
+    std::uint64_t bytes = 0;             ///< from the object's start to its table's end
+    std::uint64_t transfer = 0;
+    std::vector<std::uint8_t> key;
+    std::string address;  ///< of the other mover's node, numeric or a name
+    std::uint16_t port = 0, way = 0;
+    std::chrono::milliseconds wait{0};
+};
+
+/// Thread: the event loop's. No hook and no callback comes from inside a call, none after the end of this
+/// object.
+class GroupMover {
+  public:
+    static constexpr std::size_t max_orders = 256;
+    static constexpr std::chrono::seconds patience{10};  ///< for an answer that is overdue
+
+    struct Services {
+        EventLoop &loop;
+        LocalPort &port;
+        const Settings &settings;
+    };
+    struct Hooks {
+        std::function<void()> changed;  ///< ready() has become true or false
+    };
+    using Order = std::uint64_t;  ///< rises, never 0
+
+    /// `address`: this node's, numeric; empty: the mover listens at every address.
+    GroupMover(Services services, std::string address, Hooks hooks);
+    ~GroupMover();
+    GroupMover(const GroupMover &) = delete;
+    GroupMover &operator=(const GroupMover &) = delete;
+
+    // ---- the mover of this node ----
+    void on_hello(const Client &from, std::uint32_t id);
+    /// false: no message of a mover.
+    bool on_message(const Client &from, const local::MessageT &message);
+    void on_gone(ConnectionId connection);
+    bool is_mover(ConnectionId connection) const { return mover_ == connection; }
+
+    // ---- orders ----
+    bool ready() const { return ready_.has_value(); }
+    /// These three: what a mover that is ready has said. Port 0: it does not listen; text: why no more ways.
+    std::uint16_t port() const { return ready_ ? ready_->port : std::uint16_t{0}; }
+    std::uint16_t ways() const { return ready_ ? ready_->ways : std::uint16_t{0}; }
+    const std::string &text() const;
+
+    /// `expecting` once (ok: it may be sent now), then `arrived` once, unless `expecting` failed. Until then
+    /// the memory is the mover's. unavailable: no mover is ready, or it has died or refused;
+    /// resource_exhausted: too many orders are open; timeout: it has not answered in time.
+    Order receive(ObjectToReceive object, std::function<void(Status)> expecting,
+                  std::function<void(Status)> arrived);
+    /// `retry`: another attempt, with another key, may do better.
+    Order send(ObjectToSend object, std::function<void(Status, bool retry)> sent);
+    /// Its callbacks still come.
+    void cancel(Order order);
+
+    std::unique_ptr<local::MoverStatusT> status() const;
+
+  private:
+    struct Entry {
+        std::function<void(Status)>
+            expecting;  ///< none: it may have been sent already, or is not to be received
+        std::function<void(Status)> arrived;
+        std::function<void(Status, bool retry)> sent;
+        EventLoop::Handle timer;
+    };
+
+    local::MoverWelcomeT welcome() const;
+    std::uint16_t allowed_ways() const;
+    void on_ready(const local::MoverReadyT &ready);
+    void on_expecting(const local::ExpectingObjectT &answer);
+    void on_arrived(const local::ObjectArrivedT &answer);
+    void on_sent(const local::ObjectSentT &answer);
+    /// Ends what is open with the mover, which is another or none from now on.
+    void leave();
+
+    Status check_order(const std::vector<ArenaSegment> &segments, const std::vector<std::uint8_t> &key) const;
+    void add(Order order, Entry entry, std::chrono::milliseconds wait);
+    void watch(Order order, EventLoop::Time time);
+    void on_overdue(Order order);
+    void push_cancel(Order order);
+    void close(Order order, const Status &status, bool retry);
+    /// Tells the last of it.
+    void end(const Entry &entry, const Status &status, bool retry);
+    void later(EventLoop::Task task);
+
+    Services services_;
+    const std::string address_;
+    Hooks hooks_;
+    std::optional<ConnectionId> mover_;
+    std::optional<local::MoverReadyT> ready_;
+    std::map<Order, Entry> open_;
+    Order last_order_ = 0;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace dlrover::daemon
