@@ -58,6 +58,7 @@ Status Arrivals::expect(ArrivalOrder order) {
     transport::BulkTarget target;
     target.transfer = arrival->order.transfer;
     target.key = arrival->order.key;
+    target.from = arrival->order.from;
     target.memory = {arrival->range.base(), end};
     target.deadline = Clock::now() + arrival->order.wait;
     target.verify = [arrival, chunks = verify_chunks_, end] {

@@ -17,6 +17,7 @@ struct ArrivalOrder {
     helper::Ticket ticket;
     std::uint64_t transfer = 0;
     transport::Key key;
+    std::vector<transport::SocketAddress> from;
     std::vector<ckpt::SegmentGrant> segments;
     ckpt::ObjectIdentity who;
     ckpt::ObjectPlace place;

@@ -34,16 +34,29 @@ BulkMethods usable_ways(const local::MoverWelcomeT &welcome, std::string &text) 
     return ways;
 }
 
+/// Of what a name stands for, the first that can be reached from `own` (empty: any).
+Result<transport::SocketAddress> address_to(const std::string &text, const std::string &own) {
+    auto found = transport::resolve(text);
+    if (!found) return found.take_status();
+    auto from = transport::parse_address(own);
+    for (const auto &address : *found)
+        if (!from.ok() || address.family() == from->family()) return address;
+    return Status(Code::unavailable, text + " can not be reached from " + own);
+}
+
 Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObjectT &message,
                                   std::vector<UniqueFd> fds) {
     auto key = make_key(message.key);
     if (!key) return key.take_status();
+    auto from = transport::resolve(message.from);
+    if (!from) return from.take_status();
     const auto &of = message.checkpoint;
     if (!of || !of->generation) return Status(Code::invalid_argument, "an order without its checkpoint");
     ArrivalOrder order;
     order.ticket = ticket;
     order.transfer = message.transfer;
     order.key = *key;
+    order.from = std::move(*from);
     order.segments = ckpt::to_grants(message.segments, std::move(fds));
     order.who = {TrainStep(of->train_step),
                  Rank(message.rank),
@@ -135,7 +148,7 @@ void Service::take_send(const local::SendObjectT &message, std::vector<UniqueFd>
     };
     auto key = make_key(message.key);
     if (!key) return refuse(key.status().message());
-    auto to = transport::parse_address(message.address);
+    auto to = address_to(message.address, welcome_.address);
     if (!to) return refuse(to.status().message());
     auto cancellation = transport::Cancellation::create();
     if (!cancellation) return refuse(cancellation.status().message());

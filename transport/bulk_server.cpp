@@ -29,6 +29,11 @@ struct Stream {
     BulkHash hash;
 };
 
+bool takes(const BulkTarget &target, const SocketAddress &peer) {
+    return target.from.empty() || std::any_of(target.from.begin(), target.from.end(),
+                                              [&](const auto &a) { return a.same_host(peer); });
+}
+
 Result<BulkBlock> read_block(Stream &stream, std::uint32_t number, std::uint64_t total) {
     BlockBytes bytes;
     BulkMac mac;
@@ -158,14 +163,19 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
         auto socket = accept_from(listener_.get(), peer);
         if (!socket) return false;
         if (!*socket) return true;
-        {
-            std::lock_guard lock(mutex_);
-            if (threads_ > options_.max_connections) return true;
-        }
+        if (!has_room(peer)) return true;
         if (!tune(socket->get(), options_.greeting_limit).ok()) return true;
         auto shared = std::make_shared<UniqueFd>(std::move(*socket));
-        spawn([shared](State &self) { self.serve(std::move(*shared)); });
+        spawn([shared, peer](State &self) { self.serve(std::move(*shared), peer); });
         return true;
+    }
+
+    /// Who is a stranger takes no place of those who are not.
+    bool has_room(const SocketAddress &peer) {
+        std::lock_guard lock(mutex_);
+        return threads_ <= options_.max_connections &&
+               std::any_of(transfers_.begin(), transfers_.end(),
+                           [&](const auto &entry) { return takes(entry.second->target(), peer); });
     }
 
     void expire() {
@@ -201,7 +211,7 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
     }
 
     /// Who is refused hears nothing: it may be anybody.
-    void serve(UniqueFd fd) {
+    void serve(UniqueFd fd, const SocketAddress &peer) {
         BulkSocket socket(std::move(fd), {stop_},
                           {options_.greeting_limit, Clock::now() + options_.greeting_limit});
         GreetingBytes bytes;
@@ -210,7 +220,9 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
         if (!greeting) return;
         TransferPointer transfer = find(greeting->transfer);
         auto method = choose(greeting->methods);
-        if (!transfer || !method || greeting->bytes != transfer->target().memory.size()) return;
+        if (!transfer || !takes(transfer->target(), peer) || !method ||
+            greeting->bytes != transfer->target().memory.size())
+            return;
         auto answer = encode(BulkAnswer{*method, make_bulk_nonce()});
         BulkSession session(transfer->target().key, bytes, answer);
         Stream stream{socket, session, *greeting, *method, options_.hash};

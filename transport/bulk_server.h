@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/bulk_wire.h"
@@ -20,6 +21,8 @@ struct BulkTarget {
     using Time = std::chrono::steady_clock::time_point;
     std::uint64_t transfer = 0;
     Key key;
+    /// Whose connections are taken for it, ports left aside; none: anybody's.
+    std::vector<SocketAddress> from;
     /// What is filled, from its start to its end. Touched by the server's threads until `done` or forget().
     std::span<std::byte> memory;
     std::chrono::milliseconds stall{5000};  ///< a stream on which nothing comes for so long has failed
@@ -35,9 +38,10 @@ struct BulkServerOptions {
     BulkMethods methods = static_cast<BulkMethods>(BulkMethod::tcp);
     std::chrono::milliseconds greeting_limit{5000};
     BulkHash hash = bulk_hash;
-    unsigned max_connections = 64;  ///< more are closed at once
+    unsigned max_connections = 64;  ///< of those whose addresses are expected; more are closed at once
 };
 
+/// Connections from addresses that no transfer is expected from are closed at once.
 /// Has threads of its own: one that listens and one for each connection. Members: any thread.
 class BulkServer {
   public:

@@ -59,6 +59,7 @@ std::vector<Bytes> seeds() {
     prepared.slots.push_back(std::make_unique<SlotGrantedT>(granted));
     ExpectObjectT expect;
     expect.key.assign(32, 1);
+    expect.from = "10.0.0.2";
     expect.checkpoint = std::make_unique<StoredCheckpointT>();
     expect.segments.push_back(std::make_unique<SlotSegmentT>());
     SendObjectT send;

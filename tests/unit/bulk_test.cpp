@@ -87,6 +87,18 @@ void wait_for_start(const std::atomic<std::uint64_t> &progress) {
         BOOST_REQUIRE((Clock::now() < until));
 }
 
+UniqueFd connect_to(const SocketAddress &to) {
+    auto fd = begin_connect(to, "", false);
+    BOOST_REQUIRE(fd.ok());
+    return std::move(*fd);
+}
+
+bool is_closed(UniqueFd fd) {
+    BulkSocket socket(std::move(fd), {}, {10s, std::nullopt});
+    std::uint8_t byte;
+    return socket.read(std::span(&byte, 1)).code() == Code::unavailable;
+}
+
 /// A sender that does as it likes, with the right key unless told otherwise.
 class Hand {
   public:
@@ -292,12 +304,47 @@ BOOST_AUTO_TEST_CASE(who_says_nothing_is_not_waited_for) {
     auto told = expect(2 * mib, std::move(target));
     Hand mute(server->port(), greeting_for(2 * mib));  // proves itself, and no more
     BOOST_TEST((outcome(told).code() == Code::timeout));
-    auto to = job().to;
-    auto fd = begin_connect(to, "", false);
-    BOOST_REQUIRE(fd.ok());
-    BulkSocket silent(std::move(*fd), {}, {10s, std::nullopt});
-    std::uint8_t byte;
-    BOOST_TEST((silent.read(std::span(&byte, 1)).code() == Code::unavailable));
+    told = expect(2 * mib);
+    auto start = Clock::now();
+    BOOST_TEST(is_closed(connect_to(job().to)));
+    BOOST_TEST((Clock::now() - start >= 50ms));
+}
+
+BOOST_AUTO_TEST_CASE(strangers_take_nobodys_place) {
+    BulkServerOptions options;
+    options.max_connections = 2;
+    server = start(options);
+    BOOST_TEST(is_closed(connect_to(job().to)));  // nobody is expected yet
+    BulkTarget target;
+    target.from = {*parse_address("::1"), *parse_address("127.0.0.2")};
+    auto told = expect(mib, std::move(target));
+    std::vector<UniqueFd> strangers;
+    for (int i = 0; i < 8; ++i) strangers.push_back(connect_to(job().to));
+    BOOST_TEST((bulk_send(job(1)).code() == Code::unavailable));
+    BulkJob right = job(2);
+    right.from = "127.0.0.2";
+    Status status = bulk_send(right);
+    BOOST_TEST(status.ok(), status.message());
+    BOOST_TEST(outcome(told).ok());
+}
+
+BOOST_AUTO_TEST_CASE(who_is_expected_for_another_transfer_is_a_stranger_to_this_one) {
+    BulkTarget target;
+    target.from = {*parse_address("127.0.0.2")};
+    auto told = expect(mib, std::move(target));
+    std::vector<std::byte> room(mib);
+    BulkTarget other;
+    other.transfer = 8;
+    other.key = key_of(2);
+    other.memory = room;
+    other.from = {*parse_address("127.0.0.1")};
+    BOOST_REQUIRE(server->expect(std::move(other)).ok());
+    BOOST_TEST((bulk_send(job()).code() == Code::unavailable));
+    BOOST_TEST((memory == std::vector<std::byte>(mib)));
+    BulkJob right = job();
+    right.from = "127.0.0.2";
+    BOOST_TEST(bulk_send(right).ok());
+    BOOST_TEST(outcome(told).ok());
 }
 
 BOOST_AUTO_TEST_CASE(nobody_comes_before_the_deadline) {
@@ -389,14 +436,8 @@ BOOST_AUTO_TEST_CASE(more_connections_than_allowed_are_closed) {
     server = start(options);
     auto told = expect(mib);
     std::vector<UniqueFd> idle;
-    for (int i = 0; i < 8; ++i) {
-        auto fd = begin_connect(job().to, "", false);
-        BOOST_REQUIRE(fd.ok());
-        idle.push_back(std::move(*fd));
-    }
-    BulkSocket last(std::move(idle.back()), {}, {10s, std::nullopt});
-    std::uint8_t byte;
-    BOOST_TEST((last.read(std::span(&byte, 1)).code() == Code::unavailable));
+    for (int i = 0; i < 8; ++i) idle.push_back(connect_to(job().to));
+    BOOST_TEST(is_closed(std::move(idle.back())));
     idle.clear();
     Status status;
     for (auto until = Clock::now() + 10s; Clock::now() < until; std::this_thread::sleep_for(10ms))

@@ -29,6 +29,7 @@ class MoverNode : public HelperNode {
     }
     local::MoverWelcomeT &settings() { return welcome_; }
     local::MoverReadyT ready;
+    std::string sender = "127.0.0.1";  ///< that is listened to
 
     std::uint64_t expect(const MemoryObject &object, const MemoryObject &memory, std::uint32_t rank,
                          std::uint32_t wait_ms = long_ms) {
@@ -37,6 +38,7 @@ class MoverNode : public HelperNode {
         order.order = next_order++;
         order.transfer = 100 + order.order;
         order.key.assign(32, static_cast<std::uint8_t>(order.order));
+        order.from = sender;
         order.checkpoint = std::move(stored.checkpoint);
         order.rank = rank;
         order.segments = std::move(stored.segments);
@@ -153,6 +155,23 @@ BOOST_AUTO_TEST_CASE(an_object_is_moved_to_another_node) {
     BOOST_TEST(arrived.ok, arrived.text);
     BOOST_TEST(arrived.time_us > 0);
     BOOST_TEST(same(object, room));
+}
+
+BOOST_AUTO_TEST_CASE(only_who_is_announced_is_listened_to) {
+    start();
+    b.sender = "127.0.0.2";
+    auto order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    auto sent = a.sent(a.send(object, b, order));
+    BOOST_TEST(!sent.ok);
+    BOOST_TEST(sent.retry);
+    b.push_cancel(order);
+    BOOST_TEST(!b.arrived(order).ok);
+    b.sender = "localhost";  // a name will do
+    order = b.expect(object, room, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    BOOST_TEST(a.sent(a.send(object, b, order)).ok);
+    BOOST_TEST(b.arrived(order).ok);
 }
 
 BOOST_AUTO_TEST_CASE(both_ways_at_once_and_many) {
@@ -289,6 +308,7 @@ BOOST_AUTO_TEST_CASE(orders_that_can_not_be_meant_are_refused) {
         local::ExpectObjectT order;
         order.order = b.next_order++;
         order.key.assign(32, 1);
+        order.from = "127.0.0.1";
         order.checkpoint = object.order(checkpoint(10), 2, 1).checkpoint;
         order.segments = object.order(checkpoint(10), 2, 1).segments;
         order.data_bytes = object.data_bytes;
@@ -303,6 +323,8 @@ BOOST_AUTO_TEST_CASE(orders_that_can_not_be_meant_are_refused) {
         return !answer.ok && !answer.text.empty();
     };
     BOOST_TEST(refused([](auto &order) { order.key.resize(31); }));
+    BOOST_TEST(refused([](auto &order) { order.from.clear(); }));
+    BOOST_TEST(refused([](auto &order) { order.from = "not an address"; }));
     BOOST_TEST(refused([](auto &order) { order.checkpoint.reset(); }));
     BOOST_TEST(refused([](auto &order) { order.checkpoint->generation.reset(); }));
     BOOST_TEST(refused([](auto &order) { order.table_bytes = UINT64_MAX; }));
