@@ -280,7 +280,7 @@ std::uint32_t Arena::ranks_to_come() const {
 }
 
 std::uint64_t Arena::need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) const {
-    return options_.copies * slots * round_up(rank_bytes);
+    return (slots + (options_.copies - 1) * guest_slots) * round_up(rank_bytes);
 }
 
 /// Ranks that have not told their size count like this one when the number of slots is chosen; they are no
@@ -537,6 +537,12 @@ bool Arena::holds(Rank rank, const CheckpointId &id) const {
     if (slots == ranks_.end()) return false;
     auto slot = slots->second->table.find(id);
     return slot && slots->second->held[slot->value()].seal_on_record;
+}
+
+std::uint32_t Arena::world_size(Rank rank, const CheckpointId &id) const {
+    if (!holds(rank, id)) return 0;
+    const RankSlots &slots = *ranks_.at(rank);
+    return slots.held[slots.table.find(id)->value()].world_size;
 }
 
 std::vector<Rank> Arena::holders(const CheckpointId &id) const {

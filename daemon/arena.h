@@ -122,6 +122,8 @@ class Arena {
     void drop_guest_grants(Rank first, std::uint32_t count);
 
     bool holds(Rank rank, const CheckpointId &id) const;
+    /// That object's; 0: it is not here.
+    std::uint32_t world_size(Rank rank, const CheckpointId &id) const;
     /// The ranks whose sealed objects of that step and generation are here.
     std::vector<Rank> holders(const CheckpointId &id) const;
     /// not_found: this node does not hold it. The slot is not written until end_read().

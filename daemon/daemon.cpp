@@ -326,6 +326,8 @@ void Daemon::on_peer(const std::string &node, transport::PeerEnvelope envelope) 
     if (!group || group->registration().restart_count != envelope.restart_count) return;
     if (envelope.kind == transport::PeerEnvelope::Kind::flush)
         return group->on_flush_word(node, envelope.payload);
+    if (envelope.kind == transport::PeerEnvelope::Kind::move)
+        return group->on_move_word(node, envelope.payload);
     group->on_peer_message(node, envelope.payload);
 }
 

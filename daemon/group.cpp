@@ -16,7 +16,7 @@ ArenaOptions arena_options(const GroupServices &services, const records::GroupRe
                            const std::string &key) {
     const auto &memory = services.settings.memory;
     return {key, record.registration->uid, static_cast<std::uint32_t>(memory.slots),
-            memory.huge_pages == HugePages::try_first};
+            memory.huge_pages == HugePages::try_first, 1 + copies_of(record)};
 }
 
 std::string key_of(const records::GroupRecordT &record) {
@@ -77,7 +77,8 @@ void Group::restore_promise(std::span<const std::uint8_t> value) {
 
 void Group::resume() {
     arena_.finish_restore();
-    if (world_ && complete_) {
+    // Where copies are kept, the leader says anew what is free.
+    if (world_ && complete_ && !has_copies()) {
         // The record does not say whether what the world goes on from was saved again by all: then both stay.
         bool from = complete_ == world_->restore_step;
         arena_.complete({from ? world_->restore_generation : world_->id, *complete_});
@@ -92,6 +93,13 @@ void Group::resume() {
     }
     create_member();
     tell_storage_of_world();
+    if (world_ && copies_) {
+        auto part = part_in(*world_);
+        arena_.drop_guest_grants(part.ranks.empty() ? Rank(0) : part.ranks.front(),
+                                 static_cast<std::uint32_t>(part.ranks.size()));
+        arena_.release_grants_before(world_->id);
+        copies_->on_world(std::move(part));
+    }
     feed(elastic::LocalObjects{arena_.seals()});
 }
 
@@ -117,6 +125,7 @@ elastic::GroupConfig Group::config() const {
     c.max_restarts = r.options->max_restarts;
     c.slurm_restart_count = r.restart_count;
     c.storage = !r.options->ckpt_dir.empty();
+    c.copies = copies();
     const auto &t = services_.settings.timing;
     c.timings = {t.heartbeat,   t.leader_silence, t.election,        t.election_step,
                  t.agent_lease, t.join,           t.incident_window, t.fence_wait};
@@ -125,6 +134,7 @@ elastic::GroupConfig Group::config() const {
 
 void Group::create_member() {
     create_storage();
+    create_copies();
     member_ = std::make_unique<elastic::Member>(config(), promise_, services_.loop.now());
     if (sums_) member_->resume(from_record(*sums_), elastic::Time(sums_->at_us));
     sums_.reset();
@@ -204,6 +214,7 @@ void Group::act(elastic::Publish &action) {
         rank_states_.clear();
         progress_.clear();
         tell_storage_of_world();
+        tell_copies_of_world();
     }
     for (auto &[task, agent] : agents_) push_world(agent);
 }
@@ -244,8 +255,9 @@ void Group::act(elastic::StepFreed &action) {
     arena_.complete(action.id);
 }
 
-/// Nothing is copied yet.
-void Group::act(elastic::Protect &) {}
+void Group::act(elastic::Protect &action) {
+    if (copies_) copies_->protect(action.id);
+}
 
 void Group::act(elastic::StepsVoid &action) {
     arena_.give_up(action.below, action.generation, action.complete);
@@ -352,6 +364,7 @@ void Group::on_step_ended() {
 }
 
 void Group::drop_memory() {
+    copies_.reset();
     arena_.drop();
     pages_.drop();
 }

@@ -9,6 +9,7 @@
 #include "common/settings.h"
 #include "daemon/arena.h"
 #include "daemon/event_log.h"
+#include "daemon/group_copies.h"
 #include "daemon/group_mover.h"
 #include "daemon/group_storage.h"
 #include "daemon/message_codec.h"
@@ -60,6 +61,7 @@ class Group : private JobMemory {
     void on_closed(const Client &client);
     void on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload);
     void on_flush_word(const std::string &node, const std::vector<std::uint8_t> &payload);
+    void on_move_word(const std::string &node, const std::vector<std::uint8_t> &payload);
     void on_peer_link(const std::string &node, bool up);
     /// The step's last task on this node is gone.
     void on_step_ended();
@@ -168,6 +170,7 @@ class Group : private JobMemory {
 
     // group_flush.cpp
     void create_storage();
+    bool runs_elsewhere(Rank rank, std::uint32_t size) const;
     local::RestorePlanT plan_from_storage() const;
     std::optional<elastic::CompleteStep> complete_in_memory() const;
     void tell_storage_of_world();
@@ -176,7 +179,13 @@ class Group : private JobMemory {
     bool over() const { return record_.ended || record_.ending; }
 
     // group_moves.cpp
-    bool has_copies() const;
+    /// Of each object, on other nodes.
+    std::uint32_t copies() const { return copies_of(record_); }
+    bool has_copies() const { return copies() > 0; }
+    void create_copies();
+    GroupCopies::Part part_in(const elastic::World &world) const;
+    void tell_copies_of_world();
+    void on_fetched(const Status &status);
     /// This node's address; none: it is not known yet.
     std::optional<std::string> own_address() const;
     void create_mover();
@@ -193,6 +202,7 @@ class Group : private JobMemory {
     void end_reading(Worker &worker);
     void on_restore(Worker &worker, std::uint32_t id);
     void on_restore_done(Worker &worker, const local::RestoreDoneT &done);
+    std::string restore_text(const Worker &worker, bool stored) const;
     void end_worker(Worker &worker);
     local::SlotGrantedT grant_message(Worker &worker, const Arena::Place &place,
                                       std::vector<SharedFd> &fds) const;
@@ -242,6 +252,7 @@ class Group : private JobMemory {
     Arena arena_;
     std::unique_ptr<GroupStorage> storage_;       ///< none without a folder
     std::unique_ptr<GroupMover> mover_;           ///< none while no mover has said hello
+    std::unique_ptr<GroupCopies> copies_;         ///< none where no copies are kept on other nodes
     std::map<Rank, std::string> memory_refused_;  ///< to whom, and why
     bool few_slots_told_ = false;
     ProgressPages pages_;

@@ -14,6 +14,7 @@ void Group::create_storage() {
     hooks.send = [this](NodeIndex to, const FlushWord &word) {
         send_envelope(node_name(to), transport::PeerEnvelope::Kind::flush, encode_flush_word(word));
     };
+    hooks.is_elsewhere = [this](Rank rank, std::uint32_t size) { return runs_elsewhere(rank, size); };
     hooks.found = [this](const elastic::LocalStorage &found) { feed(found); };
     hooks.tell = [this](proto::EventKind kind, std::string text, const CheckpointId &id, std::int64_t took) {
         bool known = id != CheckpointId{};
@@ -29,6 +30,15 @@ void Group::create_storage() {
             storage_->restore_stored(
                 {from_proto(event.generation), TrainStep(static_cast<std::uint64_t>(event.train_step))},
                 event.time_us);
+}
+
+/// Copies of other nodes' objects are these nodes' to put there.
+bool Group::runs_elsewhere(Rank rank, std::uint32_t size) const {
+    if (!world_ || world_size(*world_) != size) return false;
+    auto place = place_in(*world_);
+    if (!place) return true;
+    std::uint32_t first = first_rank(*world_, *place);
+    return rank.value() < first || rank.value() - first >= ranks_of(self());
 }
 
 void Group::on_writer_message(const Client &from, const local::MessageT &message) {

@@ -1,13 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group's checkpoints on other nodes: what GroupMover and the rest of the group say to each other.
+#include <algorithm>
+
+#include "common/log.h"
 #include "daemon/group.h"
 #include "transport/sockets.h"
 
 namespace dlrover::daemon {
 
-bool Group::has_copies() const {
-    const std::string &mode = registration().options->redundancy;
-    return !mode.empty() && mode != "single";
+void Group::create_copies() {
+    if (copies_ || !has_copies()) return;
+    GroupCopies::Hooks hooks;
+    hooks.send = [this](NodeIndex to, const MoveWord &word) {
+        send_envelope(node_name(to), transport::PeerEnvelope::Kind::move, encode_move_word(word));
+    };
+    hooks.address_of = [this](NodeIndex node) { return address_of(node); };
+    hooks.changed = [this] { feed(elastic::LocalObjects{arena_.seals()}); };
+    hooks.protection = [this](bool works, const std::string &text) {
+        if (!works)
+            add_event(proto::EventKind::Warning, "Checkpoints are not copied to other nodes: " + text + ".");
+        feed(elastic::LocalProtection{works});
+    };
+    hooks.fetched = [this](const Status &status) { on_fetched(status); };
+    copies_ = std::make_unique<GroupCopies>(GroupCopies::Services{services_.loop, arena_}, std::move(hooks));
+    copies_->use_mover(mover_.get());
+}
+
+/// What a world means for this node's objects.
+GroupCopies::Part Group::part_in(const elastic::World &world) const {
+    GroupCopies::Part part;
+    if (world.restore_step && world.stored_world_size == 0)
+        part.restore = CheckpointId{world.restore_generation, *world.restore_step};
+    std::size_t each = world.partners.size() / world.nodes.size();
+    for (std::size_t i = 0; i < world.partners.size(); ++i) {
+        NodeIndex owner = world.nodes[i / each];
+        if (owner == self()) part.partners.push_back(world.partners[i]);
+        if (world.partners[i] == self()) part.guests.insert(owner);
+    }
+    auto place = place_in(world);
+    if (!place) return part;
+    Rank first(first_rank(world, *place));
+    for (std::uint32_t i = 0; i < ranks_of(self()); ++i) part.ranks.emplace_back(first.value() + i);
+    for (const auto &source : world.sources)
+        if (std::ranges::find(part.ranks, source.rank) != part.ranks.end()) part.sources.push_back(source);
+    return part;
+}
+
+void Group::tell_copies_of_world() {
+    if (copies_ && world_) copies_->on_world(part_in(*world_));
+}
+
+void Group::on_fetched(const Status &status) {
+    feed(elastic::LocalObjects{arena_.seals()});
+    if (status.ok()) return;
+    log::error({job(), step()}, status.message());
+    add_event(proto::EventKind::Warning,
+              "State could not be fetched from another node: " + status.message() + ".");
+}
+
+void Group::on_move_word(const std::string &node, const std::vector<std::uint8_t> &payload) {
+    auto from = index_of(node);
+    if (!from || !copies_ || over()) return;
+    auto word = decode_move_word(payload);
+    if (!word)
+        return log::error({job(), step()}, "a word of " + node + " is refused: " + word.status().message());
+    copies_->on_word(*from, *word);
 }
 
 /// Slurm has to be asked where there are other nodes; what it says may be a name.
@@ -28,7 +85,9 @@ void Group::create_mover() {
         transport::parse_address(*address).ok() ? *address : "", std::move(hooks));
 }
 
-void Group::on_mover_changed() {}
+void Group::on_mover_changed() {
+    if (copies_) copies_->use_mover(mover_.get());
+}
 
 void Group::on_mover_message(const Client &from, const local::MessageT &message) {
     if (!has_copies() || record_.ended)

@@ -257,6 +257,7 @@ void GroupStorage::begin_part(NodeIndex home, const FlushWord &order) {
     release_part();
     part_ = Part{home, order, {}, false};
     for (Rank rank : services_.arena.holders(order.id)) {
+        if (hooks_.is_elsewhere(rank, order.world_size)) continue;
         auto object = services_.arena.begin_read(rank, order.id);
         if (object.ok()) part_->objects.emplace_back(rank, std::move(*object));
     }

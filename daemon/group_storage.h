@@ -33,6 +33,8 @@ class GroupStorage {
     };
     struct Hooks {
         std::function<void(NodeIndex to, const FlushWord &word)> send;
+        /// Whether another node puts that rank's object of a world of this size there.
+        std::function<bool(Rank rank, std::uint32_t world_size)> is_elsewhere;
         std::function<void(const elastic::LocalStorage &found)> found;
         std::function<void(proto::EventKind kind, std::string text, const CheckpointId &id,
                            std::int64_t duration_us)>

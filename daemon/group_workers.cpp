@@ -255,6 +255,10 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
     if (!world_->restore_step) return services_.port.answer(to, id, std::move(plan));
     worker.reading_stored = world_->stored_world_size > 0;
     if (worker.reading_stored) return services_.port.answer(to, id, plan_from_storage());
+    // Also where this rank's own is here already: its keepers' may not be.
+    if (copies_ && copies_->is_fetching())
+        return services_.port.fail(to, id, local::Refusal::NotReady,
+                                   "what this rank goes on from is still on its way from another node");
     CheckpointId from{world_->restore_generation, *world_->restore_step};
     auto object = arena_.begin_read(worker.rank, from);
     if (!object) {
@@ -301,14 +305,22 @@ void Group::end_reading(Worker &worker) {
     worker.keepers.clear();
 }
 
+std::string Group::restore_text(const Worker &worker, bool stored) const {
+    if (stored) return "State restored from storage.";
+    for (const auto &source : world_ ? world_->sources : std::vector<elastic::ObjectSource>{})
+        if (source.rank == worker.rank)
+            return "State restored from memory, fetched from " + node_name(source.node) + ".";
+    return "State restored from the node's memory.";
+}
+
 void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
     bool stored = std::exchange(worker.reading_stored, false);
     if (!worker.reading && !stored) return;
     end_reading(worker);
     std::int64_t step =
         world_ && world_->restore_step ? static_cast<std::int64_t>(world_->restore_step->value()) : -1;
-    const char *source = stored ? "State restored from storage." : "State restored from the node's memory.";
-    std::string text = done.ok ? source : "State could not be restored: " + done.text.substr(0, 512);
+    std::string text =
+        done.ok ? restore_text(worker, stored) : "State could not be restored: " + done.text.substr(0, 512);
     add_event(done.ok ? proto::EventKind::RestoreDone : proto::EventKind::Warning, std::move(text),
               worker.generation, static_cast<std::int32_t>(worker.rank.value()), step,
               static_cast<std::int64_t>(std::min<std::uint64_t>(done.restore_us, ~0ull >> 1)));

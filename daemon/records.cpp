@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/records.h"
 
+#include "base/units.h"
 #include "daemon/summary.h"
 
 namespace dlrover::daemon {
@@ -113,6 +114,15 @@ elastic::Goodput from_record(const records::SumsRecordT &record) {
                  elastic::Duration(record.counted_save_us), record.counted_skipped, std::nullopt};
     if (record.counted_step >= 0) g.counted.step = TrainStep(static_cast<std::uint64_t>(record.counted_step));
     return g;
+}
+
+/// The plugin has checked what the user asked for.
+std::uint32_t copies_of(const records::GroupRecordT &record) {
+    constexpr std::uint64_t most = 16;
+    std::string_view mode = record.registration->options->redundancy, partner = "partner:";
+    if (!mode.starts_with(partner) || record.registration->node_names.size() < 2) return 0;
+    auto count = parse_uint(mode.substr(partner.size()), 1, most);
+    return count.ok() ? static_cast<std::uint32_t>(*count) : 0;
 }
 
 }  // namespace dlrover::daemon

@@ -44,4 +44,7 @@ elastic::World from_record(const records::WorldRecordT &record);
 std::unique_ptr<records::SumsRecordT> to_record(const elastic::Goodput &goodput, elastic::Time at);
 elastic::Goodput from_record(const records::SumsRecordT &record);
 
+/// Of each object, on other nodes; 0: none are kept.
+std::uint32_t copies_of(const records::GroupRecordT &record);
+
 }  // namespace dlrover::daemon

@@ -39,18 +39,20 @@ void Copier::start(Time now, Actions &out) {
 Copier::Actions Copier::protect(Time now, const CheckpointId &id, const std::vector<Rank> &ranks,
                                 const std::vector<NodeIndex> &partners) {
     Actions out;
-    if (id == protected_ && wanted_ > 0) return out;
-    std::vector<Job> old;
-    for (const Job &job : jobs_)
-        if (!job.urgent) old.push_back(job);
-    drop(old, out);
-    std::erase_if(jobs_, [](const Job &job) { return !job.urgent; });
-    protected_ = id;
+    if (id != protected_) {
+        std::vector<Job> old;
+        for (const Job &job : jobs_)
+            if (!job.urgent) old.push_back(job);
+        drop(old, out);
+        std::erase_if(jobs_, [](const Job &job) { return !job.urgent; });
+        protected_ = id;
+        known_.clear();
+        done_ = 0;
+        good_at_ = now;
+    }
     for (NodeIndex to : partners)
-        for (Rank rank : ranks) jobs_.push_back({{to, rank, id}});
-    done_ = 0;
-    wanted_ = ranks.size() * partners.size();
-    good_at_ = now;
+        for (Rank rank : ranks)
+            if (Copy copy{to, rank, id}; known_.insert(copy).second) jobs_.push_back({copy});
     start(now, out);
     return out;
 }
@@ -68,7 +70,8 @@ Copier::Actions Copier::clear(Time now) {
     drop(jobs_, out);
     jobs_.clear();
     protected_ = {};
-    done_ = wanted_ = 0;
+    known_.clear();
+    done_ = 0;
     good_at_ = now;
     say(true, {}, out);
     return out;

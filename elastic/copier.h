@@ -2,7 +2,7 @@
 // Which of a node's objects go to which other node, and when. Pure. Each node's daemon drives its own.
 #pragma once
 
-#include <map>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,7 +48,8 @@ class Copier {
     /// Copies get numbers above `number`.
     Copier(CopierConfig config, std::uint64_t number) : config_(config), number_(number) {}
 
-    /// These objects of one step are to get to the partners: instead of those of another.
+    /// These objects of one step are to get to the partners: instead of those of another step, and besides
+    /// those of the same that were asked for before.
     Actions protect(Time now, const CheckpointId &id, const std::vector<Rank> &ranks,
                     const std::vector<NodeIndex> &partners);
     /// A node has to go on from this object: before all others.
@@ -62,7 +63,7 @@ class Copier {
     Time deadline() const;
     /// Of the step that is protected: done, and all.
     std::size_t protected_count() const { return done_; }
-    std::size_t wanted_count() const { return wanted_; }
+    std::size_t wanted_count() const { return known_.size(); }
     const std::string &trouble() const { return trouble_; }
 
   private:
@@ -82,7 +83,8 @@ class Copier {
     std::uint64_t number_;
     std::vector<Job> jobs_;
     CheckpointId protected_;
-    std::size_t done_ = 0, wanted_ = 0;
+    std::set<Copy> known_;  ///< of it: asked for at some time
+    std::size_t done_ = 0;
     Time good_at_{0};  ///< the newest success, or when there was nothing to do
     bool works_ = true;
     std::string trouble_;

@@ -36,8 +36,8 @@ constexpr std::array<OptionSpec, option_count> specs = {{
      "keep the newest N checkpoints on storage, and those of steps that are multiples of STEPS (default all)",
      Argument::required},
     {OptionId::redundancy, "dlrover-redundancy", "DLROVER_REDUNDANCY", "MODE",
-     "copies of checkpoints on other nodes: single (none; the only mode of this version), partner:K or "
-     "rs:K+M",
+     "copies of checkpoints on other nodes: single (none, the default), partner:K (on K others) or rs:K+M "
+     "(not in this version)",
      Argument::required},
     {OptionId::optional, "dlrover-optional", "DLROVER_OPTIONAL", nullptr,
      "run without protection where a node's dlroverd is away, instead of failing", Argument::none},
@@ -191,12 +191,11 @@ bool is_reed_solomon(std::string_view text) {
 }
 
 Status parse_redundancy(std::string_view text, Options &options) {
-    if (is_partner(text) || is_reed_solomon(text))
-        return Status(Code::unsupported,
-                      option_name(OptionId::redundancy) + "=" + std::string(text) +
-                          " is refused: replication to other nodes comes with a later version; "
-                          "this one knows only single");
-    if (text != "single")
+    if (is_reed_solomon(text))
+        return Status(Code::unsupported, option_name(OptionId::redundancy) + "=" + std::string(text) +
+                                             " is refused: parity comes with a later version; this one knows "
+                                             "single and partner:K");
+    if (text != "single" && !is_partner(text))
         return refuse(OptionId::redundancy, text,
                       "give single, partner:K (K from 1 to " + std::to_string(max_copies) +
                           ") or rs:K+M (K from 1 to " + std::to_string(max_data_blocks) + ", M from 1 to " +

@@ -17,6 +17,7 @@ struct PeerEnvelope {
         request = 2,  ///< payload: a proto/local.fbs StatusRequest or EventsRequest, asked for `uid`
         reply = 3,    ///< payload: the answer; `id` is the request's
         flush = 4,    ///< payload: proto/flush.fbs Word
+        move = 5,     ///< payload: proto/move.fbs Word
     };
     Kind kind = Kind::group;
     std::uint32_t job_id = 0, step_id = 0;  ///< the group

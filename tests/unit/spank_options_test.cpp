@@ -128,8 +128,9 @@ BOOST_AUTO_TEST_CASE(how_often_checkpoints_go_to_storage) {
 }
 
 BOOST_AUTO_TEST_CASE(redundancy_grammar) {
-    BOOST_TEST(take(OptionId::redundancy, "single") == "");
-    for (const char *later : {"partner:1", "partner:16", "rs:4+1", "rs:128+16"})
+    for (const char *known : {"single", "partner:1", "partner:16"})
+        BOOST_TEST(take(OptionId::redundancy, known) == "", known);
+    for (const char *later : {"rs:4+1", "rs:128+16"})
         BOOST_TEST(contains(take(OptionId::redundancy, later), "comes with a later version"), later);
     for (const char *text :
          {"", "double", "partner", "partner:", "partner:0", "partner:17", "rs:4", "rs:4+", "rs:+1", "rs:0+1",

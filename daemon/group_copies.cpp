@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/group_copies.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/wall_clock.h"
+
+namespace dlrover::daemon {
+namespace {
+
+using Kind = MoveWord::Kind;
+
+constexpr EventLoop::Time tick_interval = std::chrono::milliseconds(250);
+/// For the next word about an object, besides the time that its bytes take.
+constexpr EventLoop::Time word_limit = std::chrono::seconds(10);
+/// Since the last sign that what a rank goes on from is coming.
+constexpr EventLoop::Time fetch_limit = std::chrono::seconds(30);
+constexpr std::size_t max_incoming = 64, key_bytes = 32;
+/// Slower is stuck.
+constexpr std::uint64_t slowest_bytes_per_ms = 2000;
+
+std::uint64_t bytes_of(const local::SealT &object) {
+    return object.table_offset + object.table_bytes;
+}
+
+std::chrono::milliseconds transfer_limit(std::uint64_t bytes) {
+    return std::chrono::seconds(30) +
+           std::chrono::milliseconds(static_cast<std::int64_t>(bytes / slowest_bytes_per_ms));
+}
+
+/// Empty: the system gives none.
+std::vector<std::uint8_t> random_bytes(std::size_t count) {
+    std::vector<std::uint8_t> bytes(count);
+    if (::getrandom(bytes.data(), count, 0) != static_cast<ssize_t>(count)) bytes.clear();
+    return bytes;
+}
+
+MoveWord word_about(Kind kind, Rank rank, const CheckpointId &id) {
+    MoveWord word;
+    word.kind = kind;
+    word.rank = rank;
+    word.id = id;
+    return word;
+}
+
+}  // namespace
+
+GroupCopies::GroupCopies(Services services, Hooks hooks)
+    : services_(services),
+      hooks_(std::move(hooks)),
+      // Numbers of a former daemon are lower.
+      copier_({}, static_cast<std::uint64_t>(wall_clock_us())) {}
+
+GroupCopies::~GroupCopies() {
+    *alive_ = false;
+}
+
+void GroupCopies::later(std::function<void()> task) {
+    services_.loop.post([alive = alive_, task = std::move(task)] {
+        if (*alive) task();
+    });
+}
+
+void GroupCopies::use_mover(GroupMover *mover) {
+    mover_ = mover;
+}
+
+void GroupCopies::on_world(Part part) {
+    part_ = std::move(part);
+    protecting_.reset();
+    act(copier_.clear(services_.loop.now()));
+    std::vector<IncomingKey> keys;
+    for (const auto &[key, in] : incoming_) keys.push_back(key);
+    for (const auto &key : keys) cancel(key);
+    wanted_.clear();
+    fetch_trouble_.clear();
+    wanted_since_ = services_.loop.now();
+    for (const auto &source : part_.sources)
+        if (part_.restore && !services_.arena.holds(source.rank, *part_.restore))
+            ask_for(source.rank, wanted_[source.rank] = {source.node, {}});
+    schedule();
+}
+
+void GroupCopies::protect(const CheckpointId &id) {
+    protecting_ = id;
+    push_copies();
+}
+
+/// Of what is here by now: a rank's object may itself be on its way.
+void GroupCopies::push_copies() {
+    if (!protecting_) return;
+    std::vector<Rank> here;
+    for (Rank rank : part_.ranks)
+        if (services_.arena.holds(rank, *protecting_)) here.push_back(rank);
+    act(copier_.protect(services_.loop.now(), *protecting_, here, part_.partners));
+}
+
+void GroupCopies::on_word(NodeIndex from, const MoveWord &word) {
+    switch (word.kind) {
+        case Kind::Fetch:
+            return on_fetch(from, word);
+        case Kind::Offer:
+            return on_offer(from, word);
+        case Kind::Accept:
+            return on_accept(from, word);
+        case Kind::Refuse:
+            if (word.number == 0 && is_wanted(word.rank, word.id)) fetch_trouble_ = word.text;
+            if (outgoing(from, word.number) != nullptr) fail(word.number, word.text);
+            return;
+        case Kind::Held:
+            if (outgoing(from, word.number) == nullptr) return;
+            finish(word.number);
+            return act(copier_.done(services_.loop.now(), word.number));
+        case Kind::Drop:
+            return cancel({from, word.number});
+        case Kind::None:
+            return;
+    }
+}
+
+// ---- what leaves ----
+
+void GroupCopies::act(elastic::Copier::Actions actions) {
+    for (auto &action : actions) {
+        if (auto *to_begin = std::get_if<elastic::CopyBegin>(&action)) begin(*to_begin);
+        if (auto *dropped = std::get_if<elastic::CopyDrop>(&action)) {
+            auto it = outgoing_.find(dropped->number);
+            if (it == outgoing_.end()) continue;
+            MoveWord word = word_about(Kind::Drop, it->second.copy.rank, it->second.copy.id);
+            word.number = dropped->number;
+            hooks_.send(it->second.copy.to, word);
+            finish(dropped->number);
+        }
+        if (auto *state = std::get_if<elastic::CopyState>(&action))
+            later([this, state = *state] { hooks_.protection(state.works, state.text); });
+    }
+    schedule();
+}
+
+void GroupCopies::begin(const elastic::CopyBegin &begin) {
+    const elastic::Copy &copy = begin.copy;
+    auto refuse = [&](std::string text) {
+        later([this, number = begin.number, text = std::move(text)] {
+            act(copier_.failed(services_.loop.now(), number, text));
+        });
+    };
+    if (mover_ == nullptr || !mover_->ready()) return refuse("dlrover-mover does not run here");
+    auto object = services_.arena.begin_read(copy.rank, copy.id);
+    if (!object) return refuse(object.status().message());
+    Outgoing out{copy, std::move(*object), services_.arena.world_size(copy.rank, copy.id), 0,
+                 services_.loop.now() + word_limit};
+    offer(begin.number, out);
+    outgoing_.emplace(begin.number, std::move(out));
+}
+
+void GroupCopies::offer(std::uint64_t number, const Outgoing &out) {
+    MoveWord word = word_about(Kind::Offer, out.copy.rank, out.copy.id);
+    word.number = number;
+    word.world_size = out.world_size;
+    word.ways = mover_ == nullptr ? std::uint16_t{0} : mover_->ways();
+    word.object = out.object.seal;
+    hooks_.send(out.copy.to, word);
+}
+
+GroupCopies::Outgoing *GroupCopies::outgoing(NodeIndex to, std::uint64_t number) {
+    auto it = outgoing_.find(number);
+    return it == outgoing_.end() || it->second.copy.to != to ? nullptr : &it->second;
+}
+
+void GroupCopies::on_accept(NodeIndex from, const MoveWord &word) {
+    Outgoing *out = outgoing(from, word.number);
+    if (out == nullptr || out->order != 0) return;
+    if (mover_ == nullptr) return fail(word.number, "dlrover-mover does not run here");
+    ObjectToSend send;
+    send.segments = out->object.place.segments;
+    send.bytes = bytes_of(out->object.seal);
+    send.transfer = word.transfer;
+    send.key = word.key;
+    send.address = hooks_.address_of(from);
+    send.port = word.port;
+    send.way = word.way;
+    send.wait = transfer_limit(send.bytes);
+    out->deadline = services_.loop.now() + send.wait + GroupMover::patience + word_limit;
+    out->order =
+        mover_->send(std::move(send), [this, alive = alive_, number = word.number, rank = out->copy.rank,
+                                       slot = out->object.place.slot](const Status &status, bool) {
+            if (*alive) on_sent(number, rank, slot, status);
+        });
+}
+
+/// From here on the mover reads nothing of it. The other node's Held is what counts.
+void GroupCopies::on_sent(std::uint64_t number, Rank rank, SlotIndex slot, const Status &status) {
+    services_.arena.end_read(rank, slot);
+    auto it = outgoing_.find(number);
+    if (it == outgoing_.end()) return;
+    it->second.deadline = services_.loop.now() + word_limit;
+    if (!status.ok()) fail(number, status.message());
+}
+
+/// What the mover still reads is let go when it says so.
+void GroupCopies::finish(std::uint64_t number) {
+    auto it = outgoing_.find(number);
+    if (it == outgoing_.end()) return;
+    if (it->second.order == 0)
+        services_.arena.end_read(it->second.copy.rank, it->second.object.place.slot);
+    else if (mover_ != nullptr)
+        mover_->cancel(it->second.order);
+    outgoing_.erase(it);
+}
+
+void GroupCopies::fail(std::uint64_t number, const std::string &text) {
+    auto it = outgoing_.find(number);
+    if (it == outgoing_.end()) return;
+    MoveWord word = word_about(Kind::Drop, it->second.copy.rank, it->second.copy.id);
+    word.number = number;
+    hooks_.send(it->second.copy.to, word);
+    finish(number);
+    act(copier_.failed(services_.loop.now(), number, text));
+}
+
+void GroupCopies::on_fetch(NodeIndex from, const MoveWord &word) {
+    if (!services_.arena.holds(word.rank, word.id))
+        return answer(from, Kind::Refuse, word, "the node does not hold that object any more");
+    act(copier_.fetch(services_.loop.now(), {from, word.rank, word.id}));
+}
+
+// ---- what comes ----
+
+void GroupCopies::answer(NodeIndex to, Kind kind, const MoveWord &to_word, const std::string &text) {
+    MoveWord word = word_about(kind, to_word.rank, to_word.id);
+    word.number = to_word.number;
+    word.text = text;
+    hooks_.send(to, word);
+}
+
+bool GroupCopies::is_wanted(Rank rank, const CheckpointId &id) const {
+    return wanted_.contains(rank) && part_.restore == id;
+}
+
+/// A copy is taken only of the step that the leader has told this node, too: then it knows also what of the
+/// older ones is safe.
+std::string GroupCopies::reason_against(NodeIndex from, const MoveWord &word) const {
+    if (is_wanted(word.rank, word.id)) return {};
+    if (!part_.guests.contains(from) || std::ranges::find(part_.ranks, word.rank) != part_.ranks.end())
+        return "this node keeps no copies of that one's objects";
+    if (protecting_ != word.id) return "it is not the step that gets its copies now";
+    return {};
+}
+
+void GroupCopies::on_offer(NodeIndex from, const MoveWord &word) {
+    if (services_.arena.holds(word.rank, word.id)) return answer(from, Kind::Held, word);
+    IncomingKey key(from, word.number);
+    if (auto it = incoming_.find(key); it != incoming_.end()) {
+        if (it->second.accept) hooks_.send(from, *it->second.accept);  // it was lost
+        return;
+    }
+    std::string against = reason_against(from, word);
+    auto same = [&](const auto &entry) {
+        return entry.second.offer.rank == word.rank && entry.second.offer.id == word.id;
+    };
+    if (against.empty() && (mover_ == nullptr || !mover_->ready() || mover_->port() == 0))
+        against = "dlrover-mover does not run there";
+    if (against.empty() && (incoming_.size() >= max_incoming || std::ranges::any_of(incoming_, same)))
+        against = "it is busy";
+    if (!against.empty()) return answer(from, Kind::Refuse, word, against);
+    ckpt::Holder holder = ckpt::lasting_holder | ++last_holder_;
+    auto place = services_.arena.begin_copy(word.rank, holder, word.id, bytes_of(word.object),
+                                            !is_wanted(word.rank, word.id),
+                                            [this, alive = alive_, key](Status stored) {
+                                                if (!*alive || !incoming_.contains(key)) return;
+                                                if (!stored.ok()) return refuse(key, stored.message());
+                                                receive(key);
+                                            });
+    if (!place || !place->has_value())
+        return answer(from, Kind::Refuse, word, place ? "no slot is free there" : place.status().message());
+    incoming_[key] = {word, holder, (*place)->slot, (*place)->segments, 0, false, std::nullopt};
+    if ((*place)->overwrites) later([this] { hooks_.changed(); });
+}
+
+/// The grant is on record: from now on the memory may be written.
+void GroupCopies::receive(const IncomingKey &key) {
+    Incoming &in = incoming_.at(key);
+    if (in.cancelled || mover_ == nullptr) return refuse(key, "the copy is not wanted any more");
+    ObjectToReceive object;
+    const auto &seal = in.offer.object;
+    object.id = in.offer.id;
+    object.world_size = in.offer.world_size;
+    object.rank = in.offer.rank;
+    object.segments = in.segments;
+    object.data_bytes = seal.data_bytes;
+    object.table_offset = seal.table_offset;
+    object.table_bytes = seal.table_bytes;
+    object.table_xxh3 = seal.table_xxh3;
+    object.key = random_bytes(key_bytes);
+    if (object.key.empty()) return refuse(key, "the system has no random numbers");
+    object.transfer = in.holder & ~ckpt::lasting_holder;
+    object.from = hooks_.address_of(key.first);
+    object.wait = transfer_limit(bytes_of(seal));
+    MoveWord accept = word_about(Kind::Accept, in.offer.rank, in.offer.id);
+    accept.number = key.second;
+    accept.port = mover_->port();
+    constexpr std::uint16_t tcp = 1, ucx = 2;
+    accept.way = (mover_->ways() & in.offer.ways & ucx) != 0 ? ucx : tcp;
+    accept.transfer = object.transfer;
+    accept.key = object.key;
+    in.accept = std::move(accept);
+    in.order = mover_->receive(
+        std::move(object),
+        [this, alive = alive_, key](const Status &status) {
+            if (*alive) on_expecting(key, status);
+        },
+        [this, alive = alive_, key](const Status &status) {
+            if (*alive) on_arrived(key, status);
+        });
+}
+
+void GroupCopies::on_expecting(const IncomingKey &key, const Status &status) {
+    auto it = incoming_.find(key);
+    if (it == incoming_.end()) return;
+    if (!status.ok()) return refuse(key, status.message());
+    if (!it->second.cancelled) hooks_.send(key.first, *it->second.accept);
+}
+
+void GroupCopies::on_arrived(const IncomingKey &key, const Status &status) {
+    auto it = incoming_.find(key);
+    if (it == incoming_.end()) return;
+    Incoming &in = it->second;
+    if (in.cancelled || !status.ok()) return refuse(key, status.message());
+    in.order = 0;
+    in.offer.object.slot = static_cast<std::uint16_t>(in.slot.value());
+    Status sealed =
+        services_.arena.seal(in.offer.rank, in.holder, in.offer.id.generation, in.offer.world_size,
+                             in.offer.object, [this, alive = alive_, key](const Status &stored) {
+                                 if (*alive) on_sealed(key, stored);
+                             });
+    if (!sealed.ok()) refuse(key, sealed.message());
+}
+
+void GroupCopies::on_sealed(const IncomingKey &key, const Status &status) {
+    auto it = incoming_.find(key);
+    if (it == incoming_.end()) return;
+    MoveWord offer = std::move(it->second.offer);
+    incoming_.erase(it);
+    if (!status.ok()) return answer(key.first, Kind::Refuse, offer, status.message());
+    answer(key.first, Kind::Held, offer);
+    later([this] { hooks_.changed(); });
+    if (!is_wanted(offer.rank, offer.id)) return;
+    push_copies();
+    wanted_.erase(offer.rank);
+    wanted_since_ = services_.loop.now();
+    if (wanted_.empty()) later([this] { hooks_.fetched({}); });
+}
+
+/// Its slot stays taken until the mover has let go of the memory.
+void GroupCopies::cancel(const IncomingKey &key) {
+    auto it = incoming_.find(key);
+    if (it == incoming_.end()) return;
+    it->second.cancelled = true;
+    it->second.accept.reset();
+    if (it->second.order != 0 && mover_ != nullptr) mover_->cancel(it->second.order);
+}
+
+void GroupCopies::refuse(const IncomingKey &key, const std::string &text) {
+    auto it = incoming_.find(key);
+    if (it == incoming_.end()) return;
+    Incoming in = std::move(it->second);
+    incoming_.erase(it);
+    (void)services_.arena.abort(in.offer.rank, in.slot, in.holder).ok();
+    if (is_wanted(in.offer.rank, in.offer.id)) fetch_trouble_ = text;
+    answer(key.first, Kind::Refuse, in.offer, text);
+}
+
+void GroupCopies::ask_for(Rank rank, Wanted &wanted) {
+    wanted.asked_at = services_.loop.now();
+    hooks_.send(wanted.from, word_about(Kind::Fetch, rank, *part_.restore));
+}
+
+/// Words get lost, and the other node may know of the world only later.
+void GroupCopies::check_wanted() {
+    if (wanted_.empty()) return;
+    auto now = services_.loop.now();
+    for (auto &[rank, wanted] : wanted_) {
+        bool coming = std::ranges::any_of(incoming_, [&, r = rank](const auto &entry) {
+            return entry.second.offer.rank == r && !entry.second.cancelled;
+        });
+        if (coming) wanted_since_ = now;
+        if (!coming && now - wanted.asked_at >= tick_interval) ask_for(rank, wanted);
+    }
+    if (now - wanted_since_ < fetch_limit) return;
+    wanted_.clear();
+    std::string text = "what this node's ranks go on from could not be fetched";
+    if (!fetch_trouble_.empty()) text += ": " + fetch_trouble_;
+    later([this, text] { hooks_.fetched(Status(Code::unavailable, text)); });
+}
+
+// ---- time ----
+
+void GroupCopies::schedule() {
+    if (timer_) return;
+    if (outgoing_.empty() && wanted_.empty() && copier_.deadline() == elastic::Time::max()) return;
+    timer_ = services_.loop.after(tick_interval, [this] { tick(); });
+}
+
+void GroupCopies::tick() {
+    timer_.reset();
+    auto now = services_.loop.now();
+    std::vector<std::uint64_t> overdue;
+    for (const auto &[number, out] : outgoing_)
+        if (now >= out.deadline)
+            overdue.push_back(number);
+        else
+            offer(number, out);
+    for (std::uint64_t number : overdue) fail(number, "the other node does not answer");
+    check_wanted();
+    act(copier_.tick(now));
+}
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// One group's objects on their way from node to node, on this node: copies of its own for its partners,
+// theirs that come here, and what its ranks go on from when another node has it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+
+#include "common/event_loop.h"
+#include "common/settings.h"
+#include "daemon/arena.h"
+#include "daemon/group_mover.h"
+#include "daemon/move_codec.h"
+#include "elastic/copier.h"
+
+namespace dlrover::daemon {
+
+/// Thread: the event loop's. No hook is called from inside a call, but for send.
+class GroupCopies {
+  public:
+    struct Services {
+        EventLoop &loop;
+        Arena &arena;
+    };
+    struct Hooks {
+        std::function<void(NodeIndex to, const MoveWord &word)> send;
+        std::function<std::string(NodeIndex)> address_of;
+        /// An object has come, or one was given up for another: what Arena::seals() says has changed.
+        std::function<void()> changed;
+        std::function<void(bool works, const std::string &text)> protection;
+        /// What this node's ranks go on from is here, or will not be: `status`.
+        std::function<void(const Status &status)> fetched;
+    };
+    /// What a world means for this node.
+    struct Part {
+        std::vector<Rank> ranks;                     ///< that run here
+        std::vector<NodeIndex> partners;             ///< keep copies of this node's objects
+        std::set<NodeIndex> guests;                  ///< whose copies are kept here
+        std::vector<elastic::ObjectSource> sources;  ///< of `ranks`
+        std::optional<CheckpointId> restore;
+    };
+
+    GroupCopies(Services services, Hooks hooks);
+    ~GroupCopies();
+    GroupCopies(const GroupCopies &) = delete;
+    GroupCopies &operator=(const GroupCopies &) = delete;
+
+    /// None: there is no mover now. A pointer that was given is valid until the next call.
+    void use_mover(GroupMover *mover);
+    void on_world(Part part);
+    /// The leader's word: this step gets its copies now.
+    void protect(const CheckpointId &id);
+    void on_word(NodeIndex from, const MoveWord &word);
+    /// Whether an object that a rank here goes on from is on its way.
+    bool is_fetching() const { return !wanted_.empty(); }
+
+    std::size_t copied() const { return copier_.protected_count(); }
+    std::size_t to_copy() const { return copier_.wanted_count(); }
+    const std::string &trouble() const { return copier_.trouble(); }
+
+  private:
+    struct Outgoing {
+        elastic::Copy copy;
+        Arena::Object object;
+        std::uint32_t world_size = 0;
+        GroupMover::Order order = 0;  ///< > 0: the mover sends, or has sent it
+        EventLoop::Time deadline{0};  ///< for the next word
+    };
+    using IncomingKey = std::pair<NodeIndex, std::uint64_t>;
+    struct Incoming {
+        MoveWord offer;
+        ckpt::Holder holder = 0;
+        SlotIndex slot;
+        std::vector<ArenaSegment> segments;
+        GroupMover::Order order = 0;
+        bool cancelled = false;
+        std::optional<MoveWord> accept;  ///< once said
+    };
+    struct Wanted {
+        NodeIndex from;
+        EventLoop::Time asked_at{0};
+    };
+
+    // what leaves
+    void act(elastic::Copier::Actions actions);
+    void push_copies();
+    void begin(const elastic::CopyBegin &begin);
+    void offer(std::uint64_t number, const Outgoing &out);
+    void on_accept(NodeIndex from, const MoveWord &word);
+    void on_sent(std::uint64_t number, Rank rank, SlotIndex slot, const Status &status);
+    void finish(std::uint64_t number);
+    void fail(std::uint64_t number, const std::string &text);
+    Outgoing *outgoing(NodeIndex to, std::uint64_t number);
+    void on_fetch(NodeIndex from, const MoveWord &word);
+
+    // what comes
+    void on_offer(NodeIndex from, const MoveWord &word);
+    std::string reason_against(NodeIndex from, const MoveWord &word) const;
+    void receive(const IncomingKey &key);
+    void on_expecting(const IncomingKey &key, const Status &status);
+    void on_arrived(const IncomingKey &key, const Status &status);
+    void on_sealed(const IncomingKey &key, const Status &status);
+    void cancel(const IncomingKey &key);
+    void refuse(const IncomingKey &key, const std::string &text);
+    void answer(NodeIndex to, MoveWord::Kind kind, const MoveWord &to_word, const std::string &text = {});
+    bool is_wanted(Rank rank, const CheckpointId &id) const;
+    void ask_for(Rank rank, Wanted &wanted);
+    void check_wanted();
+
+    void schedule();
+    void tick();
+    void later(std::function<void()> task);
+
+    Services services_;
+    Hooks hooks_;
+    GroupMover *mover_ = nullptr;
+    Part part_;
+    std::optional<CheckpointId> protecting_;
+    elastic::Copier copier_;
+    std::map<std::uint64_t, Outgoing> outgoing_;
+    std::map<IncomingKey, Incoming> incoming_;
+    std::map<Rank, Wanted> wanted_;
+    EventLoop::Time wanted_since_{0};
+    std::string fetch_trouble_;
+    std::uint64_t last_holder_ = 0;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+    EventLoop::Handle timer_;
+};
+
+}  // namespace dlrover::daemon
