@@ -48,7 +48,7 @@ Copier::Actions Copier::protect(Time now, const CheckpointId &id, const std::vec
         protected_ = id;
         known_.clear();
         done_ = 0;
-        good_at_ = now;
+        if (trouble_.empty()) good_at_ = now;
     }
     for (NodeIndex to : partners)
         for (Rank rank : ranks)

@@ -78,8 +78,9 @@ struct StorageTalk {
 /// A leader's part of Protect: one complete step at a time gets its copies.
 struct Protection {
     std::optional<CheckpointId> target, safe;
-    Time since{0};          ///< of the target
-    bool given_up = false;  ///< complete steps are freed without copies, until one is safe again
+    std::uint32_t progress = 0;  ///< objects of the target that are on as many nodes as wanted
+    Time since{0};               ///< of the target, or of the newest progress
+    bool given_up = false;       ///< complete steps are freed without copies, until copying works again
 };
 
 /// Heartbeats sent, newest last: when was sequence n sent?
@@ -277,6 +278,8 @@ struct Member::State {
     /// Whether there is news for the followers.
     bool consider_protection();
     bool begin_protection();
+    void judge_protection();
+    void set_target(const CheckpointId &id);
     bool cannot_protect() const;
     void tell_protection(std::optional<CheckpointId> protect, std::optional<CheckpointId> safe,
                          std::optional<CheckpointId> freed);

@@ -57,10 +57,31 @@ bool Member::State::begin_protection() {
     if (std::ranges::any_of(world->nodes, unheard) || std::ranges::any_of(world->partners, unheard))
         return false;
     protection.safe = tally.newest_safe();
-    protection.target = tally.oldest_after(protection.safe);
-    if (!protection.target) protection.target = protection.safe;
+    auto target = tally.oldest_after(protection.safe);
+    if (!target) target = protection.safe;
+    if (target) set_target(*target);
+    return target.has_value();
+}
+
+void Member::State::set_target(const CheckpointId &id) {
+    protection.target = id;
+    protection.progress = tally.safe_count(id);
     protection.since = now;
-    return protection.target.has_value();
+}
+
+/// Saves wait for copies that are slow: there are fewer of them then. Not for copies that do not come.
+void Member::State::judge_protection() {
+    Protection &p = protection;
+    if (std::uint32_t progress = tally.safe_count(*p.target); progress > p.progress) {
+        p.progress = progress;
+        p.since = now;
+        p.given_up = p.given_up && cannot_protect();
+    }
+    bool stuck = cannot_protect() || now - p.since >= config.timings.copy_limit;
+    if (!stuck || p.given_up) return;
+    p.given_up = true;
+    note(Note::Kind::warning,
+         "Checkpoints have no copies on other nodes now: if a node is lost, its part of them is lost.");
 }
 
 /// One step at a time: were the newest always copied, nodes of different speeds would never have copied the
@@ -71,22 +92,13 @@ bool Member::State::consider_protection() {
     Protection &p = protection;
     CheckpointId newest{complete->generation, complete->step};
     if (!p.target && !begin_protection()) return false;
-    if (p.target && tally.safe(*p.target, {.safe_early = bugged(PlantedBug::safe_too_early)})) {
+    if (p.safe != p.target) judge_protection();
+    if (tally.safe(*p.target, {.safe_early = bugged(PlantedBug::safe_too_early)})) {
         p.safe = p.target;
         p.given_up = false;
     }
-    bool open = p.target && p.safe != p.target, late = open && now - p.since >= config.timings.copy_limit;
-    if (open && !p.given_up && (late || cannot_protect())) {
-        p.given_up = true;
-        note(Note::Kind::warning,
-             "Checkpoints have no copies on other nodes now: if a node is lost, its part of them is lost.");
-    }
-    if ((!open || late) && p.target != newest) {
-        p.target = newest;
-        p.since = now;
-    }
+    if ((p.safe == p.target || p.given_up) && p.target != newest) set_target(newest);
     if (auto oldest = oldest_wanted()) tally.drop_older_than(oldest->step);
-    if (p.given_up) tally.drop_older_than(std::min(p.target->step, newest.step));
     bool free_early = bugged(PlantedBug::freed_before_safe);
     auto before = std::tuple(protect_told, safe_told, freed_told);
     tell_protection(p.target, p.safe, p.given_up || free_early ? newest : p.safe);
@@ -96,8 +108,9 @@ bool Member::State::consider_protection() {
 /// Older seals than these are not counted.
 std::optional<SealTally::Complete> Member::State::oldest_wanted() const {
     if (config.copies == 0) return complete;
-    if (!protection.safe) return std::nullopt;
-    return SealTally::Complete{protection.safe->step, protection.safe->generation};
+    const auto &oldest = protection.given_up ? protection.target : protection.safe;
+    if (!oldest) return std::nullopt;
+    return SealTally::Complete{oldest->step, oldest->generation};
 }
 
 /// To the world in force: a late word may tell of a step that is lost by now.

@@ -37,6 +37,11 @@ bool SealTally::safe(const CheckpointId &id, Rules rules) const {
     return s != nullptr && (s->safe_count >= s->world_size || (rules.safe_early && s->safe_count > 0));
 }
 
+std::uint32_t SealTally::safe_count(const CheckpointId &id) const {
+    const Step *s = find(id);
+    return s == nullptr ? 0 : s->safe_count;
+}
+
 std::uint32_t SealTally::world_size(const CheckpointId &id) const {
     const Step *s = find(id);
     return s == nullptr ? 0 : s->world_size;

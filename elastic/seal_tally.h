@@ -37,6 +37,8 @@ class SealTally {
     bool safe(const CheckpointId &id, Rules rules) const;
     /// Of the complete step. 0: it is not complete.
     std::uint32_t world_size(const CheckpointId &id) const;
+    /// How many objects of the complete step are on as many nodes as make it safe.
+    std::uint32_t safe_count(const CheckpointId &id) const;
     std::optional<CheckpointId> newest_safe() const;
     /// The oldest complete one that is newer.
     std::optional<CheckpointId> oldest_after(const std::optional<CheckpointId> &id) const;
