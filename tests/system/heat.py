@@ -90,19 +90,22 @@ class Page:
 class Run:
     """srun of heat with the option; each rank has a page."""
 
-    def __init__(self, cluster: Cluster, label: str, ranks_per_node: int = 2, srun: "tuple[str, ...]" = (), **heat: object) -> None:
+    def __init__(self, cluster: Cluster, label: str, ranks_per_node: int = 2, srun: "tuple[str, ...]" = (), spares: int = 0, **heat: object) -> None:
         self.cluster, self.label = cluster, label
-        self.nodes, self.ranks = len(cluster.nodes), ranks_per_node * len(cluster.nodes)
+        self.nodes, self.ranks = len(cluster.nodes), ranks_per_node * (len(cluster.nodes) - spares)
         self.folder = cluster.work / label
         self.folder.mkdir()
         self.folder.chmod(0o777)  # not sticky: the ranks open files that root made
         self.out = self.folder / "field"
         self.pages = [Page(self.folder / f"rank-{rank}") for rank in range(self.ranks)]
         options = [word for key, value in heat.items() for word in ("--" + key.replace("_", "-"), str(value))]
-        self.argv = ["srun", "--job-name", label, "-N", str(self.nodes), f"--ntasks-per-node={ranks_per_node}", "--dlrover-elastic",
-                     *srun, str(program()), *options, "--phase-dir", str(self.folder), "--out", str(self.out)]
+        self.argv = ["srun", "--job-name", label, "-N", str(self.nodes), f"--ntasks-per-node={ranks_per_node}", *self.elastic(spares), *srun, str(program()), *options, "--phase-dir", str(self.folder), "--out", str(self.out)]
         self.process: "subprocess.Popen | None" = None
         self.begun = 0.0
+
+    def elastic(self, spares: int) -> "list[str]":
+        workers = self.nodes - spares
+        return [f"--dlrover-elastic={max(1, workers - 1)}:{workers}", f"--dlrover-spares={spares}"] if spares else ["--dlrover-elastic"]
 
     def start(self) -> "Run":
         # Files, not pipes: nobody reads while the test kills.
