@@ -206,7 +206,10 @@ BOOST_AUTO_TEST_CASE(an_object_is_sent) {
     BOOST_TEST(message->port == 4124);
     BOOST_TEST(message->way == 1);
     BOOST_TEST(message->wait_ms == 5000);
-    answer<local::ObjectSentT>(order, true);
+    local::ObjectSentT sent;
+    sent.order = order;
+    sent.ok = sent.retry = true;
+    say(std::move(sent));
     BOOST_TEST(told.is({{"sent", ok}}));
     BOOST_TEST(!told.retry);
 }
@@ -222,6 +225,14 @@ BOOST_AUTO_TEST_CASE(what_the_mover_could_not_do_is_told_with_its_reason) {
     answer<local::ObjectArrivedT>(failed, false, std::string(5000, 'x'));
     BOOST_TEST(told.is({{"expecting", away}, {"expecting", ok}, {"arrived", away}}));
     BOOST_TEST(told.text.size() == 1024);
+    client = another();
+    mover.on_hello(client, 1);
+    local::MoverReadyT ready;
+    ready.text = std::string(5000, 'x');
+    say(std::move(ready));
+    BOOST_TEST(mover.text().size() == 1024);
+    BOOST_TEST(mover.status()->text.size() == 1024);
+    be_ready();
     told = {};
     local::ObjectSentT sent;
     sent.order = send();
@@ -381,11 +392,20 @@ BOOST_AUTO_TEST_CASE(there_are_so_many_orders_and_no_more) {
 
 BOOST_AUTO_TEST_CASE(orders_that_can_not_be_are_not_given) {
     be_ready();
-    mover.send({}, told.as_sent());
-    mover.receive({}, told.as("expecting"), told.as("arrived"));
-    loop.advance();
-    BOOST_TEST(told.is({{"sent", Code::invalid_argument}, {"expecting", Code::invalid_argument}}));
-    BOOST_TEST(!told.retry);
+    for (auto [segments, key_bytes] : {std::pair(0u, 32u), std::pair(65u, 32u), std::pair(1u, 31u)}) {
+        told = {};
+        ObjectToSend out;
+        ObjectToReceive in;
+        out.segments.resize(segments);
+        in.segments.resize(segments);
+        out.key.resize(key_bytes);
+        in.key.resize(key_bytes);
+        mover.send(std::move(out), told.as_sent());
+        mover.receive(std::move(in), told.as("expecting"), told.as("arrived"));
+        loop.advance();
+        BOOST_TEST(told.is({{"sent", Code::invalid_argument}, {"expecting", Code::invalid_argument}}));
+        BOOST_TEST(!told.retry);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(nothing_is_told_after_the_end) {
