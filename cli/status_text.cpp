@@ -152,6 +152,29 @@ void write_storage(JsonWriter &json, const proto::local::StorageStatusT &s) {
     json.field("failures", s.failures).field("trouble", s.text).end_object();
 }
 
+constexpr std::uint16_t by_tcp = 1, by_ucx = 2;  // docs/protocol-mover.md
+
+std::string mover_text(const proto::local::MoverStatusT &m, const std::string &node) {
+    if (!m.ready)
+        return "does not run on node " + node + ": ask the administrator whether dlrover-mover is installed";
+    std::string why = m.text.empty() ? "" : " (" + printable(m.text) + ")";
+    if (m.port == 0) return "does not listen on node " + node + why;
+    return "listens at " + printable(m.address.empty() ? node : m.address) + ":" + std::to_string(m.port) +
+           ", by " + ((m.ways & by_ucx) != 0 ? "UCX" : "TCP") + why;
+}
+
+void write_mover(JsonWriter &json, const proto::local::MoverStatusT &m) {
+    json.begin_object()
+        .field("ready", m.ready)
+        .field("address", m.address)
+        .field("port", std::uint32_t{m.port})
+        .key("ways")
+        .begin_array();
+    if ((m.ways & by_tcp) != 0) json.value("tcp");
+    if ((m.ways & by_ucx) != 0) json.value("ucx");
+    json.end_array().field("text", m.text).end_object();
+}
+
 void write_group(JsonWriter &json, const GroupStatusT &g) {
     json.begin_object()
         .field("job_id", g.job_id)
@@ -194,6 +217,11 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
     json.key("storage");
     if (g.storage)
         write_storage(json, *g.storage);
+    else
+        json.null();
+    json.key("mover");
+    if (g.mover)
+        write_mover(json, *g.mover);
     else
         json.null();
     json.end_object();
@@ -270,6 +298,7 @@ std::string status_details(const GroupStatusT &g) {
                      std::to_string(g.memory_slots) + " slots a rank");
     if (!g.memory_refused.empty()) add_line(out, "memory refused", g.memory_refused);
     if (g.storage) add_line(out, "storage", storage_text(*g.storage));
+    if (g.mover) add_line(out, "mover", mover_text(*g.mover, g.node));
     if (g.goodput && g.goodput->steps > 0) add_line(out, "goodput", goodput_text(*g.goodput));
     if (!g.note.empty()) add_line(out, "note", g.note);
     return out + rank_table(g);

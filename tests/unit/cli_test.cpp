@@ -135,6 +135,31 @@ BOOST_AUTO_TEST_CASE(status_says_the_essentials) {
     BOOST_TEST(contains(status_json(reply), "\"state\":\"recovering\""));
 }
 
+BOOST_AUTO_TEST_CASE(the_mover_of_a_step_with_copies) {
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>(example_group()));
+    GroupStatusT &g = *reply.groups[0];
+    g.node = "n1";
+    BOOST_TEST(!contains(status_details(g), "mover"));
+    BOOST_TEST(contains(status_json(reply), "\"mover\":null"));
+    g.mover = std::make_unique<MoverStatusT>();
+    BOOST_TEST(contains(status_details(g),
+                        "does not run on node n1: ask the administrator whether dlrover-mover is installed"));
+    g.mover->ready = true;
+    g.mover->text = "no RDMA network is up here";
+    BOOST_TEST(contains(status_details(g), "does not listen on node n1 (no RDMA network is up here)"));
+    g.mover->port = 41234;
+    g.mover->ways = 1;
+    BOOST_TEST(contains(status_details(g), "listens at n1:41234, by TCP (no RDMA network is up here)"));
+    g.mover->address = "10.0.0.3";
+    g.mover->ways = 3;
+    g.mover->text = "";
+    BOOST_TEST(contains(status_details(g), "listens at 10.0.0.3:41234, by UCX\n"));
+    BOOST_TEST(contains(status_json(reply),
+                        "\"mover\":{\"ready\":true,\"address\":\"10.0.0.3\",\"port\":41234,\"ways\":[\"tcp\","
+                        "\"ucx\"],\"text\":\"\"}"));
+}
+
 BOOST_AUTO_TEST_CASE(events_are_a_time_line) {
     GroupEventsT g;
     g.job_id = 17;
