@@ -67,7 +67,7 @@ Result<std::string> find_own_program(const std::string &name) {
     const char *set = std::getenv("DLROVER_SBINDIR");
     for (const std::string &folder :
          {std::string(set ? set : ""), own, own + "/../sbin", own + "/..", own + "/../writer",
-          std::string(DLROVER_LIBEXECDIR), std::string(DLROVER_SBINDIR)})
+          own + "/../mover", std::string(DLROVER_LIBEXECDIR), std::string(DLROVER_SBINDIR)})
         if (std::string file = folder + "/" + name; !folder.empty() && ::access(file.c_str(), X_OK) == 0)
             return file;
     return Status(Code::not_found,

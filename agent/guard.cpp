@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
@@ -38,6 +39,11 @@ void open_standard_streams() {
 
 constexpr timespec helper_pause{0, 500 * 1000 * 1000};
 
+struct Helper {
+    std::string program;
+    pid_t pid = 0;  ///< 0: does not run
+};
+
 std::vector<char *> pointers(const std::vector<std::string> &words) {
     std::vector<char *> out;
     for (const std::string &word : words) out.push_back(const_cast<char *>(word.c_str()));
@@ -49,15 +55,16 @@ std::vector<char *> pointers(const std::vector<std::string> &words) {
 class Guard {
   public:
     Guard(const GuardConfig &config, const InheritedSignals &signals, pid_t agent)
-        : config_(config), signals_(signals), agent_(agent) {}
+        : config_(config), signals_(signals), agent_(agent) {
+        for (const std::string &program : config.helpers) helpers_.push_back({program});
+    }
 
     int run(const sigset_t &taken) {
-        start_helper();
+        start_helpers();
         while (!done_) {
-            bool helper_missing = helper_ == 0 && !config_.helper.empty();
-            int signal = ::sigtimedwait(&taken, nullptr, helper_missing ? &helper_pause : nullptr);
+            int signal = ::sigtimedwait(&taken, nullptr, is_helper_missing() ? &helper_pause : nullptr);
             if (signal < 0 && errno == EAGAIN)
-                start_helper();
+                start_helpers();
             else if (signal == SIGCHLD)
                 reap();
             else if (signal > 0)
@@ -74,15 +81,24 @@ class Guard {
         if (signal == SIGTSTP) ::raise(SIGSTOP);
     }
 
+    bool is_helper_missing() const {
+        return std::any_of(helpers_.begin(), helpers_.end(), [](const Helper &h) { return h.pid == 0; });
+    }
+
+    void start_helpers() {
+        for (Helper &helper : helpers_)
+            if (helper.pid == 0 && !done_) start(helper);
+    }
+
     /// It ends with this process; the agent, in a tree of its own, does not see it.
-    void start_helper() {
-        if (config_.helper.empty() || done_) return;
-        auto argv = pointers(config_.helper), environment = pointers(config_.helper_environment);
+    void start(Helper &helper) {
+        char *argv[] = {helper.program.data(), nullptr};
+        auto environment = pointers(config_.helper_environment);
         pid_t guard = ::getpid();
-        helper_ = ::fork();
-        if (helper_ > 0) return;
-        if (helper_ < 0) {
-            helper_ = 0;
+        helper.pid = ::fork();
+        if (helper.pid > 0) return;
+        if (helper.pid < 0) {
+            helper.pid = 0;
             return;
         }
         ::setsid();
@@ -91,7 +107,7 @@ class Guard {
         int null = ::open("/dev/null", O_RDONLY);
         if (null >= 0) ::dup2(null, STDIN_FILENO);
         signals_.restore();
-        ::execve(argv[0], argv.data(), environment.data());
+        ::execve(argv[0], argv, environment.data());
         ::_exit(127);
     }
 
@@ -105,7 +121,8 @@ class Guard {
                 done_ = true;
                 exit_code_ = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
             }
-            if (pid > 0 && pid == helper_) helper_ = 0;
+            for (Helper &helper : helpers_)
+                if (pid > 0 && pid == helper.pid) helper.pid = 0;
             if (pid == 0) break;
             if (pid < 0 && errno != EINTR) return false;
         }
@@ -122,7 +139,8 @@ class Guard {
 
     const GuardConfig &config_;
     const InheritedSignals &signals_;
-    pid_t agent_, helper_ = 0;
+    pid_t agent_;
+    std::vector<Helper> helpers_;
     bool done_ = false;
     int exit_code_ = 1;
 };

@@ -16,9 +16,9 @@ struct GuardConfig {
     bool watch_parent = true;  ///< our parent is slurmstepd: its end is ours
     pid_t spared = 0;          ///< a child that ends after the agent (the keeper of --standalone), or 0
     std::string scratch;       ///< removed at the end
-    /// A program that runs beside the agent, is started again when it ends, and is killed with the rest;
-    /// empty: none. The first word is a path.
-    std::vector<std::string> helper;
+    /// Paths of programs that run beside the agent, are started again when they end, and are killed with the
+    /// rest.
+    std::vector<std::string> helpers;
     std::vector<std::string> helper_environment;  ///< "NAME=value"
 };
 

@@ -31,7 +31,7 @@ EXTRA_DIST += tests/system/agent_case.py $(agent_system_tests)
 TESTS += $(agent_system_tests)
 
 check_PROGRAMS += tests/unit/agent_test
-tests_unit_agent_test_SOURCES = tests/unit/main.cpp tests/unit/agent_environment_test.cpp tests/unit/agent_filler_test.cpp tests/unit/agent_options_test.cpp \
+tests_unit_agent_test_SOURCES = tests/unit/main.cpp tests/unit/agent_environment_test.cpp tests/unit/agent_filler_test.cpp tests/unit/agent_guard_test.cpp tests/unit/agent_options_test.cpp \
 	tests/unit/agent_output_test.cpp tests/unit/agent_signature_test.cpp tests/unit/agent_tree_test.cpp
 tests_unit_agent_test_LDADD = libagent.la
 TESTS += tests/unit/agent_test

@@ -61,12 +61,15 @@ int run_agent(const TaskSpec &spec, const GuardedContext &context, const std::st
     return exec_unprotected(spec);
 }
 
-/// One writer a node puts checkpoints on storage; where it is not installed, the daemon tells the user.
-void start_writer_with(const TaskSpec &spec, GuardConfig &guard) {
-    if (!spec.under_slurm || spec.task != 0 || value_of(spec.env, "DLROVER_CKPT_DIR").empty()) return;
-    auto writer = find_own_program("dlrover-writer");
-    if (!writer) return;
-    guard.helper = {*writer};
+/// One of each a node; where one is not installed, the daemon tells the user.
+void add_helpers(const TaskSpec &spec, GuardConfig &guard) {
+    if (!spec.under_slurm || spec.task != 0) return;
+    auto add = [&](const char *name) {
+        if (auto program = find_own_program(name); program.ok()) guard.helpers.push_back(*program);
+    };
+    const std::string &copies = value_of(spec.env, "DLROVER_REDUNDANCY");
+    if (!value_of(spec.env, "DLROVER_CKPT_DIR").empty()) add("dlrover-writer");
+    if (!copies.empty() && copies != "single") add("dlrover-mover");
     guard.helper_environment = to_strings(spec.env);
 }
 
@@ -121,7 +124,7 @@ int run_task(TaskSpec spec) {
         return exit_cannot_run;
     }
     GuardConfig guard{spec.under_slurm, spec.spared, *scratch, {}, {}};
-    start_writer_with(spec, guard);
+    add_helpers(spec, guard);
     return run_guarded(guard, std::move(context),
                        [&](const GuardedContext &c) { return run_agent(spec, c, *scratch); });
 }

@@ -4,8 +4,7 @@ noinst_LTLIBRARIES += libmover.la
 libmover_la_SOURCES = mover/arrivals.cpp mover/arrivals.h mover/send_queue.cpp mover/send_queue.h mover/service.cpp mover/service.h
 libmover_la_LIBADD = libhelper.la libbulk.la libckpt.la
 
-# Not installed yet: no daemon gives it orders.
-noinst_PROGRAMS += mover/dlrover-mover
+pkglibexec_PROGRAMS += mover/dlrover-mover
 mover_dlrover_mover_SOURCES = mover/main.cpp
 mover_dlrover_mover_LDADD = libmover.la
 

@@ -136,6 +136,7 @@ void tell_tasks(spank_t handle, const ModuleArgs &args, const Group &group, cons
         spank_unsetenv(handle, "DLROVER_CKPT_DIR");
     else
         set_step_env(handle, "DLROVER_CKPT_DIR", group.ckpt_dir);
+    set_step_env(handle, "DLROVER_REDUNDANCY", group.redundancy);
     if (error.empty())
         spank_unsetenv(handle, "DLROVER_REGISTER_ERROR");
     else
@@ -183,6 +184,7 @@ Status remote_step_starts(spank_t handle, Module &module) {
     group.tasks_here = facts.tasks_here;
     group.optional = request->options.optional;
     group.ckpt_dir = request->options.ckpt_dir;
+    group.redundancy = request->options.redundancy;
     group.node = this_node(facts);
     group.agent = open_agent(module.args.agent);
     Status status = register_step(module.args, facts, *request, *size);

@@ -127,6 +127,7 @@ BOOST_AUTO_TEST_CASE(a_groups_tasks_start_with_the_agent) {
     BOOST_TEST(step.env["DLROVER_LOCAL_TASK"] == "1");
     BOOST_TEST(step.env["DLROVER_TASKS_HERE"] == "2");
     BOOST_TEST(step.env["DLROVER_OPTIONAL"] == "0");
+    BOOST_TEST(step.env["DLROVER_REDUNDANCY"] == "single");
     BOOST_TEST(!step.env.contains("DLROVER_REGISTER_ERROR"));
     BOOST_TEST(!step.env.contains(spank::request_variable));
     module.hook("exit");

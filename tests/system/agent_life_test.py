@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from agent_case import DEADLINE, AgentCase, Lines, alive, main
+from agent_case import DEADLINE, AgentCase, Lines, alive, main, wait_until
 
 
 class Life(AgentCase):
@@ -69,6 +69,38 @@ class Life(AgentCase):
         daemon.order("ended 0")
         agent.wait(DEADLINE)
         self.assertEqual(self.text("out"), "ran\n")
+
+    def test_the_first_task_keeps_the_helpers_of_the_step(self):
+        daemon = self.daemon()
+        for name in ("dlrover-writer", "dlrover-mover"):
+            os.chmod(self.script(f"#!/bin/sh\necho $$ >> {self.dir}/{name}.pids\nexec sleep 1000\n", name), 0o755)
+
+        def pids(name):
+            path = os.path.join(self.dir, f"{name}.pids")
+            return [int(p) for p in self.text(path).split()] if os.path.exists(path) else []
+
+        def run(want, **env):
+            """The helpers that an agent with this environment starts; each comes back once it has died."""
+            agent = self.start("/bin/true", env={"DLROVER_SBINDIR": self.dir, **env})
+            daemon.expect("agent job=7")
+            for name in want:
+                os.kill(wait_until(lambda: pids(name), name)[0], 9)
+            for name in want:
+                wait_until(lambda: len(pids(name)) == 2, f"{name} again")
+            daemon.order("ended 0")
+            agent.wait(DEADLINE)
+            found = [name for name in ("dlrover-writer", "dlrover-mover") if pids(name)]
+            self.assertFalse([p for name in found for p in pids(name) if alive(p)])
+            for name in found:
+                os.unlink(os.path.join(self.dir, f"{name}.pids"))
+            return found
+
+        both = ["dlrover-writer", "dlrover-mover"]
+        self.assertEqual(run(both, DLROVER_CKPT_DIR="/data", DLROVER_REDUNDANCY="partner:1"), both)
+        self.assertEqual(run(both[1:], DLROVER_REDUNDANCY="partner:1"), both[1:])
+        self.assertEqual(run(both[:1], DLROVER_CKPT_DIR="/data", DLROVER_REDUNDANCY="single"), both[:1])
+        self.assertEqual(run([]), [])
+        self.assertEqual(run([], DLROVER_LOCAL_TASK="1", DLROVER_CKPT_DIR="/data", DLROVER_REDUNDANCY="partner:1"), [])
 
     def test_an_old_world_is_not_started(self):
         daemon = self.daemon()

@@ -99,6 +99,11 @@ std::vector<Attempt> attempts() {
         attempt<local::RestoreKeptT>("RestoreKept", Role::Worker),
         attempt<local::RestoreDoneT>("RestoreDone", Role::Worker),
         attempt<local::SubscribeT>("Subscribe", Role::Worker),
+        attempt<local::MoverHelloT>("MoverHello", Role::Mover),
+        attempt<local::MoverReadyT>("MoverReady", Role::Mover),
+        attempt<local::ExpectingObjectT>("ExpectingObject", Role::Mover),
+        attempt<local::ObjectArrivedT>("ObjectArrived", Role::Mover),
+        attempt<local::ObjectSentT>("ObjectSent", Role::Mover),
         attempt<local::StatusRequestT>("StatusRequest", Role::Cli),
         attempt<local::EventsRequestT>("EventsRequest", Role::Cli),
         // What only a daemon may say:
@@ -115,6 +120,10 @@ std::vector<Attempt> attempts() {
         attempt<local::SaveSkippedT>("SaveSkipped", Role::Worker),
         attempt<local::RestorePlanT>("RestorePlan", Role::Worker),
         attempt<local::MembershipEventT>("MembershipEvent", Role::Worker),
+        attempt<local::MoverWelcomeT>("MoverWelcome", Role::Mover),
+        attempt<local::ExpectObjectT>("ExpectObject", Role::Mover),
+        attempt<local::SendObjectT>("SendObject", Role::Mover),
+        attempt<local::CancelOrderT>("CancelOrder", Role::Mover),
         attempt<local::StatusReplyT>("StatusReply", Role::Cli),
         attempt<local::EventsReplyT>("EventsReply", Role::Cli),
         attempt<local::FailureT>("Failure", Role::Cli),
@@ -124,6 +133,7 @@ std::vector<Attempt> attempts() {
         attempt<local::EndStepT>("EndStep as Worker", Role::Worker),
         attempt<local::AgentHelloT>("AgentHello as Cli", Role::Cli),
         attempt<local::WorkerHelloT>("WorkerHello as Agent", Role::Agent),
+        attempt<local::MoverHelloT>("MoverHello as Agent", Role::Agent),
         attempt<local::RegisterStepT>("RegisterStep without role", Role::None),
     };
 }
