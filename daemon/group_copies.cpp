@@ -71,6 +71,7 @@ void GroupCopies::use_mover(GroupMover *mover) {
 void GroupCopies::on_world(Part part) {
     part_ = std::move(part);
     protecting_.reset();
+    early_.clear();
     act(copier_.clear(services_.loop.now()));
     std::vector<IncomingKey> keys;
     for (const auto &[key, in] : incoming_) keys.push_back(key);
@@ -87,6 +88,7 @@ void GroupCopies::on_world(Part part) {
 void GroupCopies::protect(const CheckpointId &id) {
     protecting_ = id;
     push_copies();
+    for (const auto &[key, word] : std::exchange(early_, {})) on_offer(key.first, word);
 }
 
 /// Of what is here by now: a rank's object may itself be on its way.
@@ -115,6 +117,7 @@ void GroupCopies::on_word(NodeIndex from, const MoveWord &word) {
             finish(word.number);
             return act(copier_.done(services_.loop.now(), word.number));
         case Kind::Drop:
+            early_.erase({from, word.number});
             return cancel({from, word.number});
         case Kind::None:
             return;
@@ -250,9 +253,19 @@ std::string GroupCopies::reason_against(NodeIndex from, const MoveWord &word) co
     return {};
 }
 
+/// The leader's word travels to both nodes at the same time, and the offer follows at once.
+bool GroupCopies::is_early(NodeIndex from, const MoveWord &word) const {
+    return part_.guests.contains(from) && protecting_ != word.id && !is_wanted(word.rank, word.id) &&
+           (!protecting_ || word.id > *protecting_);
+}
+
 void GroupCopies::on_offer(NodeIndex from, const MoveWord &word) {
     if (services_.arena.holds(word.rank, word.id)) return answer(from, Kind::Held, word);
     IncomingKey key(from, word.number);
+    if (is_early(from, word) && early_.size() < max_incoming) {
+        early_[key] = word;
+        return;
+    }
     if (auto it = incoming_.find(key); it != incoming_.end()) {
         if (it->second.accept) hooks_.send(from, *it->second.accept);  // it was lost
         return;

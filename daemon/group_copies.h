@@ -96,6 +96,7 @@ class GroupCopies {
 
     // what comes
     void on_offer(NodeIndex from, const MoveWord &word);
+    bool is_early(NodeIndex from, const MoveWord &word) const;
     std::string reason_against(NodeIndex from, const MoveWord &word) const;
     void receive(const IncomingKey &key);
     void on_expecting(const IncomingKey &key, const Status &status);
@@ -120,6 +121,7 @@ class GroupCopies {
     elastic::Copier copier_;
     std::map<std::uint64_t, Outgoing> outgoing_;
     std::map<IncomingKey, Incoming> incoming_;
+    std::map<IncomingKey, MoveWord> early_;  ///< offers of steps that the leader has not told this node yet
     std::map<Rank, Wanted> wanted_;
     EventLoop::Time wanted_since_{0};
     std::string fetch_trouble_;

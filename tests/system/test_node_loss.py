@@ -31,6 +31,9 @@ class NodeLoss(unittest.TestCase):
             began = time.time()
             cluster.control("kill-node", victim)
             run.wait_for_steps(after=generation)
+            job = cluster.job_id("spare")
+            for event in cluster.events(job)[-60:]:
+                print(event["time_us"] % 1000000000 / 1e6, event["node"], event.get("train_step"), event["text"][:150])
             self.assertTrue(run.running(), run.output())
             took = time.time() - began
             restored = {page.restored_step for page in run.pages}
@@ -41,7 +44,6 @@ class NodeLoss(unittest.TestCase):
             self.assertEqual(run.violations(), "")
             self.assertEqual(run.out.read_bytes(), reference(cluster, SIZE, STEPS), "the field differs from the undisturbed one")
             print(f"srun's exit code: {code}")
-            job = cluster.job_id("spare")
             texts = [event["text"] for event in cluster.events(job)]
             self.assertTrue(any("fetched from" in text for text in texts), "\n".join(texts))
             self.assertFalse(any("storage" in text for text in texts), "\n".join(texts))
