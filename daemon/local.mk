@@ -41,9 +41,9 @@ TESTS += tests/unit/daemon_test
 # Against real processes.
 check_PROGRAMS += tests/unit/daemon_flow_test
 tests_unit_daemon_flow_test_CPPFLAGS = $(AM_CPPFLAGS) -DTEST_KEEPER='"$(abs_top_builddir)/dlrover-keeper"' \
-	-DTEST_DAEMON='"$(abs_top_builddir)/dlroverd"'
+	-DTEST_DAEMON='"$(abs_top_builddir)/dlroverd"' -DTEST_MOVER='"$(abs_top_builddir)/mover/dlrover-mover"'
 tests_unit_daemon_flow_test_SOURCES = tests/unit/main.cpp tests/unit/daemon_flow_test.cpp tests/unit/daemon_process.cpp \
 	tests/unit/daemon_process.h
 tests_unit_daemon_flow_test_LDADD = libproto.la $(PTHREAD_LIBS)
-tests_unit_daemon_flow_test_DEPENDENCIES = libproto.la dlroverd dlrover-keeper
+tests_unit_daemon_flow_test_DEPENDENCIES = libproto.la dlroverd dlrover-keeper mover/dlrover-mover
 TESTS += tests/unit/daemon_flow_test

@@ -69,9 +69,45 @@ struct TwoTasks {
     std::vector<Agent> agents;
 };
 
+/// The real program, as the agent's guard starts it.
+pid_t start_mover(const DaemonProcess &daemon, const proto::StepRegistrationT &step) {
+    pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    ::setenv("DLROVER_JOB_ID", std::to_string(step.job_id).c_str(), 1);
+    ::setenv("DLROVER_STEP_ID", std::to_string(step.step_id).c_str(), 1);
+    ::setenv("DLROVER_SOCKET", daemon.socket().c_str(), 1);
+    ::execl(TEST_MOVER, TEST_MOVER, nullptr);
+    ::_exit(127);
+}
+
+/// False: not in a minute.
+bool await_mover(DaemonProcess &daemon, bool ready) {
+    for (int i = 0; i < 3000 && status_of(daemon)->mover->ready != ready; ++i) ::usleep(20000);
+    return status_of(daemon)->mover->ready == ready;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(daemon_flow)
+
+BOOST_AUTO_TEST_CASE(a_mover_listens_and_one_that_dies_is_followed_by_another) {
+    DaemonProcess daemon;
+    auto step = make_step(1);
+    step.options->redundancy = "partner:1";
+    BOOST_REQUIRE(register_step(daemon, step).ok());
+    BOOST_REQUIRE(status_of(daemon)->mover);
+    BOOST_TEST(!status_of(daemon)->mover->ready);
+    for (int i = 0; i < 2; ++i) {
+        pid_t mover = start_mover(daemon, step);
+        BOOST_TEST(await_mover(daemon, true));
+        auto status = status_of(daemon);
+        BOOST_TEST(status->mover->port != 0);
+        BOOST_TEST((status->mover->ways & 1) == 1);
+        ::kill(mover, SIGKILL);
+        BOOST_TEST(::waitpid(mover, nullptr, 0) == mover);
+        BOOST_TEST(await_mover(daemon, false));
+    }
+}
 
 BOOST_AUTO_TEST_CASE(a_failed_worker_means_a_new_world_that_goes_on_from_memory) {
     TwoTasks run;
