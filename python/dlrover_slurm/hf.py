@@ -28,6 +28,7 @@ except ImportError as error:
 
 from . import _session
 from ._errors import UnsupportedError
+from ._share import Replicated
 from ._torch import to_cpu
 
 __all__ = ["DlroverCallback"]
@@ -58,6 +59,18 @@ def _refuse(args: Any, model: Any) -> None:
         what = "a PEFT model"
     if what is not None:
         raise UnsupportedError(f"DlroverCallback: {what} is not in this version")
+
+
+def _replicated(model: Any) -> Replicated:
+    """What DDP makes the same on all ranks: parameters, and with them the optimizer's state. Buffers are each rank's own: BatchNorm's
+    statistics differ."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if not distributed or torch.distributed.get_world_size() != _session.world().world_size:
+        return False
+    if getattr(model, "_ddp_params_and_buffers_to_ignore", None):
+        return False
+    buffers = {f"model.{name}" for name, _ in model.named_buffers(remove_duplicate=False)}
+    return lambda name: name.startswith(("model.", "optimizer.")) and name not in buffers
 
 
 def _private_folder(parent: str | None) -> str:
@@ -97,7 +110,8 @@ class DlroverCallback(TrainerCallback):
         if state.global_step % self.every != 0:
             return
         wait = _LAST_WAIT_S if state.global_step == state.max_steps else 0.0
-        if not _session.save(state.global_step, self._state(state, control, **kwargs), wait=wait):
+        parts = self._state(state, control, **kwargs)
+        if not _session.save(state.global_step, parts, wait=wait, replicated=_replicated(kwargs["model"])):
             self.skipped += 1
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

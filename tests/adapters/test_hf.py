@@ -1,36 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import re
 import signal
+import subprocess
+import sys
 
 import pytest
-import torch
-import transformers
-from conftest import Killed
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+from conftest import TOP, Killed
+from test_memory import BUILD, PROGRAMS
+from trainers import STEPS, trainer
+from transformers import TrainerCallback
 
-STEPS = 9
-
-
-class Words(torch.utils.data.Dataset):
-    def __len__(self):
-        return 24
-
-    def __getitem__(self, i):
-        words = torch.randint(0, 50, (8,), generator=torch.Generator().manual_seed(i))
-        return {"input_ids": words, "labels": words}
-
-
-def trainer(folder, callbacks):
-    config = GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50, n_positions=8, bos_token_id=0, eos_token_id=0)
-    transformers.set_seed(3)
-    arguments = TrainingArguments(
-        output_dir=folder, max_steps=STEPS, per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=1e-2,
-        lr_scheduler_type="cosine", logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, seed=5,
-        warmup_steps=2, dataloader_pin_memory=False, ddp_backend="gloo",
-    )  # fmt: skip
-    return Trainer(
-        model=GPT2LMHeadModel(config), args=arguments, train_dataset=Words(), callbacks=callbacks
-    )
+needs_daemon = pytest.mark.skipif(not all(p.exists() for p in [*PROGRAMS, BUILD / "dlrover"]), reason="the daemon's programs are not built here")
 
 
 class KillAt(TrainerCallback):
@@ -82,3 +63,74 @@ def refused(rank, folder):
 
 def test_what_can_not_be_brought_back_is_refused(ranks, tmp_path):
     ranks(1, refused, str(tmp_path))
+
+
+PROGRAM = """
+import json, os, signal, subprocess, sys, time, torch, torch.distributed as dist
+sys.path.insert(0, sys.argv[3])
+from trainers import large_trainer
+from transformers import TrainerCallback
+from dlrover_slurm.hf import DlroverCallback
+
+kill, command, _, folder = sys.argv[1:5]
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+def checkpoint_of(step):
+    "As the daemon tells of it, once it is complete."
+    while True:
+        asked = subprocess.run([command, "status", os.environ["DLROVER_JOB_ID"], "--json"], capture_output=True)
+        for c in (c for g in json.loads(asked.stdout)["groups"] for c in g["checkpoints"]):
+            if c["train_step"] == step and c["complete"]:
+                return c
+        time.sleep(0.02)
+
+class Killer(TrainerCallback):
+    def on_step_end(self, args, state, control, **_):
+        if kill == "kill" and state.global_step == 7 and rank == 1 and path is None:
+            checkpoint_of(6)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+callback = DlroverCallback(2)
+made = large_trainer(folder, [callback, Killer()])
+path = callback.resume()
+print(rank, "resumes from", os.path.basename(path) if path else "nothing", flush=True)
+made.train(resume_from_checkpoint=path)
+buffers = made.model.state_dict()["seen"].flatten()[0].item()
+for entry in made.state.log_history:
+    if "loss" in entry:
+        print(rank, "step", entry["step"], entry["loss"].hex(), entry["learning_rate"].hex(), buffers, flush=True)
+if rank == 0:
+    print("bytes", checkpoint_of(8)["bytes"], "of", sum(p.nbytes for p in made.model.parameters()), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def under_a_daemon(tmp_path, kill):
+    """What the ranks said: from where they went on; losses, learning rate and the buffer by rank and step; the last checkpoint's bytes, the parameters'."""
+    script = tmp_path / f"{kill}.py"
+    script.write_text(PROGRAM)
+    env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_SBINDIR=str(BUILD))
+    command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", "4", "--no-python", sys.executable, str(script)]
+    arguments = [kill, str(BUILD / "dlrover"), str(TOP / "tests" / "adapters"), str(tmp_path)]
+    done = subprocess.run([*command, *arguments], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    resumed = re.findall(r"^0 resumes from (\S+)$", done.stdout, re.M)
+    steps = {(int(r), int(s)): rest for r, s, rest in re.findall(r"^(\d) step (\d+) (.+)$", done.stdout, re.M)}
+    kept, parameters = map(int, re.search(r"^bytes (\d+) of (\d+)$", done.stdout, re.M).groups())
+    return resumed, steps, kept, parameters
+
+
+@needs_daemon
+def test_what_ddp_holds_alike_is_kept_once_on_a_node(tmp_path):
+    """Parameters and optimizer state; a rank killed in the 7th step: all go on from the 6th with the same losses."""
+    resumed, alone, kept, parameters = under_a_daemon(tmp_path, "no")
+    assert resumed == ["nothing"] and len(alone) == 4 * STEPS
+    assert len({alone[rank, STEPS].split()[-1] for rank in range(4)}) == 4, "each rank's own buffer"
+    assert 3 * parameters < kept < 1.3 * 3 * parameters, "the checkpoints of all four ranks"
+    resumed, again, kept_again, _ = under_a_daemon(tmp_path, "kill")
+    assert resumed == ["nothing", "checkpoint-6"]
+    assert {key for key in alone if key[1] != 6} == set(again), "the 6th is logged after it is saved"
+    assert all(alone[key] == said for key, said in again.items()) and abs(kept_again - kept) < 0.01 * kept
