@@ -401,8 +401,8 @@ class Opened:
         saved_by, here = self.saved_by(), world().world_size
         if saved_by != here:
             raise UnsupportedError(
-                f"the checkpoint of step {self.step()} was saved by {saved_by} ranks, this world has {here}: a state is loaded "
-                "as a whole at the size that saved it; read its tensors with dlrover_slurm.GlobalTensors"
+                f"the checkpoint of step {self.step()} was saved by {saved_by} ranks, this world has {here}: a state of which each rank "
+                "has a part is loaded at the size that saved it; read its tensors with dlrover_slurm.GlobalTensors"
             )
 
     def _all(self) -> Iterator[tuple[str, tuple[int, ...], StoredChunk]]:
@@ -434,6 +434,8 @@ class RankObject:
         self._opened = opened
         self._rank = rank
         self._places: dict[tuple[str, tuple[int, ...]], tuple[int, StoredChunk]] = {}
+        self._offsets: dict[str, tuple[int, ...]] = {}
+        self._last: tuple[str, StoredChunk] | None = None
 
     def skeleton(self) -> bytes:
         pointer, size = c_void_p(), c_uint64()
@@ -462,14 +464,56 @@ class RankObject:
         check(library().dlrover_restore_rank_read(self._opened.pointer(), self._rank, index, memory, chunk.nbytes))
         return replace(chunk, address=ctypes.addressof(memory), owner=memory)
 
-    def chunks(self) -> dict[str, StoredChunk]:
-        return {name: self.read(name, offset) for name, offset in self._index()}
+    def __getitem__(self, name: str) -> StoredChunk:
+        """A chunk of a state, which has one of each name. The last is kept."""
+        if self._last is None or self._last[0] != name:
+            self._last = None
+            self._offsets = self._offsets or dict(self._index().keys())
+            self._last = (name, self.read(name, self._offsets.get(name, ())))
+        return self._last[1]
 
 
-def load_as_saved(map_location: Any = "cpu", folder: Folder | None = None, *, same_size: bool = False) -> Checkpoint | None:
-    """As load(), or from a folder; in a world of another size than that which saved it what the rank of this number modulo theirs saved,
-    for states that are the same on all ranks. ``same_size``: refused there."""
+def _ranks(first: int, after: int) -> str:
+    return f"rank {first}" if after == first + 1 else f"ranks {first} to {after - 1}"
+
+
+def _check_own(opened: Opened, skeleton: bytes, rank: int, world_size: int) -> None:
+    """In a world of another size: what is each rank's own has a rank to go to, and each rank has its own."""
+    saved_by = opened.saved_by()
+    where = f"the checkpoint of step {opened.step()} was saved by {saved_by} ranks, this world has {world_size}"
+    if rank >= saved_by:
+        others = (RankObject(opened, other).skeleton() for other in range(saved_by))
+        own = next(_state.own_parts(skeleton, others), None)
+        if own is not None:
+            raise UnsupportedError(
+                f"{where}: {own or 'the state'!r} is each rank's own, and rank {rank} has none there. Load it at {saved_by} ranks, or with adopt=True, "
+                f"then rank {rank} takes what rank {rank % saved_by} saved; what is the same on all ranks is saved with replicated="
+            )
+    elif rank == 0 and saved_by > world_size:
+        own = next(_state.own_parts(skeleton), None)
+        if own is not None:
+            warnings.warn(
+                f"{where}: what {_ranks(world_size, saved_by)} saved as their own ({own or 'the state'!r} first) is loaded by nobody (adopt=True: say nothing)",
+                stacklevel=6,
+            )
+
+
+def _as_saved(opened: Opened, own: bool, map_location: Any, views: bool, adopt: bool) -> Any:
+    """The state that this rank takes. ``own``: the checkpoint is what this rank resumes from, not one that was named."""
+    saved_by, here = opened.saved_by(), world()
+    if own and saved_by == here.world_size:
+        return _state.decode(opened.skeleton(), opened.chunks(), map_location, views)
+    of_rank = RankObject(opened, here.rank % saved_by)
+    skeleton = of_rank.skeleton()
+    if not adopt:
+        _check_own(opened, skeleton, here.rank, here.world_size)
+    return _state.decode(skeleton, of_rank, map_location)
+
+
+def load_one(map_location: Any, views: bool, folder: Folder | None, adopt: bool, same_size: bool = False) -> Checkpoint | None:
+    """load(). ``same_size``: a world of another size is refused."""
     with _lock:
+        _finish_previous()
         try:
             opened = Opened(folder)
         except NotFoundError:
@@ -478,33 +522,22 @@ def load_as_saved(map_location: Any = "cpu", folder: Folder | None = None, *, sa
             return None
         if same_size:
             opened.check_world_size()
-        if folder is None and opened.saved_by() == world().world_size:
-            skeleton, chunks = opened.skeleton(), opened.chunks()
-        else:
-            rank = world().rank % opened.saved_by()
-            of_rank = RankObject(opened, rank)
-            skeleton, chunks = of_rank.skeleton(), of_rank.chunks()
-        state, ledger = _state.decode(skeleton, chunks, opened.ledger(), map_location, False)
+        state = _as_saved(opened, folder is None, map_location, views, adopt)
+        ledger = _state.ledger_of(opened.skeleton(), opened.ledger())
         step = opened.step()
     note_step(step)
     return Checkpoint(step, state, ledger)
 
 
-def load(map_location: Any = "cpu", *, views: bool = False) -> Checkpoint | None:
+def load(map_location: Any = "cpu", *, views: bool = False, folder: Folder | None = None, adopt: bool = False) -> Checkpoint | None:
     """The checkpoint that this rank resumes from; None: start from the beginning.
 
-    ``views=True``: tensors and arrays lie in the checkpoint's own memory, without a copy. Never write to them (the memory is
-    read-only: the process would be killed), and let go of them soon: their slot can not be used for saving meanwhile.
+    In a world of another size than saved it, which is possible from storage, each rank takes what the rank of its number saved. Further
+    ranks take what was saved as replicated, and values that all ranks saved alike; where the state has more, UnsupportedError names it.
+    ``adopt=True``: they take all that the rank of their number modulo the old size saved.
+    ``folder``: a checkpoint on storage by its place, of a lineage (its newest complete one) or of one checkpoint; NotFoundError if there is none.
+    ``views=True``: tensors and arrays lie in the checkpoint's own memory, without a copy, in a world of the same size and without a folder. Never
+    write to them (the memory is read-only: the process would be killed), and let go of them soon: their slot can not be used for saving
+    meanwhile.
     """
-    with _lock:
-        _finish_previous()
-        try:
-            opened = Opened()
-        except NotFoundError:
-            return None
-        opened.check_world_size()
-        state, ledger = _state.decode(opened.skeleton(), opened.chunks(), opened.ledger(), map_location, views)
-        step = opened.step()
-    note_step(step)
-    return Checkpoint(step, state, ledger)
-
+    return load_one(map_location, views, folder, adopt)

@@ -87,8 +87,9 @@ class Dealer:
         return tuple(bool(self._replicated(path)) for path in paths)
 
     def __call__(self, chunks: list[Chunk]) -> Shared:
-        deal(self._context(), [chunk for chunk in chunks if chunk.nbytes >= SMALL_BYTES and self._wants(chunk)])
+        deal(self._context(), [chunk for chunk in chunks if chunk.nbytes >= SMALL_BYTES and self.wants(chunk.path)])
         return Shared(chunks, self.rank)
 
-    def _wants(self, chunk: Chunk) -> bool:
-        return self._replicated is True or (bool(self._replicated) and bool(self._replicated(chunk.path)))
+    def wants(self, path: str) -> bool:
+        """Whether the tensor there is the same on all ranks."""
+        return self._replicated is True or (bool(self._replicated) and bool(self._replicated(path)))

@@ -11,7 +11,7 @@ import struct
 import warnings
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, Iterable, Iterator, Protocol
 
 from . import _numpy, _torch
 from ._chunks import Batch, Chunk, Names, StoredChunk, bytes_chunk
@@ -231,8 +231,14 @@ def encode(state: Any, ledger: Any = None, allow_pickle: bool = False, dealer: D
     return _Encoder(allow_pickle, dealer).encode(state, ledger)
 
 
+class Chunks(Protocol):
+    """By name."""
+
+    def __getitem__(self, name: str, /) -> StoredChunk: ...
+
+
 class _Decoder:
-    def __init__(self, chunks: dict[str, StoredChunk], map_location: Any, views: bool) -> None:
+    def __init__(self, chunks: Chunks, map_location: Any, views: bool) -> None:
         self._chunks = chunks
         self._map_location = map_location
         self._views = views
@@ -363,18 +369,71 @@ def decode_ledger(kind: str, data: bytes) -> Any:
     return data if kind == "bytes" else None
 
 
-def decode(
-    skeleton: bytes, chunks: dict[str, StoredChunk], ledger: bytes, map_location: Any = "cpu", views: bool = False
-) -> tuple[Any, Any]:
-    """(state, ledger)"""
+def _document(skeleton: bytes) -> dict[str, Any]:
     if not skeleton:
         raise UnsupportedError("the checkpoint was not saved by Python: read it with dlrover.h")
-    document = json.loads(skeleton)
+    document: dict[str, Any] = json.loads(skeleton)
     if document.get("version") != SKELETON_VERSION:
         raise UnsupportedError(f"the checkpoint's skeleton is of version {document.get('version')}")
     if "state" not in document:
         raise UnsupportedError("the checkpoint was saved through torch.distributed.checkpoint: load it with dlrover_slurm.dcp")
-    state = _Decoder(chunks, map_location, views).node(document["state"])
-    return state, decode_ledger(document["ledger"], ledger)
+    return document
 
 
+def decode(skeleton: bytes, chunks: Chunks, map_location: Any = "cpu", views: bool = False) -> Any:
+    """The state."""
+    return _Decoder(chunks, map_location, views).node(_document(skeleton)["state"])
+
+
+def ledger_of(skeleton: bytes, data: bytes) -> Any:
+    return decode_ledger(_document(skeleton)["ledger"], data)
+
+
+# ---- what of a state is one rank's own ----
+
+_SEQUENCES = ("tuple", "set", "frozenset", "namedtuple")
+_MAPPINGS = ("map", "ordered", "counter")
+
+
+def _parts(node: Any) -> list[tuple[str, Any]] | None:
+    """What a container holds, by place; None: it is no container."""
+    if isinstance(node, list):
+        return [(str(i), item) for i, item in enumerate(node)]
+    kind = node.get("$") if isinstance(node, dict) else None
+    if kind == "dict":
+        return sorted(node["v"].items())
+    if kind in _SEQUENCES:
+        return _parts(node["v"])
+    if kind not in _MAPPINGS:
+        return None
+    parts = [("#attributes", node.get("a", []))]
+    for i, (key, value) in enumerate(node["v"]):
+        parts += [(f"#{i}", key), (str(key) if isinstance(key, (str, int)) else f"#{i}", value)]
+    return parts
+
+
+def _own(node: Any, other: Any, path: str) -> Iterator[str]:
+    """``other``: the same place in another rank's state."""
+    if isinstance(node, dict) and "c" in node:
+        if not node.get("r"):
+            yield path
+        return
+    parts, others = _parts(node), _parts(other)
+    if parts is None or others is None:
+        if node != other:
+            yield path
+    elif [name for name, _ in parts] != [name for name, _ in others]:
+        yield path
+    else:
+        for (name, part), (_, there) in zip(parts, others):
+            yield from _own(part, there, f"{path}.{name}" if path else name)
+
+
+def own_parts(skeleton: bytes, others: Iterable[bytes] = ()) -> Iterator[str]:
+    """Places in a state whose values are that rank's own: tensors that were not saved as replicated, all else that has a chunk, and values that differ from
+    those of another rank."""
+    state = _document(skeleton)["state"]
+    yield from _own(state, state, "")
+    for other in others:
+        if other != skeleton:
+            yield from _own(state, _document(other)["state"], "")

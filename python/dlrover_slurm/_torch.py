@@ -253,7 +253,7 @@ class TensorEncoder:
 
     def _single(self, view: _View) -> Chunk:
         tensor, name = view.tensor, self._names.take(view.path)
-        extra: dict[str, Any] = {"c": name}
+        extra: dict[str, Any] = {"c": name, **self._said(view.path)}
         kind = dtype_name(tensor.dtype)
         if not tensor.is_contiguous():
             if tensor.numel() != 0 and _dense(tensor):
@@ -272,6 +272,10 @@ class TensorEncoder:
             node.update(extra)
         return chunk
 
+    def _said(self, path: str) -> dict[str, Any]:
+        """What the skeleton tells of the program's word on a tensor."""
+        return {"r": 1} if self._dealer is not None and self._dealer.wants(path) else {}
+
     def _shared(self, group: list[_View]) -> Chunk:
         """One chunk of raw bytes for views that overlap, and where in it each of them is."""
         start = min(_extent(v.tensor)[0] for v in group)
@@ -279,8 +283,10 @@ class TensorEncoder:
             start -= start % 16  # so that views of larger elements stay aligned
         end = max(_extent(v.tensor)[1] for v in group)
         name = self._names.take(group[0].path + ".storage")
+        said = self._said(group[0].path)
         for view in group:
             where = {
+                **said,
                 "c": name,
                 "d": dtype_name(view.tensor.dtype),
                 "s": list(view.tensor.shape),

@@ -44,9 +44,9 @@ def _on_storage(path: str) -> bool:
 def _load_whole(resume_path: str, parts: bool = False) -> Any:
     """A state that all ranks hold: what this rank resumes from, or the checkpoint on storage at that path; at another world size than
     its own what the rank of our number modulo theirs saved. None: there is neither. ``parts``: each rank has its own part of it."""
-    checkpoint = _session.load_as_saved(same_size=parts)
+    checkpoint = _session.load_one("cpu", False, None, True, parts)
     if checkpoint is None and _on_storage(resume_path):
-        checkpoint = _session.load_as_saved(folder=resume_path, same_size=parts)
+        checkpoint = _session.load_one("cpu", False, resume_path, True, parts)
     return None if checkpoint is None else checkpoint.state
 
 
