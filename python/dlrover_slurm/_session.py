@@ -401,8 +401,8 @@ class Opened:
         saved_by, here = self.saved_by(), world().world_size
         if saved_by != here:
             raise UnsupportedError(
-                f"the checkpoint of step {self.step()} was saved by {saved_by} ranks, this world has {here}: a state of which each rank "
-                "has a part is loaded at the size that saved it; read its tensors with dlrover_slurm.GlobalTensors"
+                f"the checkpoint of step {self.step()} was saved by {saved_by} ranks, this world has {here}: this state is loaded "
+                "at the size that saved it; read its tensors with dlrover_slurm.GlobalTensors"
             )
 
     def _all(self) -> Iterator[tuple[str, tuple[int, ...], StoredChunk]]:

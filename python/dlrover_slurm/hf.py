@@ -137,7 +137,7 @@ class DlroverCallback(TrainerCallback):
 
         It is this rank's own, in ``folder`` (default: /dev/shm, that is memory), and is removed after the first step.
         """
-        checkpoint = _session.load()
+        checkpoint = _session.load_one("cpu", False, None, False, same_size=True)
         if checkpoint is None:
             return None
         if not isinstance(checkpoint.state, dict) or checkpoint.state.get("hf") != 1:

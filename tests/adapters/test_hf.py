@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from conftest import TOP, Killed
+from stored import LINEAGE, Stored, needs_programs
 from test_memory import BUILD, PROGRAMS
 from trainers import STEPS, trainer
 from transformers import TrainerCallback
@@ -63,6 +64,29 @@ def refused(rank, folder):
 
 def test_what_can_not_be_brought_back_is_refused(ranks, tmp_path):
     ranks(1, refused, str(tmp_path))
+
+
+def one_of_two(rank):
+    import dlrover_slurm
+
+    os.environ["DLROVER_LINEAGE"] = LINEAGE
+    assert dlrover_slurm.save(1, {"hf": 1, "trainer": "{}", "rng": {}}, replicated=True)
+
+
+def alone(rank, environment):
+    import dlrover_slurm
+    from dlrover_slurm.hf import DlroverCallback
+
+    os.environ.update(environment)
+    with pytest.raises(dlrover_slurm.UnsupportedError, match="saved by 2 ranks, this world has 1"):
+        DlroverCallback().resume()
+
+
+@needs_programs
+def test_another_number_of_ranks_is_refused(ranks, tmp_path):
+    ranks(2, one_of_two, group=False)
+    with Stored(tmp_path).put().offered() as environment:
+        ranks(1, alone, environment, group=False)
 
 
 PROGRAM = """
