@@ -407,8 +407,17 @@ void GroupStorage::stop_ordering() {
 void GroupStorage::on_checkpoint_stored(const local::CheckpointStoredT &stored) {
     if (!is_home() || !flying_ || stored.order != flying_->number) return;
     auto now = services_.loop.now();
+    if (stored.ok) remark(stored.text);
     act(stored.ok ? flusher_->done(now, stored.order)
                   : flusher_->failed(now, stored.order, bounded(stored.text)));
+}
+
+/// What the writer says of a folder that took the checkpoint, once.
+void GroupStorage::remark(const std::string &text) {
+    if (text.empty() || text == remark_) return;
+    remark_ = text;
+    hooks_.tell(proto::EventKind::Warning, "Checkpoints on storage: " + bounded(text) + ".", flying_->step.id,
+                -1);
 }
 
 void GroupStorage::tell(const elastic::FlushNote &note) {

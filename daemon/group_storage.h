@@ -100,6 +100,7 @@ class GroupStorage {
     void tell(const elastic::FlushPassed &passed);
     void complete_order();
     void on_checkpoint_stored(const local::CheckpointStoredT &stored);
+    void remark(const std::string &text);
     void remind();
     void schedule();
     std::unique_ptr<local::StoredCheckpointT> describe(const CheckpointId &id, std::uint32_t ranks) const;
@@ -134,6 +135,7 @@ class GroupStorage {
     std::optional<CheckpointId> stored_, asked_;
     std::int64_t stored_us_ = 0;
     std::string trouble_;  ///< of this node
+    std::string remark_;   ///< of the folder, told
     bool ending_ = false, over_ = false;
     EventLoop::Time ending_since_{0}, home_heard_{0}, writer_gone_{0};
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -129,8 +129,12 @@ Result<Completed> complete(const CompleteOrder &order, const RunId &run,
     completed.bytes = *bytes;
     std::vector<ckpt::CheckpointId> in_use(others.begin(), others.end());
     in_use.push_back(order.checkpoint.id);
-    if (Status status = tidy(order.to, order.checkpoint.id, run, in_use, completed.removed); !status.ok())
-        completed.text = "what is not to be kept could not be removed: " + in_words(status, order.to);
+    Tidied done;
+    Status tidied = tidy(order.to, order.checkpoint.id, run, std::move(in_use), done);
+    completed.removed = done.removed;
+    completed.text = tidied.ok()
+                         ? std::move(done.text)
+                         : "what is not to be kept could not be removed: " + in_words(tidied, order.to);
     return completed;
 }
 

@@ -27,7 +27,7 @@ struct CompleteOrder {
 struct Completed {
     std::uint64_t bytes = 0;    ///< of all files
     std::uint32_t removed = 0;  ///< checkpoints
-    std::string text;           ///< what did not work after the checkpoint was complete
+    std::string text;  ///< what did not work after the checkpoint was complete, or other runs in the folder
 };
 
 /// The ranks whose files are not there yet. A folder that is not there has none.

@@ -21,10 +21,6 @@ constexpr std::uint64_t max_claim_bytes = 4096;
 constexpr int max_attempts = 1000;
 constexpr int empty_looks = 50, empty_pause_ms = 20;
 
-std::string claim_path(const std::string &folder, std::uint64_t high) {
-    return folder + "/" + std::string(claim_prefix) + std::to_string(high) + std::string(claim_suffix);
-}
-
 /// An empty claim is one that is being written, for a moment; or for ever, by a writer that was killed.
 Result<std::string> read_claim(const std::string &path) {
     for (int look = 0;; ++look) {
@@ -43,7 +39,7 @@ std::optional<std::uint32_t> high_of(std::string_view name) {
     auto id = ckpt::parse_manifest_name(name);
     if (!id) id = ckpt::parse_checkpoint_folder_name(name);
     if (!id) return std::nullopt;
-    return static_cast<std::uint32_t>(id->generation.term.value() >> 32);
+    return high_half(*id);
 }
 
 Result<std::vector<std::string>> names_in(const std::string &folder) {
@@ -90,6 +86,14 @@ Status make_claim(const std::string &folder, std::uint64_t high, const RunId &ru
 
 }  // namespace
 
+std::string claim_path(const std::string &folder, std::uint64_t high) {
+    return folder + "/" + std::string(claim_prefix) + std::to_string(high) + std::string(claim_suffix);
+}
+
+std::uint32_t high_half(const CheckpointId &id) {
+    return static_cast<std::uint32_t>(id.generation.term.value() >> 32);
+}
+
 std::optional<std::uint32_t> parse_claim_name(std::string_view name) {
     if (!name.starts_with(claim_prefix) || !name.ends_with(claim_suffix)) return std::nullopt;
     name.remove_prefix(claim_prefix.size());
@@ -119,12 +123,20 @@ Result<std::uint64_t> claim_term(const std::string &folder, const RunId &run) {
     return Status(Code::resource_exhausted, "no term is left in " + folder);
 }
 
-Status remove_claims_below(const std::string &folder, std::uint32_t high, const RunId &run) {
+std::string claimed_by(const std::string &folder, std::uint32_t high) {
+    auto text = ckpt::read_whole_file(claim_path(folder, high), max_claim_bytes);
+    if (!text) return {};
+    return {text->begin(),
+            std::find_if(text->begin(), text->end(), [](int c) { return c == ' ' || c == '\n'; })};
+}
+
+Status remove_claims_below(const std::string &folder, std::uint32_t high, const RunId &run,
+                           const std::set<std::uint32_t> &kept) {
     auto names = names_in(folder);
     if (!names) return names.take_status();
     for (const std::string &name : *names) {
         auto claimed = parse_claim_name(name);
-        if (!claimed || *claimed >= high) continue;
+        if (!claimed || *claimed >= high || kept.contains(*claimed)) continue;
         std::string path = folder + "/" + name;
         auto text = read_claim(path);
         if (text.ok() && *text == run.text + "\n") continue;

@@ -7,6 +7,7 @@
 
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/storage_io.h"
+#include "writer/other_runs.h"
 
 namespace dlrover::writer {
 namespace {
@@ -36,20 +37,22 @@ Status remove_suspect_marks(const Destination &to) {
 }  // namespace
 
 Status tidy(const Destination &to, const ckpt::CheckpointId &stored, const RunId &run,
-            std::span<const ckpt::CheckpointId> in_use, std::uint32_t &removed) {
+            std::vector<ckpt::CheckpointId> in_use, Tidied &done) {
     ckpt::CheckpointFolder folder(to.folder);
     DLROVER_TRY(ckpt::remove_leftovers(folder.data_folder(stored), ".new-"));
     DLROVER_TRY(ckpt::remove_leftovers(to.folder, ".new-probe-"));
     auto listing = ckpt::list_checkpoints(to.folder);
     if (!listing) return listing.take_status();
+    OtherRuns others = find_other_runs(to.folder, high_half(stored), *listing);
+    in_use.insert(in_use.end(), others.spared.begin(), others.spared.end());
+    done.text = std::move(others.text);
     for (const ckpt::CheckpointId &id :
          ckpt::checkpoints_to_remove(to.retention, listing->complete, listing->incomplete, in_use)) {
         DLROVER_TRY(folder.remove(id));
-        ++removed;
+        ++done.removed;
     }
     DLROVER_TRY(remove_suspect_marks(to));
-    auto high = static_cast<std::uint32_t>(stored.generation.term.value() >> 32);
-    return remove_claims_below(to.folder, high, run);
+    return remove_claims_below(to.folder, high_half(stored), run, others.highs);
 }
 
 }  // namespace dlrover::writer

@@ -3,17 +3,23 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <string>
+#include <vector>
 
 #include "writer/destination.h"
 #include "writer/term_claim.h"
 
 namespace dlrover::writer {
 
+struct Tidied {
+    std::uint32_t removed = 0;  ///< checkpoints
+    std::string text;           ///< of other runs that use the folder; empty: there are none
+};
+
 /// After `stored` has become complete: checkpoints that the retention gives up, what crashed writers left,
-/// the marks of suspect ones that are gone, old claims. `in_use`: stay. `removed` counts checkpoints, also on
-/// failure. Blocks.
+/// the marks of suspect ones that are gone, old claims. `in_use`, and of each other run that uses the folder
+/// the newest complete one and what it is making: stay. `done` also on failure. Blocks.
 Status tidy(const Destination &to, const ckpt::CheckpointId &stored, const RunId &run,
-            std::span<const ckpt::CheckpointId> in_use, std::uint32_t &removed);
+            std::vector<ckpt::CheckpointId> in_use, Tidied &done);
 
 }  // namespace dlrover::writer

@@ -38,6 +38,7 @@ struct Writer {
                 local::CheckpointStoredT answer;
                 answer.order = complete->order;
                 answer.ok = true;
+                answer.text = remark;
                 if (!slow) node.say(client, std::move(answer), 0);
             }
             cancelled += message.body.AsCancelOrder() != nullptr;
@@ -69,7 +70,7 @@ struct Writer {
     Node &node;
     Client client;
     std::optional<local::WriterWelcomeT> welcome;
-    std::string trouble;
+    std::string trouble, remark;
     bool slow = false;
     std::uint64_t newest_step = 0, next_term = 0;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> stored;  ///< (step, rank)
@@ -192,6 +193,21 @@ BOOST_AUTO_TEST_CASE(every_second_complete_step_goes_to_storage) {
     // Nothing is kept longer than needed: all slots can be written again.
     for (std::uint64_t step : {7, 8, 9, 10}) t.save_everywhere(step);
     BOOST_TEST(t.stored_step() == 10);
+}
+
+BOOST_AUTO_TEST_CASE(what_the_writer_says_of_the_folder_is_told_once) {
+    Fixture t(1);
+    t.await_worlds();
+    t.save_everywhere(5);
+    BOOST_TEST(t.told("another run") == 0u);
+    t.home().remark = "another run is there";
+    for (std::uint64_t step : {6, 7, 8}) t.save_everywhere(step);
+    BOOST_TEST(t.stored_step() == 8);
+    BOOST_TEST(t.told("another run is there.") == 1u);
+    t.home().remark = "and another run";
+    t.save_everywhere(9);
+    BOOST_TEST(t.told("another run") == 2u);
+    BOOST_TEST(t.trouble() == "");
 }
 
 BOOST_AUTO_TEST_CASE(a_step_that_a_rank_asks_for_goes_to_storage_and_no_other) {

@@ -179,6 +179,104 @@ BOOST_AUTO_TEST_CASE(old_claims_are_removed) {
     BOOST_TEST(fs::exists(folder + "/.run-9.claim"));  // newer than the checkpoint
 }
 
+/// Two jobs with one name at one time, each keeping one checkpoint; claimed a while ago.
+struct TwoRuns {
+    Folder dir;
+    Node a{dir.path, {.job = 11}}, b{dir.path, {.job = 12}};
+
+    TwoRuns() {
+        for (Node *node : {&a, &b}) {
+            node->keep_last = 1;
+            node->start_writer();
+            BOOST_TEST(node->look().ok);
+        }
+        claimed_before(0);
+        claimed_before(1);
+    }
+    std::string folder() const { return lineage_folder(dir.path); }
+    void claimed_before(int high) {
+        fs::path claim = folder() + "/.run-" + std::to_string(high) + ".claim";
+        fs::last_write_time(claim, fs::last_write_time(claim) - std::chrono::seconds(10));
+    }
+    static ckpt::CheckpointId id(std::uint64_t high, std::uint64_t step) {
+        return {{Term(term(high)), 1}, TrainStep(step)};
+    }
+    void store(Node &node, const ckpt::CheckpointId &what) {
+        MemoryObject made = make_empty_object(what);
+        auto stored = node.store(made, what, 1, 0);
+        BOOST_TEST(stored.ok, stored.text);
+    }
+    std::string complete(Node &node, const ckpt::CheckpointId &what) {
+        auto answer = node.completed(node.push_complete(what, 1, 1000));
+        BOOST_TEST(answer.ok, answer.text);
+        return answer.text;
+    }
+    std::string put(Node &node, const ckpt::CheckpointId &what) {
+        store(node, what);
+        return complete(node, what);
+    }
+    void check_complete(std::vector<ckpt::CheckpointId> expected) {
+        auto listing = ckpt::list_checkpoints(folder());
+        BOOST_REQUIRE(listing.ok());
+        BOOST_TEST((listing->complete == expected));
+    }
+};
+
+BOOST_AUTO_TEST_CASE(two_runs_at_once_leave_each_other_the_newest) {
+    TwoRuns t;
+    BOOST_TEST(t.put(t.a, t.id(0, 100)) == "");
+    std::string said = t.put(t.b, t.id(1, 50));
+    t.check_complete({t.id(1, 50), t.id(0, 100)});
+    BOOST_TEST(contains(said, "run 11.0.0"), said);
+    BOOST_TEST(contains(said, "goes on from those of this run"), said);
+    std::string once_more = t.put(t.b, t.id(1, 51));
+    BOOST_TEST(once_more == said);  // so that it is told once
+    t.check_complete({t.id(1, 51), t.id(0, 100)});
+    said = t.put(t.a, t.id(0, 101));
+    t.check_complete({t.id(1, 51), t.id(0, 101)});
+    BOOST_TEST(contains(said, "run 12.0.0"), said);
+    BOOST_TEST(contains(said, "goes on from those of run 12.0.0"), said);
+    BOOST_TEST(contains(said, "--dlrover-name"), said);
+    BOOST_TEST(t.a.look().next_term == term(0));  // both have their claims still
+    BOOST_TEST(t.b.look().next_term == term(1));
+}
+
+BOOST_AUTO_TEST_CASE(what_another_run_is_making_stays) {
+    TwoRuns t;
+    t.store(t.a, t.id(0, 100));
+    BOOST_TEST(contains(t.put(t.b, t.id(1, 50)), "run 11.0.0"));
+    t.complete(t.a, t.id(0, 100));
+    t.check_complete({t.id(1, 50), t.id(0, 100)});
+}
+
+BOOST_AUTO_TEST_CASE(of_three_runs_the_one_in_the_middle) {
+    TwoRuns t;
+    Node c(t.dir.path, {.job = 13});
+    c.keep_last = 1;
+    c.start_writer();
+    BOOST_TEST(c.look().next_term == term(2));
+    t.claimed_before(2);
+    t.put(t.b, t.id(1, 50));
+    t.put(c, t.id(2, 7));
+    std::string said = t.put(t.a, t.id(0, 100));
+    t.check_complete({t.id(2, 7), t.id(1, 50), t.id(0, 100)});
+    BOOST_TEST(contains(said, "runs 12.0.0 and 13.0.0"), said);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_after_others_clears_them_away) {
+    TwoRuns t;
+    t.put(t.a, t.id(0, 100));
+    t.put(t.b, t.id(1, 50));
+    Node c(t.dir.path, {.job = 13});
+    c.keep_last = 1;
+    c.start_writer();
+    BOOST_TEST(c.look().next_term == term(2));
+    BOOST_TEST(t.put(c, t.id(2, 51)) == "");
+    t.check_complete({t.id(2, 51)});
+    BOOST_TEST(!fs::exists(t.folder() + "/.run-0.claim"));
+    BOOST_TEST(!fs::exists(t.folder() + "/.run-1.claim"));
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_of_another_lineage) {
     Folder dir;
     Node node(dir.path);
