@@ -152,6 +152,26 @@ void write_storage(JsonWriter &json, const proto::local::StorageStatusT &s) {
     json.field("failures", s.failures).field("trouble", s.text).end_object();
 }
 
+std::string copies_text(const proto::local::CopiesStatusT &c) {
+    std::string text =
+        c.safe_step >= 0 ? "step " + std::to_string(c.safe_step) + " is safe" : "no step is safe yet";
+    if (c.target_step >= 0 && c.target_step != c.safe_step)
+        text += "; of step " + std::to_string(c.target_step) + " this node has copied " +
+                std::to_string(c.copied) + " of " + std::to_string(c.to_copy);
+    for (std::size_t i = 0; i < c.partners.size(); ++i)
+        text += (i == 0 ? "; kept by " : ", ") + printable(c.partners[i]);
+    if (c.partners.empty()) text += "; no other node keeps them";
+    if (!c.text.empty()) text += "; trouble: " + printable(c.text);
+    return text;
+}
+
+void write_copies(JsonWriter &json, const proto::local::CopiesStatusT &c) {
+    json.begin_object().field("safe_step", c.safe_step).field("target_step", c.target_step);
+    json.field("copied", c.copied).field("to_copy", c.to_copy).key("partners").begin_array();
+    for (const auto &partner : c.partners) json.value(partner);
+    json.end_array().field("trouble", c.text).end_object();
+}
+
 constexpr std::uint16_t by_tcp = 1, by_ucx = 2;  // docs/protocol-mover.md
 
 std::string mover_text(const proto::local::MoverStatusT &m, const std::string &node) {
@@ -217,6 +237,11 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
     json.key("storage");
     if (g.storage)
         write_storage(json, *g.storage);
+    else
+        json.null();
+    json.key("copies");
+    if (g.copies)
+        write_copies(json, *g.copies);
     else
         json.null();
     json.key("mover");
@@ -298,6 +323,7 @@ std::string status_details(const GroupStatusT &g) {
                      std::to_string(g.memory_slots) + " slots a rank");
     if (!g.memory_refused.empty()) add_line(out, "memory refused", g.memory_refused);
     if (g.storage) add_line(out, "storage", storage_text(*g.storage));
+    if (g.copies) add_line(out, "copies", copies_text(*g.copies));
     if (g.mover) add_line(out, "mover", mover_text(*g.mover, g.node));
     if (g.goodput && g.goodput->steps > 0) add_line(out, "goodput", goodput_text(*g.goodput));
     if (!g.note.empty()) add_line(out, "note", g.note);

@@ -235,6 +235,7 @@ class Group : private JobMemory {
     void add_event(proto::EventKind kind, std::string text, GenerationId generation = {},
                    std::int32_t rank = -1, std::int64_t step = -1, std::int64_t duration_us = -1,
                    const std::string &node = {});
+    std::unique_ptr<local::CopiesStatusT> copies_status(const elastic::MemberView &view) const;
     void save_events();
     void save_world();
     void push_event(const proto::EventT &event);

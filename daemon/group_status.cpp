@@ -163,6 +163,18 @@ std::vector<std::unique_ptr<local::CheckpointStatusT>> Group::checkpoint_statuse
     return out;
 }
 
+std::unique_ptr<local::CopiesStatusT> Group::copies_status(const elastic::MemberView &view) const {
+    auto out = std::make_unique<local::CopiesStatusT>();
+    if (world_)
+        for (NodeIndex node : part_in(*world_).partners) out->partners.push_back(node_name(node));
+    if (view.safe) out->safe_step = static_cast<std::int64_t>(view.safe->step.value());
+    if (view.protecting) out->target_step = static_cast<std::int64_t>(view.protecting->step.value());
+    out->copied = static_cast<std::uint32_t>(copies_->copied());
+    out->to_copy = static_cast<std::uint32_t>(copies_->to_copy());
+    out->text = copies_->trouble();
+    return out;
+}
+
 std::unique_ptr<local::GroupStatusT> Group::status() const {
     auto view = member_ ? member_->view() : elastic::MemberView{};
     const auto &r = registration();
@@ -200,6 +212,7 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
     out->note = record_.end_message;
     if (storage_) out->storage = storage_->status();
     if (has_copies()) out->mover = mover_ ? mover_->status() : std::make_unique<local::MoverStatusT>();
+    if (copies_) out->copies = copies_status(view);
     out->started_us = record_.started_us;
     return out;
 }

@@ -24,8 +24,12 @@ std::string Member::State::names(const std::vector<NodeIndex> &nodes) const {
     return text;
 }
 
+/// Since a leader's reign began, or for whom it followed before: that one's silence is why it leads. He, too,
+/// gets some heartbeats to answer.
 Duration Member::State::silence(NodeIndex node) const {
-    return now - std::max({peers[node.value()].alive_at, began, linked_at[node.value()]});
+    Time since = began;
+    if (followed == node) since = std::max(heard_at[node.value()], began - config.timings.election);
+    return now - std::max({peers[node.value()].alive_at, since, linked_at[node.value()]});
 }
 
 /// Its link broke while it was still to be heard: a daemon that fell and comes back, on a node that lives.

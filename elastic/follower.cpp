@@ -27,6 +27,7 @@ bool Member::State::accept_leader(NodeIndex from, Term term) {
         sent = {};
     }
     leader = from;
+    if (!is_self(from)) followed = from;
     hear_leader();
     return true;
 }

@@ -121,6 +121,7 @@ struct Member::State {
 
     Role role = Role::follower;
     std::optional<NodeIndex> leader;
+    std::optional<NodeIndex> followed;  ///< the newest leader but this node
     Time leader_contact{0}, election_deadline{0}, peer_contact{0};
     bool leader_seen = false;
 
