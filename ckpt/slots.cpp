@@ -15,6 +15,7 @@ bool SlotTable::reusable(const Slot &slot) const {
 
 bool SlotTable::outdated(const Slot &slot) const {
     if (!complete_ || slot.step > complete_->step) return false;
+    if (kept_ == CheckpointId{slot.generation, slot.step}) return false;
     return slot.step < complete_->step || slot.generation < complete_->generation;
 }
 
@@ -72,7 +73,8 @@ void SlotTable::adopt_grants(Holder holder, GenerationId generation) {
             slot.holder = holder;
 }
 
-void SlotTable::complete(const CheckpointId &id) {
+void SlotTable::complete(const CheckpointId &id, const std::optional<CheckpointId> &keep) {
+    kept_ = keep;
     auto order = [](const CheckpointId &c) { return std::pair(c.step, c.generation); };
     if (!complete_ || order(*complete_) < order(id)) complete_ = id;
 }

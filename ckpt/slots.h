@@ -60,7 +60,8 @@ class SlotTable {
     /// Every rank has sealed it: older sealed slots may be reused, those of this step of older generations,
     /// too. Until then an older generation's object of the same step is kept beside the newer one: it may be
     /// the complete one, and the newer one may never be.
-    void complete(const CheckpointId &id);
+    /// `keep` may not be reused, though it is older.
+    void complete(const CheckpointId &id, const std::optional<CheckpointId> &keep = std::nullopt);
     /// Objects of `generation` before `below`, but not the complete one, can never be complete: they are
     /// given up, those that are sealed later too.
     void give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete);
@@ -70,6 +71,7 @@ class SlotTable {
     /// Older ones than this may be reused; with rewind() it is `from`.
     const std::optional<CheckpointId> &freed() const { return complete_; }
     void set_freed(const std::optional<CheckpointId> &id) { complete_ = id; }
+    const std::optional<CheckpointId> &kept() const { return kept_; }
     /// Generations before `generation` write no more, but for lasting holders.
     void release_grants_before(GenerationId generation);
     void release_grants_of(Holder holder);
@@ -108,7 +110,7 @@ class SlotTable {
     }
 
     std::vector<Slot> slots_;
-    std::optional<CheckpointId> complete_;
+    std::optional<CheckpointId> complete_, kept_;
     std::optional<GivenUp> given_up_;
 };
 

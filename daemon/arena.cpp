@@ -405,7 +405,8 @@ void Arena::make_room(Rank rank, RankSlots &slots, const CheckpointId &id) {
     for (std::uint32_t i = 0; i < slots.held.size() && taken >= slots.limit; ++i) {
         const ckpt::Slot &slot = slots.table.slots()[i];
         CheckpointId there{slot.generation, slot.step};
-        if (slot.state != ckpt::SlotState::sealed || slot.readers != 0 || there >= id || there == freed)
+        if (slot.state != ckpt::SlotState::sealed || slot.readers != 0 || there >= id || there == freed ||
+            there == slots.table.kept())
             continue;
         slots.table.void_slot(SlotIndex(i));
         --taken;
@@ -577,8 +578,8 @@ void Arena::give_up(TrainStep below, GenerationId generation, std::optional<Trai
     for (auto &[rank, slots] : ranks_) slots->table.give_up(below, generation, complete);
 }
 
-void Arena::complete(const CheckpointId &id) {
-    for (auto &[rank, slots] : ranks_) slots->table.complete(id);
+void Arena::complete(const CheckpointId &id, const std::optional<CheckpointId> &keep) {
+    for (auto &[rank, slots] : ranks_) slots->table.complete(id, keep);
 }
 
 void Arena::rewind(std::optional<CheckpointId> from, GenerationId generation) {

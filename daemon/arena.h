@@ -131,7 +131,7 @@ class Arena {
     void end_read(Rank rank, SlotIndex slot);
 
     /// These three as ckpt::SlotTable.
-    void complete(const CheckpointId &id);
+    void complete(const CheckpointId &id, const std::optional<CheckpointId> &keep = std::nullopt);
     void give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete);
     void rewind(std::optional<CheckpointId> from, GenerationId generation);
     void release_grants_before(GenerationId generation);

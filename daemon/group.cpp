@@ -252,7 +252,7 @@ void Group::act(elastic::StepComplete &action) {
 }
 
 void Group::act(elastic::StepFreed &action) {
-    arena_.complete(action.id);
+    arena_.complete(action.id, action.keep);
 }
 
 void Group::act(elastic::Protect &action) {

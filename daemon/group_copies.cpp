@@ -255,8 +255,7 @@ std::string GroupCopies::reason_against(NodeIndex from, const MoveWord &word) co
 
 /// The leader's word travels to both nodes at the same time, and the offer follows at once.
 bool GroupCopies::is_early(NodeIndex from, const MoveWord &word) const {
-    return part_.guests.contains(from) && protecting_ != word.id && !is_wanted(word.rank, word.id) &&
-           (!protecting_ || word.id > *protecting_);
+    return part_.guests.contains(from) && protecting_ != word.id && !is_wanted(word.rank, word.id);
 }
 
 void GroupCopies::on_offer(NodeIndex from, const MoveWord &word) {

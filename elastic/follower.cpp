@@ -17,6 +17,7 @@ bool Member::State::accept_leader(NodeIndex from, Term term) {
     if (removed(from) || term < promise.term) return false;
     if (term == promise.term && role == Role::leader) return is_self(from);
     if (role != Role::follower) step_down("another node leads with a term that is not lower");
+    if (leader != from || term > promise.term) protect_told.reset();  // it may know of an older step only
     if (term > promise.term) {
         promise.term = term;
         promise.voted_for.reset();
@@ -76,8 +77,9 @@ void Member::State::complete_here(TrainStep step, const GenerationId &generation
     complete_told = told;
     out.push_back(StepComplete{step, generation});
     if (config.copies > 0) return;
-    out.push_back(StepFreed{{generation, step}});
-    drop_old_seals(step, generation);
+    StepFreed freed{{generation, step}, std::nullopt};
+    drop_freed_seals(freed);
+    out.push_back(freed);
 }
 
 void Member::State::asked_here(const std::optional<CheckpointId> &id) {
@@ -151,6 +153,7 @@ void Member::State::publish(const World &w) {
     local.finished.clear();
     local.exits.clear();
     local.progress.clear();
+    local.exposed = false;
     if (contains(w.nodes, config.self)) local.running = w.id;
     out.push_back(Publish{w});
 }

@@ -153,27 +153,43 @@ void Member::State::try_commit() {
     if (!others.empty() && others != preparing->nodes) propose(preparing->reason, true);
 }
 
-/// What the answers of the prepared generation hold.
-SealTally Member::State::tally_reported(std::uint32_t holders) const {
+/// What the answers of the prepared generation hold, as far as `counts` says.
+template <typename Counts>
+SealTally Member::State::tally_reported(std::uint32_t holders, Counts counts) const {
     SealTally fresh(holders);
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (peers[i].accepted && !removed(NodeIndex(i)))
             for (const Seal &s : peers[i].report.seals)
-                if (in_force(s)) fresh.add(s, all, NodeIndex(i));
+                if (counts(s)) fresh.add(s, all, NodeIndex(i));
     return fresh;
 }
 
-/// Copies make a step complete although nodes are gone, but a world of another size can not go on from its
-/// objects, where storage has one that it can.
+/// Copies make a step complete although nodes are gone; also one that is older than what the world before
+/// went on from, which may have had no copies yet. But a world of another size can not go on from objects in
+/// memory, where storage has a step that it can.
 std::optional<SealTally::Complete> Member::State::newest_in_memory(
-    const SealTally &reported, const std::vector<NodeIndex> &nodes) const {
+    const std::vector<NodeIndex> &nodes) const {
+    std::uint32_t holders = world ? holders_wanted(*world) : 1;
+    SealTally reported = tally_reported(holders, [&](const Seal &s) { return in_force(s); });
     auto newest = reported.newest(
         {bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
-    if (!newest || config.copies == 0 || !config.storage) return newest;
+    if (config.copies == 0) return newest;
+    bool older = !newest.has_value();
+    if (older) {
+        reported = tally_reported(holders, [](const Seal &) { return true; });
+        newest = reported.newest({});
+    }
+    // Of a step that was saved again what is safe already: the other one goes.
+    auto safe = reported.newest_safe({});
+    if (newest && safe && safe->step == newest->step) newest->generation = safe->generation;
+    if (!newest || !config.storage) return newest;
     bool fits = reported.world_size({newest->generation, newest->step}) == world_size(nodes);
-    return fits || (storage.found && !storage.found->newest) ? newest : std::nullopt;
+    if (fits && !older) return newest;
+    if (!storage.found) return std::nullopt;
+    const auto &stored = storage.found->newest;
+    return !stored || (fits && stored->step < newest->step) ? newest : std::nullopt;
 }
 
 /// The prepared world, with the newest step that is complete in the nodes' memory, or else on storage.
@@ -187,13 +203,14 @@ World Member::State::decide_world() {
     w.reason = preparing->reason;
     w.budget_used = preparing->budget_used;
     if (config.copies > 0) w.partners = choose_partners(w);
-    tally = tally_reported(holders_wanted(w));
-    complete = newest_in_memory(tally, w.nodes);
+    complete = newest_in_memory(w.nodes);
+    tally = tally_reported(holders_wanted(w), [&](const Seal &s) {
+        return complete && *complete == SealTally::Complete{s.step, s.generation};
+    });
     protection = {};
     if (complete) {
         w.restore_step = complete->step;
         w.restore_generation = complete->generation;
-        tally.drop_older_than(complete->step);
     } else if (storage.found && storage.found->newest && !bugged(PlantedBug::storage_passed_over)) {
         w.restore_step = storage.found->newest->step;
         w.restore_generation = storage.found->newest->generation;

@@ -33,6 +33,7 @@ void Member::State::begin_reign() {
     tally = SealTally(world ? holders_wanted(*world) : 1);
     complete.reset();
     protection = {};
+    protect_told.reset();
     void_told.reset();  // an earlier leader's word holds only beside the complete step that it knew
     SlurmTalk fresh;
     fresh.next_request = slurm.next_request + 1;

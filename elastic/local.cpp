@@ -59,7 +59,10 @@ void Member::State::on_finished(const LocalFinished &m) {
 }
 
 void Member::State::on_sealed(const Seal &seal) {
-    if (seal.generation != promise.generation && !bugged(PlantedBug::accept_old_seal)) return;
+    // What a world goes on from is copied and fetched in it.
+    bool from = world && world->id == promise.generation && world->restore_step == seal.step &&
+                world->restore_generation == seal.generation;
+    if (seal.generation != promise.generation && !from && !bugged(PlantedBug::accept_old_seal)) return;
     auto of_rank = [&](const Seal &s) { return s.rank == seal.rank && s.generation == seal.generation; };
     bool asked = seal.to_storage;
     std::erase_if(local.seals, [&](const Seal &s) {
@@ -103,9 +106,9 @@ void Member::State::on_signal(int signal) {
     tell_leader();
 }
 
-/// A seal older than a complete step is of no use, and its slot may be reused.
-void Member::State::drop_old_seals(TrainStep step, const GenerationId &generation) {
-    std::erase_if(local.seals, [&](const Seal &s) { return s.step < step || s.generation < generation; });
+/// Their slots may be reused.
+void Member::State::drop_freed_seals(const StepFreed &freed) {
+    std::erase_if(local.seals, [&](const Seal &s) { return freed.frees({s.generation, s.step}); });
 }
 
 void Member::State::tell_leader() {

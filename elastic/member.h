@@ -34,7 +34,8 @@ struct LocalFinished {
 struct LocalStopped {
     GenerationId generation;
 };
-/// Accepted by the daemon only while seal.generation is the promised one.
+/// Accepted by the daemon only while seal.generation is the promised one. Copies for other nodes too, and
+/// what the world in force goes on from.
 struct LocalSealed {
     Seal seal;
 };
@@ -45,7 +46,7 @@ struct LocalObjects {
 struct LocalProgress {
     std::vector<RankProgress> ranks;
 };
-/// Whether this node's objects get to its partners.
+/// Whether this node's objects get to its partners: they do until it is said, in each world anew.
 struct LocalProtection {
     bool works = true;
 };
@@ -118,12 +119,17 @@ struct StepComplete {
     TrainStep step;
     GenerationId generation;
 };
-/// This complete step is safe, or is not going to be: slots of older ones are free for reuse, unless somebody
-/// reads them. Follows StepComplete where no copies are kept on other nodes.
+/// Slots of steps older than this complete one are free for reuse, unless somebody reads them; but for
+/// `keep`, the newest step that is safe. Follows StepComplete where no copies are kept on other nodes.
 struct StepFreed {
     CheckpointId id;
+    std::optional<CheckpointId> keep;
+    bool frees(const CheckpointId &other) const {
+        return (other.step < id.step || other.generation < id.generation) && other != keep;
+    }
 };
-/// This node's objects of this complete step are to be copied to its partners; of an older one no more.
+/// This node's objects of this complete step are to be copied to its partners; of another one no more. The
+/// last word counts; a new leader may repeat it.
 struct Protect {
     CheckpointId id;
 };
@@ -199,7 +205,7 @@ struct MemberView {
     std::uint32_t restarts_left = 0, restarts = 0;
     std::uint32_t ready_nodes = 0;  ///< known to the leader; 0 elsewhere
     std::vector<TrainStep> complete_steps;
-    std::optional<CheckpointId> safe;        ///< newest; of this generation or what it goes on from
+    std::optional<CheckpointId> safe;        ///< newest
     std::optional<CheckpointId> protecting;  ///< newest Protect
     Goodput goodput;                         ///< as the leader last told
     Time goodput_at{0};                      ///< its wall time ends here

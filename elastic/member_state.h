@@ -78,9 +78,10 @@ struct StorageTalk {
 /// A leader's part of Protect: one complete step at a time gets its copies.
 struct Protection {
     std::optional<CheckpointId> target, safe;
-    std::uint32_t progress = 0;  ///< objects of the target that are on as many nodes as wanted
-    Time since{0};               ///< of the target, or of the newest progress
-    bool given_up = false;       ///< complete steps are freed without copies, until copying works again
+    Time since{0};  ///< of the target, or of having given up
+    /// Complete steps are freed without copies.
+    enum class GivenUp : std::uint8_t { no, exposed, late } given_up = GivenUp::no;
+    std::uint32_t late_times = 0;  ///< in a row
 };
 
 /// Heartbeats sent, newest last: when was sequence n sent?
@@ -193,7 +194,7 @@ struct Member::State {
     void on_objects(const LocalObjects &m);
     void on_protection(bool works);
     void on_signal(int signal);
-    void drop_old_seals(TrainStep step, const GenerationId &generation);
+    void drop_freed_seals(const StepFreed &freed);
     void tell_leader();
 
     // follower.cpp
@@ -257,10 +258,10 @@ struct Member::State {
     bool may_commit() const;
     bool set_accepted(const std::vector<NodeIndex> &nodes) const;
     void try_commit();
-    SealTally tally_reported(std::uint32_t holders = 1) const;
+    template <typename Counts>
+    SealTally tally_reported(std::uint32_t holders, Counts counts) const;
     /// The newest complete step that the world of these nodes can go on from in memory.
-    std::optional<SealTally::Complete> newest_in_memory(const SealTally &reported,
-                                                        const std::vector<NodeIndex> &nodes) const;
+    std::optional<SealTally::Complete> newest_in_memory(const std::vector<NodeIndex> &nodes) const;
     World decide_world();
     void commit();
     void note_world(const World &w, Duration took);
@@ -278,10 +279,11 @@ struct Member::State {
     std::vector<ObjectSource> find_sources(const World &w) const;
     /// Whether there is news for the followers.
     bool consider_protection();
-    bool begin_protection();
-    void judge_protection();
-    void set_target(const CheckpointId &id);
     bool cannot_protect() const;
+    bool all_joined() const;
+    bool consider_giving_up();
+    void find_safe();
+    void choose_target(bool afresh);
     void tell_protection(std::optional<CheckpointId> protect, std::optional<CheckpointId> safe,
                          std::optional<CheckpointId> freed);
     static std::uint32_t holders_wanted(const World &w);

@@ -6,6 +6,11 @@
 #include "elastic/placement.h"
 
 namespace dlrover::elastic {
+namespace {
+
+constexpr std::uint32_t max_pause = 5;  ///< copies that take too long are tried again after 1, 2 … 16 limits
+
+}  // namespace
 
 /// Nodes of the world, and spares only where these are too few. Who had a partner keeps it.
 std::vector<NodeIndex> Member::State::choose_partners(const World &w) const {
@@ -45,72 +50,104 @@ std::vector<ObjectSource> Member::State::find_sources(const World &w) const {
     return sources;
 }
 
+/// A word of an earlier world was about other partners.
 bool Member::State::cannot_protect() const {
-    if (world->partners.empty()) return true;
-    return std::ranges::any_of(world->nodes, [&](NodeIndex n) { return peers[n.value()].report.exposed; });
+    return std::ranges::any_of(world->nodes, [&](NodeIndex n) {
+        const NodeReport &report = peers[n.value()].report;
+        return report.exposed && report.running == world->id;
+    });
 }
 
-/// A leader before this one may have called a step safe, and not all have heard of it: nothing is chosen
-/// before all that may hold objects have said what they do. Then what it was at goes on.
-bool Member::State::begin_protection() {
-    auto unheard = [&](NodeIndex n) { return !removed(n) && !peers[n.value()].joined; };
-    if (std::ranges::any_of(world->nodes, unheard) || std::ranges::any_of(world->partners, unheard))
-        return false;
-    protection.safe = tally.newest_safe();
-    auto target = tally.oldest_after(protection.safe);
-    if (!target) target = protection.safe;
-    if (target) set_target(*target);
-    return target.has_value();
+bool Member::State::all_joined() const {
+    return std::ranges::all_of(world->nodes,
+                               [&](NodeIndex n) { return is_self(n) || peers[n.value()].joined; });
 }
 
-void Member::State::set_target(const CheckpointId &id) {
-    protection.target = id;
-    protection.progress = tally.safe_count(id);
-    protection.since = now;
-}
-
-/// Saves wait for copies that are slow: there are fewer of them then. Not for copies that do not come.
-void Member::State::judge_protection() {
+/// True when copies were given up, and are tried again now.
+bool Member::State::consider_giving_up() {
+    using GivenUp = Protection::GivenUp;
     Protection &p = protection;
-    if (std::uint32_t progress = tally.safe_count(*p.target); progress > p.progress) {
-        p.progress = progress;
-        p.since = now;
-        p.given_up = p.given_up && cannot_protect();
+    bool exposed = cannot_protect();
+    Duration limit = config.timings.copy_limit;
+    if (p.given_up != GivenUp::no) {
+        Duration pause = limit * (1u << std::min(p.late_times, max_pause)) / 2;
+        bool again = !exposed && (p.given_up == GivenUp::exposed || now - p.since >= pause);
+        if (again) p.given_up = GivenUp::no;
+        return again;
     }
-    bool stuck = cannot_protect() || now - p.since >= config.timings.copy_limit;
-    if (!stuck || p.given_up) return;
-    p.given_up = true;
-    note(Note::Kind::warning,
-         "Checkpoints have no copies on other nodes now: if a node is lost, its part of them is lost.");
+    bool open = p.target && p.safe != p.target, late = open && now - p.since >= limit;
+    if (!open || (!exposed && !late)) return false;
+    if (!exposed) ++p.late_times;
+    p.given_up = exposed ? GivenUp::exposed : GivenUp::late;
+    p.since = now;
+    if (exposed || p.late_times == 1)
+        note(Note::Kind::warning,
+             "Checkpoints have no copies on other nodes now: if a node is lost, " +
+                 (p.safe ? "the group goes back to step " + std::to_string(p.safe->step.value()) + "."
+                         : "its part of them is lost."));
+    return false;
+}
+
+/// At the beginning of a reign or a world: what is safe already, also from before what the world goes on
+/// from.
+void Member::State::find_safe() {
+    std::uint32_t all = 0;
+    for (const NodeSpec &n : config.nodes) all += n.ranks;
+    SealTally found(holders_wanted(*world));
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (peers[i].joined && !removed(NodeIndex(i)))
+            for (const Seal &s : peers[i].report.seals)
+                if (in_force(s) || s.step < complete->step) found.add(s, all, NodeIndex(i));
+    protection.safe = found.newest_safe({});
+}
+
+/// The newest complete step; at the beginning of a reign the one that has copies already, since these take
+/// the places of others. None of another world size: its objects are not this world's.
+void Member::State::choose_target(bool afresh) {
+    Protection &p = protection;
+    CheckpointId next{complete->generation, complete->step};
+    auto fits = [&](const CheckpointId &id) { return tally.world_size(id) == world_size(world->nodes); };
+    if (!p.target) {
+        auto begun = tally.newest_copied();
+        if (begun > p.safe && fits(*begun)) next = *begun;
+    }
+    bool open = p.target && p.safe != p.target;
+    if ((open && !afresh && p.given_up == Protection::GivenUp::no) || (p.target == next && !afresh)) return;
+    if (!fits(next)) return;
+    p.target = next;
+    if (p.given_up == Protection::GivenUp::no) p.since = now;
 }
 
 /// One step at a time: were the newest always copied, nodes of different speeds would never have copied the
-/// same one.
+/// same one. What is kept: the safe step, the one that gets its copies, and what is newer.
 bool Member::State::consider_protection() {
-    if (config.copies == 0 || role != Role::leader || !world || !complete || preparing || finish)
-        return false;
+    if (config.copies == 0 || !world || !complete || preparing || finish || !acting()) return false;
     Protection &p = protection;
-    CheckpointId newest{complete->generation, complete->step};
-    if (!p.target && !begin_protection()) return false;
-    if (p.safe != p.target) judge_protection();
-    if (tally.safe(*p.target, {.safe_early = bugged(PlantedBug::safe_too_early)})) {
+    // What some nodes hold may be complete, and be older than what all of them do.
+    if (!p.target && !all_joined()) return false;
+    if (!p.target) find_safe();
+    if (p.target && tally.safe(*p.target, {.safe_early = bugged(PlantedBug::safe_too_early)})) {
         p.safe = p.target;
-        p.given_up = false;
+        p.given_up = Protection::GivenUp::no;
+        p.late_times = 0;
     }
-    if ((p.safe == p.target || p.given_up) && p.target != newest) set_target(newest);
+    choose_target(consider_giving_up());
     if (auto oldest = oldest_wanted()) tally.drop_older_than(oldest->step);
-    bool free_early = bugged(PlantedBug::freed_before_safe);
+    CheckpointId newest{complete->generation, complete->step};
+    // Where nothing is safe, one older than the target may still be the best there is. But a world of another
+    // size needs the slots.
+    auto freed = p.given_up != Protection::GivenUp::no || !p.target ? newest : p.target;
+    if (p.given_up == Protection::GivenUp::no && p.target && !p.safe) freed.reset();
     auto before = std::tuple(protect_told, safe_told, freed_told);
-    tell_protection(p.target, p.safe, p.given_up || free_early ? newest : p.safe);
+    tell_protection(p.target, p.safe, freed);
     return before != std::tuple(protect_told, safe_told, freed_told);
 }
 
-/// Older seals than these are not counted.
+/// Older seals than these are not counted: the complete step's, and those of the one that gets its copies.
 std::optional<SealTally::Complete> Member::State::oldest_wanted() const {
-    if (config.copies == 0) return complete;
-    const auto &oldest = protection.given_up ? protection.target : protection.safe;
-    if (!oldest) return std::nullopt;
-    return SealTally::Complete{oldest->step, oldest->generation};
+    if (config.copies == 0 || !complete) return complete;
+    if (!protection.target) return std::nullopt;
+    return std::min(*complete, SealTally::Complete{protection.target->step, protection.target->generation});
 }
 
 /// To the world in force: a late word may tell of a step that is lost by now.
@@ -121,16 +158,21 @@ bool Member::State::belongs(const CheckpointId &id) const {
 
 void Member::State::tell_protection(std::optional<CheckpointId> protect, std::optional<CheckpointId> safe,
                                     std::optional<CheckpointId> freed) {
-    auto is_news = [&](const std::optional<CheckpointId> &id, std::optional<CheckpointId> &told) {
-        if (!id || !belongs(*id) || id <= told) return false;
+    auto is_news = [](const std::optional<CheckpointId> &id, bool counts, std::optional<CheckpointId> &told) {
+        if (!id || !counts || id <= told) return false;
         told = id;
         return true;
     };
-    if (is_news(protect, protect_told)) out.push_back(Protect{*protect});
-    (void)is_news(safe, safe_told);
-    if (!is_news(freed, freed_told)) return;
-    out.push_back(StepFreed{*freed});
-    drop_old_seals(freed->step, freed->generation);
+    if (is_news(protect, protect && belongs(*protect), protect_told)) out.push_back(Protect{*protect});
+    // What was safe before the step that this world goes on from still is.
+    bool counts = safe && (belongs(*safe) || (world->restore_step && safe->step < *world->restore_step));
+    bool news = is_news(safe, counts, safe_told);
+    news = is_news(freed, freed && belongs(*freed), freed_told) || news;
+    if (!news || !freed_told) return;
+    bool keeps = safe_told && safe_told < freed_told && !bugged(PlantedBug::freed_before_safe);
+    StepFreed action{*freed_told, keeps ? safe_told : std::nullopt};
+    drop_freed_seals(action);
+    out.push_back(action);
 }
 
 }  // namespace dlrover::elastic

@@ -32,36 +32,34 @@ const SealTally::Step *SealTally::find(const CheckpointId &id) const {
     return nullptr;
 }
 
-bool SealTally::safe(const CheckpointId &id, Rules rules) const {
-    const Step *s = find(id);
-    return s != nullptr && (s->safe_count >= s->world_size || (rules.safe_early && s->safe_count > 0));
+bool SealTally::is_safe(const Step &s, Rules rules) {
+    if (s.count < s.world_size) return false;
+    return s.safe_count >= s.world_size || (rules.safe_early && s.safe_count > 0);
 }
 
-std::uint32_t SealTally::safe_count(const CheckpointId &id) const {
+bool SealTally::safe(const CheckpointId &id, Rules rules) const {
     const Step *s = find(id);
-    return s == nullptr ? 0 : s->safe_count;
+    return s != nullptr && is_safe(*s, rules);
+}
+
+std::optional<CheckpointId> SealTally::newest_safe(Rules rules) const {
+    std::optional<CheckpointId> best;
+    for (const Step &s : steps_)
+        if (is_safe(s, rules)) best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
+    return best;
+}
+
+std::optional<CheckpointId> SealTally::newest_copied() const {
+    std::optional<CheckpointId> best;
+    for (const Step &s : steps_)
+        if (s.count >= s.world_size && std::ranges::any_of(s.held, [](auto nodes) { return nodes > 1; }))
+            best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
+    return best;
 }
 
 std::uint32_t SealTally::world_size(const CheckpointId &id) const {
     const Step *s = find(id);
     return s == nullptr ? 0 : s->world_size;
-}
-
-std::optional<CheckpointId> SealTally::newest_safe() const {
-    std::optional<CheckpointId> best;
-    for (const Step &s : steps_)
-        if (s.safe_count >= s.world_size)
-            best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
-    return best;
-}
-
-std::optional<CheckpointId> SealTally::oldest_after(const std::optional<CheckpointId> &id) const {
-    std::optional<CheckpointId> best;
-    for (const Step &s : steps_) {
-        CheckpointId here{s.id.generation, s.id.step};
-        if (s.count >= s.world_size && here > id && (!best || here < *best)) best = here;
-    }
-    return best;
 }
 
 std::span<const NodeIndex> SealTally::holders(const CheckpointId &id, Rank rank) const {

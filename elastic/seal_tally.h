@@ -35,13 +35,11 @@ class SealTally {
     std::optional<CheckpointId> newest_asked(Rules rules) const;
     /// Whether it is complete, and safe.
     bool safe(const CheckpointId &id, Rules rules) const;
+    /// The newest step that is safe; the newest complete one that is on more than one node in part at least.
+    std::optional<CheckpointId> newest_safe(Rules rules) const;
+    std::optional<CheckpointId> newest_copied() const;
     /// Of the complete step. 0: it is not complete.
     std::uint32_t world_size(const CheckpointId &id) const;
-    /// How many objects of the complete step are on as many nodes as make it safe.
-    std::uint32_t safe_count(const CheckpointId &id) const;
-    std::optional<CheckpointId> newest_safe() const;
-    /// The oldest complete one that is newer.
-    std::optional<CheckpointId> oldest_after(const std::optional<CheckpointId> &id) const;
     /// Nodes that hold that rank's object of the complete step, at most as many as make it safe.
     std::span<const NodeIndex> holders(const CheckpointId &id, Rank rank) const;
     /// Everything sealed in `generation` after `complete` and before this step can never be complete: a rank
@@ -62,6 +60,7 @@ class SealTally {
         std::vector<NodeIndex> holders;  ///< by rank, `wanted_` places each
     };
     const Step *find(const CheckpointId &id) const;
+    static bool is_safe(const Step &s, Rules rules);
     static std::size_t mixed_count(const std::vector<Step> &steps, const Step &like);
     std::uint32_t wanted_;
     std::vector<Step> steps_;

@@ -36,7 +36,7 @@ void Member::State::on_storage(const LocalStorage &m) {
 /// Whether the prepared world can be decided. Where it needs storage that can not be used: the first world
 /// does not begin, before any work is lost; a later one waits a while.
 bool Member::State::storage_settled() {
-    if (!config.storage || newest_in_memory(tally_reported(), preparing->nodes)) return true;
+    if (!config.storage || newest_in_memory(preparing->nodes)) return true;
     if (!storage.found) {
         ask_storage();
         return false;

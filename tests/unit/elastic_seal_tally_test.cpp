@@ -110,4 +110,39 @@ BOOST_AUTO_TEST_CASE(a_complete_step_that_one_rank_asked_for_on_storage) {
     BOOST_TEST((t.newest({})->step == TrainStep(6)));
 }
 
+BOOST_AUTO_TEST_CASE(safe_when_every_object_is_on_as_many_nodes_as_asked_for) {
+    const CheckpointId id{first, TrainStep(5)};
+    SealTally t(2);
+    for (std::uint32_t rank : {0u, 1u}) t.add(seal(5, rank, first), 8, NodeIndex(rank));
+    BOOST_TEST((t.newest({})->step == TrainStep(5)));
+    BOOST_TEST(!t.safe(id, {}));
+    BOOST_TEST(!t.newest_copied().has_value());
+    t.add(seal(5, 0, first), 8, NodeIndex(0));  // once more on the same node
+    BOOST_TEST(!t.newest_copied().has_value());
+    t.add(seal(5, 0, first), 8, NodeIndex(1));
+    BOOST_TEST((t.newest_copied() == id));
+    BOOST_TEST(!t.safe(id, {}));
+    BOOST_TEST(!t.newest_safe({}).has_value());
+    t.add(seal(5, 1, first), 8, NodeIndex(2));
+    BOOST_TEST(t.safe(id, {}));
+    BOOST_TEST((t.newest_safe({}) == id));
+    BOOST_TEST(!t.safe({second, TrainStep(5)}, {}));
+    t.drop_older_than(TrainStep(6));
+    BOOST_TEST(!t.safe(id, {}));
+}
+
+BOOST_AUTO_TEST_CASE(holders_of_a_complete_step) {
+    const CheckpointId id{first, TrainStep(5)};
+    SealTally t(2);
+    t.add(seal(5, 0, first), 8, NodeIndex(3));
+    BOOST_TEST(t.world_size(id) == 0u);
+    BOOST_TEST(t.holders(id, Rank(0)).empty());
+    for (std::uint32_t node : {1u, 2u, 3u}) t.add(seal(5, 1, first), 8, NodeIndex(node));
+    BOOST_TEST(t.world_size(id) == 2u);
+    BOOST_TEST(t.holders(id, Rank(0)).size() == 1u);
+    BOOST_TEST((t.holders(id, Rank(0))[0] == NodeIndex(3)));
+    BOOST_TEST(t.holders(id, Rank(1)).size() == 2u);  // no more than make it safe
+    BOOST_TEST(t.holders(id, Rank(2)).empty());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

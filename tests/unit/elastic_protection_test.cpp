@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies on other nodes, as the members decide: partners, which step, what is freed, who is sent where.
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+
+#include "tests/unit/elastic_group.h"
+
+using namespace dlrover;
+using namespace dlrover::elastic;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::vector<NodeIndex> nodes(std::initializer_list<std::uint32_t> list) {
+    std::vector<NodeIndex> out;
+    for (std::uint32_t n : list) out.emplace_back(n);
+    return out;
+}
+
+/// One rank a node, one copy; node 1 leads.
+struct Fixture {
+    static GroupConfig config(std::uint32_t count, std::uint32_t max) {
+        GroupConfig c = TestGroup::config(count, 2, max);
+        c.copies = 1;
+        c.timings.copy_limit = 10s;
+        return c;
+    }
+    explicit Fixture(std::uint32_t count = 3, std::uint32_t max = 3) : g(config(count, max)) {
+        for (std::uint32_t i = 0; i < count; ++i) g.job_nodes.emplace_back(i);
+        g.start();
+        BOOST_REQUIRE(g.leader() == 1u);
+    }
+    World world() const { return g.world(1); }
+    CheckpointId id(std::uint64_t step) const { return {world().id, TrainStep(step)}; }
+    NodeIndex partner(std::uint32_t node) const {
+        World w = world();
+        for (std::size_t i = 0; i < w.nodes.size(); ++i)
+            if (w.nodes[i] == NodeIndex(node)) return w.partners[i];
+        return NodeIndex(node);
+    }
+    Seal seal(const CheckpointId &which, std::uint32_t rank) const {
+        return {which.step, Rank(rank), static_cast<std::uint32_t>(world().nodes.size()), which.generation};
+    }
+    void save(std::uint64_t step) {
+        World w = world();
+        for (std::uint32_t r = 0; r < w.nodes.size(); ++r)
+            g.feed(w.nodes[r].value(), LocalSealed{seal(id(step), r)});
+        g.run(500ms);
+    }
+    void copy(const CheckpointId &which) {
+        World w = world();
+        for (std::uint32_t r = 0; r < w.nodes.size(); ++r)
+            g.feed(w.partners[r].value(), LocalSealed{seal(which, r)});
+        g.run(500ms);
+    }
+    std::optional<CheckpointId> protects(std::uint32_t node) const {
+        auto all = g.actions<Protect>(node);
+        return all.empty() ? std::nullopt : std::optional(all.back().id);
+    }
+    std::size_t warnings(std::uint32_t node) const {
+        auto notes = g.actions<Note>(node);
+        return static_cast<std::size_t>(
+            std::ranges::count(notes, Note::Kind::warning, [](const Note &n) { return n.kind; }));
+    }
+    void lose(std::uint32_t node) {
+        g.cut(node);
+        g.run(4s);
+    }
+
+    TestGroup g;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(elastic_protection)
+
+BOOST_AUTO_TEST_CASE(without_copies_nobody_has_partners_and_a_complete_step_is_freed) {
+    TestGroup g(TestGroup::config(2, 2, 2));
+    g.start();
+    BOOST_TEST(g.world(1).partners.empty());
+    for (std::uint32_t r : {0u, 1u}) g.feed(r, LocalSealed{Seal{TrainStep(5), Rank(r), 2, g.world(1).id}});
+    g.run(500ms);
+    BOOST_TEST(g.count<Protect>(0) == 0u);
+    BOOST_REQUIRE(g.count<StepFreed>(0) == 1u);
+    BOOST_TEST((g.actions<StepFreed>(0).back().id == CheckpointId{g.world(1).id, TrainStep(5)}));
+}
+
+BOOST_AUTO_TEST_CASE(a_partner_is_another_node_and_stays_the_same_after_a_loss) {
+    Fixture f(5, 4);
+    World before = f.world();
+    BOOST_REQUIRE(before.partners.size() == 4u);
+    for (std::uint32_t n : {0u, 1u, 2u, 3u}) BOOST_TEST((f.partner(n) != NodeIndex(n)));
+    std::map<std::uint32_t, NodeIndex> old;
+    for (std::uint32_t n : {0u, 1u, 2u}) old[n] = f.partner(n);
+    f.lose(3);
+    BOOST_TEST((f.world().nodes == nodes({0, 1, 2, 4})));
+    for (std::uint32_t n : {0u, 1u, 2u})
+        if (old[n] != NodeIndex(3)) BOOST_TEST((f.partner(n) == old[n]), "node " << n);
+    for (std::uint32_t n : {0u, 1u, 2u, 4u}) {
+        BOOST_TEST((f.partner(n) != NodeIndex(n)));
+        BOOST_TEST((f.partner(n) != NodeIndex(3)));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(one_step_at_a_time_gets_its_copies) {
+    Fixture f;
+    f.save(5);
+    BOOST_TEST((f.protects(0) == f.id(5)));
+    f.save(6);
+    f.save(7);
+    BOOST_TEST((f.protects(0) == f.id(5)));
+    BOOST_TEST(!f.g.view(0).safe.has_value());
+    f.copy(f.id(5));
+    BOOST_TEST((f.g.view(0).safe == f.id(5)));
+    BOOST_TEST((f.protects(0) == f.id(7)));
+    BOOST_TEST(f.g.count<Protect>(0) == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(the_safe_step_is_kept_until_a_newer_one_is) {
+    Fixture f;
+    f.save(5);
+    BOOST_TEST(f.g.count<StepFreed>(0) == 0u);
+    f.copy(f.id(5));
+    f.save(6);
+    StepFreed freed = f.g.actions<StepFreed>(0).back();
+    BOOST_TEST((freed.id == f.id(6)));
+    BOOST_TEST((freed.keep == f.id(5)));
+    BOOST_TEST(!freed.frees(f.id(5)));
+    BOOST_TEST(freed.frees(f.id(4)));
+    f.copy(f.id(6));
+    freed = f.g.actions<StepFreed>(0).back();
+    BOOST_TEST((freed.id == f.id(6)));
+    BOOST_TEST(freed.frees(f.id(5)));
+}
+
+BOOST_AUTO_TEST_CASE(a_spare_that_takes_a_place_is_told_where_the_objects_are) {
+    Fixture f(4, 3);
+    CheckpointId saved = f.id(5);
+    f.save(5);
+    f.copy(saved);
+    NodeIndex holder = f.partner(2);
+    f.lose(2);
+    World w = f.world();
+    BOOST_TEST((w.nodes == nodes({0, 1, 3})));
+    BOOST_TEST((w.restore_step == TrainStep(5)));
+    BOOST_TEST((w.restore_generation == saved.generation));
+    BOOST_TEST((w.sources == std::vector<ObjectSource>{{Rank(2), holder}}));
+    // Fetched, and so on two nodes again; what node 2 kept for another has to be copied once more.
+    f.g.feed(3, LocalSealed{f.seal(saved, 2)});
+    f.copy(saved);
+    BOOST_TEST((f.g.view(0).safe == saved));
+}
+
+BOOST_AUTO_TEST_CASE(without_copies_on_time_a_loss_goes_back_to_the_safe_step) {
+    Fixture f(4, 3);
+    CheckpointId safe = f.id(5);
+    f.save(5);
+    f.copy(safe);
+    f.save(6);
+    f.g.fail(0, 0, 9, 1);  // a world goes on from step 6, which has no copies
+    BOOST_TEST((f.world().restore_step == TrainStep(6)));
+    BOOST_TEST(f.world().sources.empty());
+    f.lose(2);
+    BOOST_TEST((f.world().restore_step == TrainStep(5)));
+    BOOST_TEST((f.world().restore_generation == safe.generation));
+    BOOST_TEST(f.world().sources.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_without_its_partner_stops_the_waiting_for_copies) {
+    Fixture f;
+    f.save(5);
+    f.copy(f.id(5));
+    f.save(6);
+    f.g.feed(2, LocalProtection{false});
+    f.g.run(500ms);
+    BOOST_TEST(f.warnings(1) == 1u);
+    f.save(7);
+    StepFreed freed = f.g.actions<StepFreed>(0).back();
+    BOOST_TEST(freed.frees(f.id(6)));
+    BOOST_TEST(!freed.frees(f.id(5)));
+    f.g.feed(2, LocalProtection{true});
+    f.g.run(500ms);
+    BOOST_TEST((f.protects(0) == f.id(7)));
+    f.save(8);
+    BOOST_TEST(!f.g.actions<StepFreed>(0).back().frees(f.id(7)));
+    f.copy(f.id(7));
+    BOOST_TEST((f.g.view(2).safe == f.id(7)));
+    BOOST_TEST(f.warnings(1) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_word_about_the_partners_of_the_world_before_does_not_count) {
+    Fixture f;
+    f.save(5);
+    f.g.feed(2, LocalProtection{false});
+    f.g.run(500ms);
+    BOOST_TEST(f.warnings(1) == 1u);
+    f.g.fail(0, 0, 9, 1);
+    f.g.run(1s);
+    f.save(6);
+    f.save(7);
+    BOOST_TEST(f.warnings(1) == 1u);
+    BOOST_TEST((f.protects(0) == CheckpointId{f.world().restore_generation, TrainStep(5)}));
+}
+
+BOOST_AUTO_TEST_CASE(copies_that_take_too_long_are_passed_over_and_tried_again) {
+    Fixture f;
+    f.save(5);
+    f.g.run(11s);
+    BOOST_TEST(f.warnings(1) == 1u);
+    f.save(6);
+    BOOST_TEST((f.protects(0) == f.id(6)));
+    BOOST_TEST(f.g.actions<StepFreed>(0).back().frees(f.id(5)));
+    f.g.run(11s);
+    f.save(7);  // the next attempt: nothing more is freed
+    BOOST_TEST((f.protects(0) == f.id(6)));
+    BOOST_TEST(!f.g.actions<StepFreed>(0).back().frees(f.id(6)));
+    f.copy(f.id(6));
+    BOOST_TEST((f.g.view(0).safe == f.id(6)));
+    BOOST_TEST(f.warnings(1) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_new_leader_goes_on_with_the_copies_that_have_begun) {
+    Fixture f(4, 4);
+    f.save(5);
+    f.save(6);
+    f.g.feed(f.partner(0).value(), LocalSealed{f.seal(f.id(5), 0)});
+    f.g.run(500ms);
+    f.g.crash(1);
+    for (std::uint32_t n : {0u, 2u, 3u}) f.g.feed(n, PeerLink{NodeIndex(1), true});
+    f.g.run(3s);
+    BOOST_REQUIRE(f.g.leader() == 2u);
+    f.g.boot(1);
+    f.g.feed(1, LocalObjects{{f.seal(f.id(5), 1), f.seal(f.id(6), 1)}});
+    f.g.feed(1, LocalReady{true, f.world().id});
+    f.g.run(1s);
+    BOOST_TEST(f.g.count<Publish>(0) == 1u);
+    BOOST_TEST((f.protects(0) == f.id(5)));
+    BOOST_TEST((f.protects(1) == f.id(5)));
+    f.copy(f.id(5));
+    BOOST_TEST((f.g.view(0).safe == f.id(5)));
+    BOOST_TEST((f.protects(0) == f.id(6)));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
