@@ -3,6 +3,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include "peer_generated.h"
+#include "proto/codec.h"
+
 using namespace dlrover;
 using namespace dlrover::elastic;
 using namespace dlrover::daemon;
@@ -28,6 +31,7 @@ NodeReport full_report() {
     r.progress = {p, RankProgress{}};
     r.signal = 15;
     r.asked = CheckpointId{generation, TrainStep(7)};
+    r.exposed = true;
     return r;
 }
 
@@ -40,7 +44,10 @@ World full_world() {
                  2222,
                  "rank 2 was killed",
                  GenerationId{Term(4), 2},
-                 3};
+                 3,
+                 0,
+                 {NodeIndex(1), NodeIndex(2)},
+                 {{Rank(1), NodeIndex(2)}, {Rank(3), NodeIndex(1)}}};
 }
 
 Goodput full_goodput() {
@@ -72,7 +79,10 @@ std::vector<Message> one_of_each() {
                       true,
                       TrainStep(4),
                       generation,
-                      CheckpointId{generation, TrainStep(7)}},
+                      CheckpointId{generation, TrainStep(7)},
+                      CheckpointId{generation, TrainStep(9)},
+                      CheckpointId{generation, TrainStep(6)},
+                      CheckpointId{generation, TrainStep(8)}},
             Heartbeat{Term(5), 6, std::nullopt, std::nullopt, {}, {}},
             HeartbeatReply{Term(5), 6, full_report()},
             Prepare{Term(5), generation, {NodeIndex(2)}, {NodeIndex(1)}, "why"},
@@ -105,6 +115,39 @@ BOOST_AUTO_TEST_CASE(nodes_out_of_range_are_refused) {
     BOOST_TEST(!decode_message(encode_message(Commit{Term(5), full_world()}), 2).ok());
     BOOST_TEST(!decode_message(encode_message(Prepare{Term(5), generation, {NodeIndex(7)}, {}, ""}), 7).ok());
     BOOST_TEST(!decode_promise(encode_promise(full_promise()), 2).ok());
+}
+
+BOOST_AUTO_TEST_CASE(partners_and_sources_that_cannot_be_are_refused) {
+    auto accepted = [](const World &world) {
+        return decode_message(encode_message(Commit{Term(5), world}), 3).ok();
+    };
+    World world = full_world();
+    BOOST_TEST(accepted(world));
+    world.partners.pop_back();  // one partner for two nodes
+    BOOST_TEST(!accepted(world));
+    world.partners.assign(6, NodeIndex(1));  // three for each, in a group of three
+    BOOST_TEST(!accepted(world));
+    world.partners = {NodeIndex(1), NodeIndex(3)};
+    BOOST_TEST(!accepted(world));
+    world = full_world();
+    world.sources[0].node = NodeIndex(3);
+    BOOST_TEST(!accepted(world));
+    // A message whose lists of ranks and nodes differ in length: written by hand.
+    namespace wire = proto::peer;
+    wire::CommitT commit;
+    commit.world = std::make_unique<wire::WorldT>();
+    commit.world->generation = std::make_unique<proto::Generation>(1, 1);
+    commit.world->nodes = {0};
+    commit.world->source_ranks = {1};
+    commit.world->source_nodes = {1};
+    auto encoded = [&] {
+        wire::GroupMessageT out;
+        out.body.Set(wire::CommitT(commit));
+        return proto::encode<wire::GroupMessage>(out, wire::GroupMessageIdentifier());
+    };
+    BOOST_TEST(decode_message(encoded(), 3).ok());
+    commit.world->source_ranks.push_back(2);
+    BOOST_TEST(!decode_message(encoded(), 3).ok());
 }
 
 BOOST_AUTO_TEST_CASE(cut_or_changed_bytes_never_crash) {
