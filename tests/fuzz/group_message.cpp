@@ -18,6 +18,7 @@ GroupConfig config() {
     c.batch_host = NodeIndex(0);
     c.min_nodes = 2;
     c.max_nodes = node_count;
+    c.copies = 1;
     return c;
 }
 
@@ -74,18 +75,27 @@ std::vector<Bytes> seeds() {
     report.asked = CheckpointId{generation, TrainStep(9)};
     report.exits.push_back({generation, Rank(1), 9, 5, 6, false, "killed"});
     report.progress.push_back({.rank = Rank(1), .step = TrainStep(11)});
-    World world{
-        .id = generation, .nodes = {NodeIndex(0), NodeIndex(1)}, .spares = {NodeIndex(2)}, .reason = "start"};
+    World world{.id = generation,
+                .nodes = {NodeIndex(0), NodeIndex(1)},
+                .spares = {NodeIndex(2)},
+                .restore_step = TrainStep(9),
+                .reason = "start",
+                .restore_generation = generation,
+                .partners = {NodeIndex(1), NodeIndex(2)},
+                .sources = {{Rank(1), NodeIndex(2)}}};
+    CheckpointId id{generation, TrainStep(9)};
+    report.exposed = true;
     Promise promise{Term(3), NodeIndex(1), generation, {NodeIndex(0), NodeIndex(1)}, {NodeIndex(3)}};
-    std::vector<Message> messages{VoteRequest{Term(3), generation},
-                                  VoteReply{Term(3), true, promise, report},
-                                  Heartbeat{.term = Term(3), .sequence = 5, .world = world},
-                                  HeartbeatReply{Term(3), 5, report},
-                                  Prepare{Term(3), generation, {NodeIndex(0), NodeIndex(2)}, {}, "start"},
-                                  PrepareReply{.term = Term(3), .generation = generation, .accepted = true},
-                                  Commit{Term(3), world},
-                                  Report{Term(3), report},
-                                  Finish{.term = Term(3), .exit_code = 1, .message = "gave up"}};
+    std::vector<Message> messages{
+        VoteRequest{Term(3), generation},
+        VoteReply{Term(3), true, promise, report},
+        Heartbeat{.term = Term(3), .sequence = 5, .world = world, .protect = id, .safe = id, .freed = id},
+        HeartbeatReply{Term(3), 5, report},
+        Prepare{Term(3), generation, {NodeIndex(0), NodeIndex(2)}, {}, "start"},
+        PrepareReply{.term = Term(3), .generation = generation, .accepted = true},
+        Commit{Term(3), world},
+        Report{Term(3), report},
+        Finish{.term = Term(3), .exit_code = 1, .message = "gave up"}};
     std::vector<Bytes> list;
     for (const auto &message : messages) list.push_back(with_choice(0, daemon::encode_message(message)));
     list.push_back(with_choice(1, daemon::encode_promise(promise)));
