@@ -77,6 +77,7 @@ bool Member::State::consider_giving_up() {
     }
     bool open = p.target && p.safe != p.target, late = open && now - p.since >= limit;
     if (!open || (!exposed && !late)) return false;
+    if (!p.safe) find_safe();  // from nodes that have come since the world began
     if (!exposed) ++p.late_times;
     p.given_up = exposed ? GivenUp::exposed : GivenUp::late;
     p.since = now;
