@@ -34,11 +34,12 @@ enum class PlantedBug : std::uint8_t {
     asked_too_early,            ///< a step is wanted on storage before every rank has sealed it
     asked_not_told,             ///< a follower does not hear that a step is wanted on storage
     safe_too_early,             ///< a step counts as safe when some of its objects have their copies
-    freed_before_safe,          ///< a complete step frees the slots of older ones before it is safe
+    freed_before_safe,          ///< the safe step's slots are free before a newer one is safe
     sources_left_out,           ///< a node that took another's place is not told where its objects are
+    copy_counted_early,         ///< a copy counts before it is there (in the simulated node)
 };
 
-inline constexpr std::array<std::string_view, 27> planted_bug_names = {
+inline constexpr std::array<std::string_view, 28> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -66,6 +67,7 @@ inline constexpr std::array<std::string_view, 27> planted_bug_names = {
     "safe_too_early",
     "freed_before_safe",
     "sources_left_out",
+    "copy_counted_early",
 };
 
 }  // namespace dlrover::elastic

@@ -34,6 +34,7 @@ void Simulator::check_send(std::uint32_t node, NodeIndex to, const Message &m) {
         check(keeper && keeper->generation >= p->generation,
               "a generation is accepted before it is on record");
     if (auto *h = std::get_if<Heartbeat>(&m); h && h->acting) check_acting(node, h->term);
+    if (auto *h = std::get_if<Heartbeat>(&m); h && h->safe) check_safe(node, *h->safe);
     if (auto *p = std::get_if<Prepare>(&m)) {
         check_acting(node, p->term);
         auto &nodes = prepared_.try_emplace(p->generation, p->world_nodes).first->second;
@@ -74,6 +75,9 @@ void Simulator::check_world(const World &world) {
               world.nodes.size() % config_.node_unit == 0,
           "a world of a size that is not allowed");
     check_restore(world);
+    check_partners(world);
+    check_sources(world);
+    check_safe_kept(world);
     worlds_[world.id] = world;
     newest_world_ = world;
 }
@@ -102,7 +106,8 @@ void Simulator::check_restore(const World &world) {
                 entry.second.insert(s.rank);
             };
             add(sealed);
-            if (in_world && !nodes_[i].dead) add(near);
+            bool known = config_.copies > 0 ? counted_on(i, world.id) && in_force(s) : in_world;
+            if (known && !nodes_[i].dead) add(near);
         }
     }
     auto complete = [](const auto &entry) { return entry.second.first == entry.second.second.size(); };
@@ -120,7 +125,9 @@ void Simulator::check_restore(const World &world) {
         if (options_.trace && complete(entry))
             trace("complete: step " + std::to_string(entry.first.first.value()) + " of " +
                   to_string(entry.first.second));
-        if (complete(entry))
+        // A world of another size can not go on from it, but can from storage.
+        bool fits = config_.copies == 0 || !storage_.newest || entry.second.first == size_of(world);
+        if (complete(entry) && fits)
             check(world.restore_step && *world.restore_step >= entry.first.first,
                   "a restore passes over a newer complete step");
     }
@@ -235,7 +242,7 @@ bool Simulator::settled(std::string *state) const {
         return true;
     }
     *state = "running";
-    return steps_since_heal_ >= 3 && newest_world_ && runs_.contains(newest_world_->id) &&
+    return steps_since_heal_ >= 3 && safe_again() && newest_world_ && runs_.contains(newest_world_->id) &&
            whole(runs_.at(newest_world_->id));
 }
 

@@ -19,7 +19,7 @@ void Simulator::plan_faults() {
         push(at, Kind::fault, 0, static_cast<std::uint32_t>(faults_.size() - 1));
         at += milliseconds(random_.chance(40) ? random_.between(0, 60) : random_.between(60, 2500));
     }
-    faults_end_ = at + milliseconds(random_.between(500, 5000));
+    faults_end_ = std::max(at, copies_end_) + milliseconds(random_.between(500, 5000));
     push(faults_end_, Kind::heal, 0);
     push(faults_end_, Kind::check, 0);
 }
@@ -51,6 +51,12 @@ void Simulator::lose_node(std::uint32_t node) {
     halt_workers(node);
     nodes_[node].dead = true;
     nodes_[node].died_at = now_;
+}
+
+void Simulator::daemon_falls(std::uint32_t node) {
+    crash_daemon(node);
+    push(now_ + milliseconds(random_.chance(80) ? random_.between(20, 600) : random_.between(600, 4000)),
+         Kind::daemon_up, node);
 }
 
 void Simulator::cut_links(Fault fault, std::uint32_t node, std::uint32_t head) {
@@ -91,11 +97,6 @@ void Simulator::inject(Fault fault) {
     if (options_.trace) trace(std::string("fault ") + names[static_cast<int>(fault)]);
     std::uint32_t node = random_node();
     std::uint32_t head = leader().value_or(node);
-    auto down_for = [&](std::uint32_t n) {
-        crash_daemon(n);
-        push(now_ + milliseconds(random_.chance(80) ? random_.between(20, 600) : random_.between(600, 4000)),
-             Kind::daemon_up, n);
-    };
     switch (fault) {
         case Fault::worker:
             return fail_worker(node, SIGKILL, random_.next());
@@ -103,9 +104,9 @@ void Simulator::inject(Fault fault) {
             for (std::uint32_t i = 0; i < 3; ++i) fail_worker(random_node(), 1 << 8, random_.next());
             return;
         case Fault::daemon:
-            return down_for(node);
+            return daemon_falls(node);
         case Fault::leader_daemon:
-            return down_for(head);
+            return daemon_falls(head);
         case Fault::node:
             return lose_node(node);
         case Fault::leader_node:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libsim.la
-libsim_la_SOURCES = sim/checks.cpp sim/faults.cpp sim/random.h sim/simulator.cpp sim/simulator.h sim/slurm.cpp sim/workers.cpp
+libsim_la_SOURCES = sim/check_copies.cpp sim/checks.cpp sim/copies.cpp sim/faults.cpp sim/random.h sim/simulator.cpp sim/simulator.h \
+    sim/slurm.cpp sim/workers.cpp
 libsim_la_LIBADD = libelastic.la
 
 noinst_PROGRAMS += dlrover-sim

@@ -20,10 +20,10 @@ Overload(Ts...) -> Overload<Ts...>;
 
 constexpr Duration settle_time = seconds(40);
 
-const char *const input_names[] = {"Tick",         "LocalReady",  "LocalExit",    "LocalFinished",
-                                   "LocalStopped", "LocalSealed", "LocalObjects", "LocalProgress",
-                                   "LocalSignal",  "Stored",      "PeerMessage",  "PeerLink",
-                                   "SlurmAnswer",  "LocalStorage"};
+const char *const input_names[] = {
+    "Tick",        "LocalReady",   "LocalExit",     "LocalFinished",   "LocalStopped",
+    "LocalSealed", "LocalObjects", "LocalProgress", "LocalProtection", "LocalSignal",
+    "Stored",      "PeerMessage",  "PeerLink",      "SlurmAnswer",     "LocalStorage"};
 const char *const message_names[] = {"VoteRequest",  "VoteReply", "Heartbeat", "HeartbeatReply", "Prepare",
                                      "PrepareReply", "Commit",    "Report",    "Finish"};
 
@@ -52,6 +52,7 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
     }
     last_step_ = random_.chance(25) ? static_cast<std::uint64_t>(random_.between(5, 60)) : 1u << 30;
     plan_storage();
+    plan_copies();
     plan_faults();
 }
 
@@ -134,6 +135,9 @@ Simulator::Payload Simulator::take(const Event &e) {
         case Kind::seal:
         case Kind::slurm_arrives:
         case Kind::slurm_answers:
+        case Kind::copy:
+        case Kind::copied:
+        case Kind::fetched:
             free_payloads_.push_back(e.payload);
             return std::move(payloads_[e.payload]);
         default:
@@ -178,6 +182,21 @@ void Simulator::handle(const Event &e) {
             return heal();
         case Kind::check:
             return push(now_ + milliseconds(500), Kind::check, 0);
+        case Kind::copy_fault:
+            return inject_copy_fault(static_cast<CopyFault>(e.payload), e.node);
+        case Kind::objects:
+            if (same) feed(e.node, LocalObjects{n.objects});
+            return;
+        case Kind::copy:
+            if (!same || p.number != n.copies.round) return;
+            n.copies.under_way = false;
+            return copy_next(e.node);
+        case Kind::copied:
+            if (same) on_copied(e.node, p);
+            return;
+        case Kind::fetched:
+            if (same) on_fetched(e.node, p);
+            return;
         default:
             return handle_local(e, p);
     }
@@ -214,6 +233,9 @@ void Simulator::handle_local(const Event &e, const Payload &p) {
 void Simulator::feed(std::uint32_t node, const Input &input) {
     Node &n = nodes_[node];
     if (options_.trace) trace("node " + std::to_string(node) + " gets " + input_names[input.index()]);
+    if (auto *m = std::get_if<PeerMessage>(&input))
+        if (auto *reply = std::get_if<PrepareReply>(&m->message); reply && reply->accepted)
+            answered_[reply->generation].insert(m->from);
     auto actions = n.member->step(now_ + n.offset, input);
     std::uint32_t incarnation = n.incarnation;
     for (Action &a : actions) {
@@ -251,70 +273,75 @@ void Simulator::act_store(std::uint32_t node, Store &store) {
 
 void Simulator::act(std::uint32_t node, Action &action) {
     Node &n = nodes_[node];
-    std::visit(Overload{
-                   [&](SendMessage &a) {
-                       check_send(node, a.to, a.message);
-                       transmit(node, a.to.value(), std::move(a.message));
-                   },
-                   [&](Store &a) { act_store(node, a); },
-                   [&](Publish &a) {
-                       if (options_.trace)
-                           trace("node " + std::to_string(node) + " publishes " + to_string(a.world.id));
-                       check_publish(node, a.world);
-                       publish(node, a.world);
-                   },
-                   [&](StopWorkers &a) {
-                       n.stopping = std::max(n.stopping, a.generation);
-                       Payload p;
-                       p.generation = a.generation;
-                       push(now_ + Duration(random_.between(500, 30000)), Kind::stop_workers, node,
-                            keep(std::move(p)));
-                   },
-                   [&](RenewLease &) { n.lease_until = now_ + config_.timings.agent_lease; },
-                   [&](StepComplete &) {},
-                   [&](Protect &) {},
-                   [&](StepFreed &a) {
-                       std::erase_if(n.objects, [&](const Seal &s) {
-                           return s.step < a.id.step || s.generation < a.id.generation;
-                       });
-                   },
-                   [&](StorageAsked &a) { check_asked(node, a.id); },
-                   [&](StepsVoid &a) {
-                       check_void(a);
-                       if (options_.trace)
-                           trace("node " + std::to_string(node) + ": steps of " + to_string(a.generation) +
-                                 " below " + std::to_string(a.below.value()) + " are void" +
-                                 (a.complete ? ", after step " + std::to_string(a.complete->value()) : ""));
-                       std::erase_if(n.objects, [&](const Seal &s) {
-                           return s.generation == a.generation && s.step < a.below &&
-                                  (!a.complete || s.step > *a.complete);
-                       });
-                   },
-                   [&](AskSlurm &a) {
-                       if (options_.trace)
-                           trace("node " + std::to_string(node) + " asks Slurm " +
-                                 std::to_string(static_cast<int>(a.what)));
-                       check_ask(node, a);
-                       Payload p;
-                       p.ask = std::move(a);
-                       push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
-                            keep(std::move(p)));
-                   },
-                   [&](LookAtStorage &a) { look_at_storage(node, a); },
-                   [&](End &a) {
-                       if (options_.trace)
-                           trace("node " + std::to_string(node) + " ends with " +
-                                 std::to_string(a.exit_code) + " " + a.message);
-                       n.ended = true;
-                       n.exit_code = a.exit_code;
-                       halt_workers(node);
-                   },
-                   [&](Note &a) {
-                       check_note(a);
-                       if (options_.trace) trace("node " + std::to_string(node) + ": " + a.text);
-                   },
-               },
-               action);
+    std::visit(
+        Overload{
+            [&](SendMessage &a) {
+                check_send(node, a.to, a.message);
+                transmit(node, a.to.value(), std::move(a.message));
+            },
+            [&](Store &a) { act_store(node, a); },
+            [&](Publish &a) {
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + " publishes " + to_string(a.world.id));
+                check_publish(node, a.world);
+                publish(node, a.world);
+            },
+            [&](StopWorkers &a) {
+                n.stopping = std::max(n.stopping, a.generation);
+                Payload p;
+                p.generation = a.generation;
+                push(now_ + Duration(random_.between(500, 30000)), Kind::stop_workers, node,
+                     keep(std::move(p)));
+            },
+            [&](RenewLease &) { n.lease_until = now_ + config_.timings.agent_lease; },
+            [&](StepComplete &) {},
+            [&](Protect &a) { protect(node, a.id); },
+            [&](StepFreed &a) {
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + " frees what is before step " +
+                          std::to_string(a.id.step.value()) + " of " + to_string(a.id.generation) +
+                          (a.keep ? " but for step " + std::to_string(a.keep->step.value()) : ""));
+                if (config_.copies > 0) check_freed(node, a);
+                std::erase_if(n.objects, [&](const Seal &s) { return a.frees({s.generation, s.step}); });
+            },
+            [&](StorageAsked &a) { check_asked(node, a.id); },
+            [&](StepsVoid &a) {
+                check_void(a);
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + ": steps of " + to_string(a.generation) +
+                          " below " + std::to_string(a.below.value()) + " are void" +
+                          (a.complete ? ", after step " + std::to_string(a.complete->value()) : ""));
+                std::erase_if(n.objects, [&](const Seal &s) {
+                    return s.generation == a.generation && s.step < a.below &&
+                           (!a.complete || s.step > *a.complete);
+                });
+            },
+            [&](AskSlurm &a) {
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + " asks Slurm " +
+                          std::to_string(static_cast<int>(a.what)));
+                check_ask(node, a);
+                Payload p;
+                p.ask = std::move(a);
+                push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
+                     keep(std::move(p)));
+            },
+            [&](LookAtStorage &a) { look_at_storage(node, a); },
+            [&](End &a) {
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + " ends with " + std::to_string(a.exit_code) + " " +
+                          a.message);
+                n.ended = true;
+                n.exit_code = a.exit_code;
+                halt_workers(node);
+            },
+            [&](Note &a) {
+                check_note(a);
+                if (a.text.starts_with("Checkpoints have no copies")) check_given_up(node);
+                if (options_.trace) trace("node " + std::to_string(node) + ": " + a.text);
+            },
+        },
+        action);
 }
 
 void Simulator::start_daemon(std::uint32_t node) {
@@ -338,6 +365,7 @@ void Simulator::reconnect(std::uint32_t node) {
     if (n.pending_exit != GenerationId{} && n.member)
         feed(node, LocalExit{WorkerExit{n.pending_exit, Rank(n.first_rank), 9, now_.count(), 9, false, ""}});
     n.pending_exit = {};
+    fetch_all(node);
 }
 
 void Simulator::crash_daemon(std::uint32_t node) {
@@ -346,6 +374,7 @@ void Simulator::crash_daemon(std::uint32_t node) {
     n.member.reset();
     ++n.incarnation;
     n.deadline_at = Time(0);
+    end_copies(node);
     if (!random_.chance(50)) return;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i)
         if (i != node && nodes_[i].member && linked(i, node)) {

@@ -23,6 +23,7 @@ struct Options {
     std::uint32_t nodes = 100;
     elastic::PlantedBug bug = elastic::PlantedBug::none;
     bool trace = false;
+    std::optional<std::uint32_t> copies;  ///< of each object on other nodes; none: from the seed
 };
 
 struct Outcome {
@@ -62,6 +63,11 @@ class Simulator {
         heal,
         kill_removed,
         crash_worker,
+        objects,
+        copy,
+        copied,
+        fetched,
+        copy_fault,
         check
     };
     struct Event {
@@ -79,6 +85,18 @@ class Simulator {
         elastic::Promise promise;
         GenerationId generation;
         std::uint64_t number = 0;
+        elastic::Seal object;
+        std::uint32_t other = 0, other_incarnation = 0;  ///< the node that it is copied to or fetched from
+    };
+    /// What a node does about copies; but for `fetching` a daemon's crash ends it.
+    struct Copies {
+        std::optional<CheckpointId> step;               ///< Protect
+        std::set<std::pair<Rank, std::uint32_t>> done;  ///< of that step: at this node
+        std::map<std::uint32_t, Time> silent_since;     ///< partners that do not answer
+        std::uint64_t round = 0;                        ///< of copies: older ones are no more
+        bool under_way = false, exposed = false;        ///< one at a time; as its member was told
+        Time since{0}, exposed_at{Time::min() / 2};     ///< of `step`; newest time
+        std::vector<elastic::ObjectSource> fetching;    ///< of the generation that is published
     };
     struct Node {
         std::optional<elastic::Member> member;
@@ -96,6 +114,8 @@ class Simulator {
         Time job_read{-1};                  ///< when Slurm last answered a read of this node
         GenerationId pending_exit;          ///< not told yet: the daemon was down
         int exit_code = -1;
+        Copies copies;
+        std::set<std::pair<CheckpointId, Rank>> foreign;  ///< of `objects`: copies for others
     };
     struct Run {  ///< a generation's training
         elastic::World world;
@@ -138,6 +158,16 @@ class Simulator {
         torn,
         count
     };
+    /// Once, in the middle of a copy.
+    enum class CopyFault : std::uint8_t {
+        none,
+        sender_node,
+        receiver_node,
+        sender_daemon,
+        receiver_daemon,
+        in_fetch,
+        count
+    };
 
     // simulator.cpp
     void push(Time at, Kind kind, std::uint32_t node, std::uint32_t payload = 0);
@@ -168,7 +198,30 @@ class Simulator {
     void on_lease(std::uint32_t node);
     void on_step(const GenerationId &generation);
     void on_seal(std::uint32_t node, const GenerationId &generation, std::uint64_t step, bool accepted);
+    bool has_slot(const Node &n, std::uint32_t ranks, const GenerationId &generation) const;
     bool whole(const Run &run) const;
+
+    // copies.cpp
+    void plan_copies();
+    Duration copy_time();
+    std::optional<std::uint32_t> first_rank(const elastic::World &world, std::uint32_t node) const;
+    static std::vector<NodeIndex> partners_of(const elastic::World &world, std::uint32_t node);
+    static const elastic::Seal *find_object(const Node &n, const CheckpointId &id, Rank rank);
+    void protect(std::uint32_t node, const CheckpointId &id);
+    void copy_next(std::uint32_t node);
+    bool answers(std::uint32_t node, const Payload &p) const;
+    bool accepts(const Node &n, const elastic::Seal &object) const;
+    void on_copied(std::uint32_t node, const Payload &p);
+    void take_object(std::uint32_t node, const elastic::Seal &object);
+    void tell_exposed(std::uint32_t node);
+    void end_copies(std::uint32_t node);
+    void begin_copies(std::uint32_t node, const elastic::World &world);
+    void fetch_all(std::uint32_t node);
+    void fetch(std::uint32_t node, const elastic::ObjectSource &source, std::uint64_t attempt);
+    void on_fetched(std::uint32_t node, const Payload &p);
+    void plan_copy_fault(std::uint32_t node, std::uint32_t other, Duration takes);
+    void plan_fetch_fault(std::uint32_t node, Duration takes);
+    void inject_copy_fault(CopyFault fault, std::uint32_t node);
 
     // slurm.cpp
     void slurm_arrives(std::uint32_t node, const elastic::AskSlurm &ask);
@@ -186,6 +239,7 @@ class Simulator {
     std::optional<std::uint32_t> leader() const;
     void freeze(std::uint32_t node);
     void lose_node(std::uint32_t node);
+    void daemon_falls(std::uint32_t node);
 
     // checks.cpp
     [[noreturn]] void fail(std::string text) const;
@@ -210,9 +264,24 @@ class Simulator {
     void check_one_world(const GenerationId &generation);
     bool settled(std::string *state) const;
 
+    // check_copies.cpp
+    void check_partners(const elastic::World &world) const;
+    void check_sources(const elastic::World &world) const;
+    void check_safe_kept(const elastic::World &world);
+    void check_restored(std::uint32_t node, const elastic::World &world);
+    void check_safe(std::uint32_t node, const CheckpointId &id);
+    void check_freed(std::uint32_t node, const elastic::StepFreed &freed);
+    void check_given_up(std::uint32_t node);
+    bool counted_on(std::uint32_t node, const GenerationId &generation) const;
+    bool in_force(const elastic::Seal &seal) const;
+    bool safe_again() const;
+    bool truly_safe(const CheckpointId &id, std::size_t holders, bool now = false);
+    std::uint32_t size_of(const elastic::World &world) const;
+
     Options options_;
     Random random_;
     Random storage_random_{options_.seed ^ 0x73746f72616765u};
+    Random copies_random_{options_.seed ^ 0x636f70696573u};
     elastic::LocalStorage storage_;  ///< what is there before the run
     elastic::GroupConfig config_;
     Time now_{0};
@@ -229,6 +298,8 @@ class Simulator {
     bool chaos_ = false;
     std::uint32_t torn_ = 0;  ///< steps to come in which a worker fails while the others seal
     bool hopeless_ = false, signalled_ = false;
+    CopyFault copy_fault_ = CopyFault::none;
+    Time copies_end_{0};
     std::uint64_t last_step_ = 0;  ///< the program ends here
 
     // What the checks remember.
@@ -238,6 +309,15 @@ class Simulator {
     std::map<GenerationId, elastic::World> worlds_;
     std::optional<elastic::World> newest_world_;
     std::set<std::pair<GenerationId, std::uint32_t>> real_exits_;
+    /// The newest step that was called safe: it survives the loss of so many nodes.
+    struct Safe {
+        CheckpointId id;
+        std::size_t copies = 0;
+        Time at{0};
+        std::vector<std::uint32_t> nodes;  ///< that held objects of it then
+    };
+    std::optional<Safe> safe_;
+    std::map<GenerationId, std::set<NodeIndex>> answered_;  ///< whose answer to Prepare a leader has
 };
 
 }  // namespace dlrover::sim

@@ -25,9 +25,8 @@ void Simulator::publish(std::uint32_t node, const World &world) {
             return !world.restore_step || seal.step > *world.restore_step ||
                    (seal.step == *world.restore_step && seal.generation != world.restore_generation);
         });
-    Payload left;
-    left.input = LocalObjects{n.objects};
-    push(now_, Kind::input, node, keep(std::move(left)));
+    push(now_, Kind::objects, node);
+    begin_copies(node, world);
     auto it = std::find(world.nodes.begin(), world.nodes.end(), NodeIndex(node));
     if (it == world.nodes.end() || !n.agent || n.running == world.id) return;
     Payload p;
@@ -42,11 +41,7 @@ void Simulator::start_workers(std::uint32_t node, const GenerationId &generation
     halt_workers(node);
     const World &world = worlds_.at(generation);
     n.running = n.started = generation;
-    n.first_rank = 0;
-    for (NodeIndex w : world.nodes) {
-        if (w == NodeIndex(node)) break;
-        n.first_rank += config_.nodes[w.value()].ranks;
-    }
+    n.first_rank = first_rank(world, node).value_or(0);
     if (n.lease_until < now_) n.lease_until = now_ + config_.timings.agent_lease;
     push(n.lease_until, Kind::lease, node);
     Run &run = runs_[generation];
@@ -57,6 +52,7 @@ void Simulator::start_workers(std::uint32_t node, const GenerationId &generation
         run.finished.assign(nodes_.size(), false);
     }
     ++run.running;
+    if (n.copies.fetching.empty()) check_restored(node, world);
     if (hopeless_ && node == world.nodes.front().value()) return fail_worker(node, 3 << 8, 77);
     if (run.running < world.nodes.size() || run.ticking) return;
     run.ticking = true;
@@ -134,7 +130,7 @@ bool Simulator::whole(const Run &run) const {
     std::uint32_t first = run.world.nodes.front().value();
     for (NodeIndex w : run.world.nodes) {
         const Node &n = nodes_[w.value()];
-        if (n.side != nodes_[first].side || n.frozen_until > now_) return false;
+        if (n.side != nodes_[first].side || n.frozen_until > now_ || !n.copies.fetching.empty()) return false;
     }
     return true;
 }
@@ -173,6 +169,15 @@ bool Simulator::wanted_on_storage(TrainStep step) {
     return step.value() % 3 == 0;
 }
 
+/// Where there are copies, also for what its ranks go on from.
+bool Simulator::has_slot(const Node &n, std::uint32_t ranks, const GenerationId &generation) const {
+    auto mine = std::count_if(n.objects.begin(), n.objects.end(), [&](const Seal &s) {
+        bool own = s.rank.value() >= n.first_rank && s.rank.value() < n.first_rank + ranks;
+        return config_.copies > 0 ? own : s.generation == generation;
+    });
+    return mine < slots * ranks;
+}
+
 void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std::uint64_t step,
                         bool accepted) {
     Node &n = nodes_[node];
@@ -180,9 +185,8 @@ void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std:
     // A worker that is gone seals nothing; one that is being stopped may try.
     if (accepted && n.running != generation) return;
     if (accepted && n.stopping >= generation) accepted = false;
-    auto mine = std::count_if(n.objects.begin(), n.objects.end(),
-                              [&](const Seal &s) { return s.generation == generation; });
-    bool slot_free = mine < slots * config_.nodes[node].ranks;
+    if (accepted && !n.copies.fetching.empty()) return;  // it has not begun
+    bool slot_free = has_slot(n, config_.nodes[node].ranks, generation);
     const Run &run = runs_[generation];
     bool last = accepted && step >= last_step_;
     for (std::uint32_t r = 0; r < config_.nodes[node].ranks && n.member && (slot_free || !accepted); ++r) {

@@ -16,8 +16,10 @@ namespace {
 
 constexpr std::uint64_t most_seeds = 8000;
 
-Outcome run(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug = PlantedBug::none) {
+Outcome run(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug = PlantedBug::none,
+            std::optional<std::uint32_t> copies = std::nullopt) {
     Options options;
+    options.copies = copies;
     options.seed = seed;
     options.nodes = nodes;
     options.bug = bug;
@@ -48,13 +50,36 @@ BOOST_AUTO_TEST_CASE(a_hundred_nodes_keep_the_rules) {
 /// Found among 100,000; each was a fault of the members.
 BOOST_DATA_TEST_CASE(seeds_that_once_failed,
                      boost::unit_test::data::make({511u, 12964u, 68448u, 71019u, 80479u, 93051u}), seed) {
-    BOOST_TEST(run(seed, 100).violation == "");
+    BOOST_TEST(run(seed, 100, PlantedBug::none, 0).violation == "");
 }
 
 /// Found among 100,000: rank 0's daemon died after it had promised a generation, and came back without the
 /// port.
 BOOST_AUTO_TEST_CASE(a_small_group_that_once_failed) {
-    BOOST_TEST(run(68693, 6).violation == "");
+    BOOST_TEST(run(68693, 6, PlantedBug::none, 0).violation == "");
+}
+
+struct CopiesCase {
+    std::uint64_t seed;
+    std::uint32_t copies;
+    const char *what;
+};
+std::ostream &operator<<(std::ostream &out, const CopiesCase &c) {
+    return out << "seed " << c.seed << ": " << c.what;
+}
+
+/// Each was a fault of the members.
+BOOST_DATA_TEST_CASE(
+    seeds_with_copies_that_once_failed,
+    boost::unit_test::data::make(std::vector<CopiesCase>{
+        {293, 1, "what was safe before the step that the lost world had gone on from was not gone back to"},
+        {120, 1, "what lay beyond the step on storage that a world goes on from was called complete"},
+        {14, 1, "the objects of a world of another size were to get copies, which nobody could make"},
+        {387, 1, "slots were full of a larger world's steps"},
+        {99, 1, "copies were given up for a partner of the world before"},
+        {6554, 1, "of a step that was saved again what was safe went, and what was not was gone on from"}}),
+    c) {
+    BOOST_TEST(run(c.seed, 6, PlantedBug::none, c.copies).violation == "");
 }
 
 BOOST_DATA_TEST_CASE(a_planted_bug_is_found,

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of copies on other nodes: what is called safe is, and stays so.
+#include <algorithm>
+
+#include "sim/simulator.h"
+
+namespace dlrover::sim {
+
+using namespace elastic;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+std::size_t partners_each(const World &world) {
+    return world.partners.size() / world.nodes.size();
+}
+}  // namespace
+
+std::uint32_t Simulator::size_of(const World &world) const {
+    std::uint32_t ranks = 0;
+    for (NodeIndex n : world.nodes) ranks += config_.nodes[n.value()].ranks;
+    return ranks;
+}
+
+/// Sealed in the newest world, or what it goes on from.
+bool Simulator::in_force(const Seal &seal) const {
+    if (!newest_world_ || seal.generation >= newest_world_->id) return true;
+    return newest_world_->restore_step == seal.step && newest_world_->restore_generation == seal.generation;
+}
+
+/// The leader that decides this generation knows what the node holds.
+bool Simulator::counted_on(std::uint32_t node, const GenerationId &generation) const {
+    if (!in_job(node) || !acting_node_) return false;
+    const auto &keeper = nodes_[*acting_node_].keeper;
+    NodeIndex n(node);
+    if (keeper && std::find(keeper->removed.begin(), keeper->removed.end(), n) != keeper->removed.end())
+        return false;
+    auto answers = answered_.find(generation);
+    return node == *acting_node_ || (answers != answered_.end() && answers->second.contains(n));
+}
+
+void Simulator::check_partners(const World &world) const {
+    check(world.partners.size() % world.nodes.size() == 0, "not as many partners for each node");
+    std::size_t each = partners_each(world), others = world.nodes.size() - 1;
+    check(each <= config_.copies && each >= std::min<std::size_t>(config_.copies, others),
+          "too few or too many partners");
+    for (NodeIndex node : world.nodes) {
+        auto partners = partners_of(world, node.value());
+        std::set<NodeIndex> different(partners.begin(), partners.end());
+        check(different.size() == each && !different.contains(node),
+              "a node's partner is itself, or twice one");
+    }
+}
+
+/// Who is sent for an object finds it there, and who has none is sent.
+void Simulator::check_sources(const World &world) const {
+    if (!world.restore_step || world.stored_world_size > 0) {
+        check(world.sources.empty(), "sources for what is not in memory");
+        return;
+    }
+    CheckpointId id{world.restore_generation, *world.restore_step};
+    auto run = runs_.find(id.generation);
+    if (config_.copies == 0 || run == runs_.end() || run->second.world_size != size_of(world)) return;
+    for (const ObjectSource &s : world.sources)
+        check(find_object(nodes_[s.node.value()], id, s.rank) != nullptr,
+              "a source of an object does not hold it");
+    std::uint32_t rank = 0;
+    for (NodeIndex node : world.nodes)
+        for (std::uint32_t i = 0; i < config_.nodes[node.value()].ranks; ++i, ++rank) {
+            bool has = find_object(nodes_[node.value()], id, Rank(rank)) != nullptr;
+            bool told = std::any_of(world.sources.begin(), world.sources.end(),
+                                    [&](const ObjectSource &s) { return s.rank == Rank(rank); });
+            check(has || told, "a rank's node lacks its object, and is not told where it is");
+        }
+}
+
+/// As long as no more nodes are gone than it has copies.
+void Simulator::check_safe_kept(const World &world) {
+    if (!safe_ || (world.restore_step && *world.restore_step >= safe_->id.step)) return;
+    auto gone = static_cast<std::size_t>(std::count_if(
+        safe_->nodes.begin(), safe_->nodes.end(), [&](std::uint32_t n) { return !counted_on(n, world.id); }));
+    bool other_size = config_.storage && runs_[safe_->id.generation].world_size != size_of(world);
+    if (options_.trace)
+        trace("step " + std::to_string(safe_->id.step.value()) + " was safe, " + std::to_string(gone) +
+              " nodes that held it are gone");
+    check(gone > safe_->copies || (other_size && storage_.newest), "a step that was safe is lost");
+    safe_.reset();
+}
+
+/// When its workers begin, each has its object of exactly that step.
+void Simulator::check_restored(std::uint32_t node, const World &world) {
+    if (config_.copies == 0 || !world.restore_step || world.stored_world_size > 0) return;
+    if (runs_[world.restore_generation].world_size != size_of(world)) return;
+    CheckpointId id{world.restore_generation, *world.restore_step};
+    for (std::uint32_t r = 0; r < config_.nodes[node].ranks; ++r)
+        check(find_object(nodes_[node], id, Rank(nodes_[node].first_rank + r)) != nullptr,
+              "a rank begins without the object that it goes on from");
+}
+
+/// A node that has died since is one of those whose loss it survives.
+bool Simulator::truly_safe(const CheckpointId &id, std::size_t holders, bool now) {
+    for (std::uint32_t r = 0; r < runs_[id.generation].world_size; ++r) {
+        std::ptrdiff_t held = 0;
+        for (std::uint32_t i = 0; i < nodes_.size(); ++i)
+            held += find_object(nodes_[i], id, Rank(r)) &&
+                    (!now || (!nodes_[i].dead && counted_on(i, newest_world_->id)));
+        if (options_.trace && static_cast<std::size_t>(held) < holders)
+            trace("step " + std::to_string(id.step.value()) + " of " + to_string(id.generation) + ", rank " +
+                  std::to_string(r) + ": on " + std::to_string(held) + " nodes");
+        if (static_cast<std::size_t>(held) < holders) return false;
+    }
+    return true;
+}
+
+void Simulator::check_safe(std::uint32_t node, const CheckpointId &id) {
+    if (safe_ && safe_->id >= id) return;
+    auto view = nodes_[node].member->view();
+    const World &world = *view.world;
+    // A leader that does not know of the newest world will not be heard.
+    if (!newest_world_ || world.id != newest_world_->id) return;
+    bool before =
+        id.generation < world.id && id != CheckpointId{world.restore_generation, *world.restore_step};
+    if (before && !truly_safe(id, partners_each(world) + 1)) return;  // an earlier word, repeated
+    std::size_t copies = partners_each(world);
+    check(truly_safe(id, copies + 1), "a step is called safe that is not on enough nodes");
+    if (options_.trace)
+        trace("step " + std::to_string(id.step.value()) + " of " + to_string(id.generation) + " is safe");
+    safe_ = Safe{id, copies, now_, {}};
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i)
+        if (std::any_of(nodes_[i].objects.begin(), nodes_[i].objects.end(),
+                        [&](const Seal &s) { return s.step == id.step && s.generation == id.generation; }))
+            safe_->nodes.push_back(i);
+}
+
+/// Whoever frees slots keeps the step that is safe, as long as the nodes that hold it are heard.
+void Simulator::check_freed(std::uint32_t node, const StepFreed &freed) {
+    auto view = nodes_[node].member->view();
+    if (view.safe && view.leader == NodeIndex(node)) check_safe(node, *view.safe);
+    bool heard = newest_world_ && view.generation == newest_world_->id;
+    if (!safe_ || !freed.frees(safe_->id) || !heard) return;
+    std::size_t copies = std::max(safe_->copies, partners_each(*nodes_[node].member->view().world));
+    check(!truly_safe(safe_->id, copies + 1, true), "slots of the safe step are freed");
+    safe_.reset();
+}
+
+/// Only where a node has no way to its partner, or copies take too long.
+void Simulator::check_given_up(std::uint32_t node) {
+    auto view = nodes_[node].member->view();
+    bool reason = false;
+    for (NodeIndex n : view.world->nodes) {
+        const Copies &c = nodes_[n.value()].copies;
+        reason = reason || c.exposed || now_ - c.exposed_at < seconds(3) || nodes_[n.value()].dead;
+    }
+    Duration since = now_ - nodes_[node].copies.since;
+    check(reason || since >= config_.timings.copy_limit - milliseconds(500),
+          "copies are given up without a reason");
+}
+
+/// After the faults: unless a partner is gone that takes no part in the world.
+bool Simulator::safe_again() const {
+    if (config_.copies == 0 || !newest_world_) return true;
+    auto gone = [&](NodeIndex n) {
+        const Node &partner = nodes_[n.value()];
+        return partner.dead || partner.ended || !in_job(n.value());
+    };
+    const auto &partners = newest_world_->partners;
+    if (std::any_of(partners.begin(), partners.end(), gone)) return true;
+    return safe_ && safe_->id.generation == newest_world_->id && safe_->at >= healed_at_;
+}
+
+}  // namespace dlrover::sim
