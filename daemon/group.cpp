@@ -210,7 +210,10 @@ void Group::act(elastic::Publish &action) {
         std::optional<CheckpointId> from;
         if (world_->restore_step) from = CheckpointId{world_->restore_generation, *world_->restore_step};
         arena_.rewind(from, world_->id);
-        feed_later(elastic::LocalObjects{arena_.seals()});
+        // What there is then: slots may be given up before.
+        services_.loop.post([this, alive = alive_] {
+            if (*alive) feed(elastic::LocalObjects{arena_.seals()});
+        });
         rank_states_.clear();
         progress_.clear();
         tell_storage_of_world();
@@ -230,6 +233,7 @@ void Group::act(elastic::StopWorkers &action) {
             agent.stopped = std::max(agent.stopped, stopping_);
         else
             push_stop(agent, action.reason);
+    if (copies_ && world_ && stopping_ >= world_->id) copies_->stop();
     services_.loop.post([this, alive = alive_] {
         if (*alive) report_stopped();
     });

@@ -68,16 +68,22 @@ void GroupCopies::use_mover(GroupMover *mover) {
     mover_ = mover;
 }
 
-void GroupCopies::on_world(Part part) {
-    part_ = std::move(part);
+void GroupCopies::stop() {
+    stopped_ = true;
     protecting_.reset();
     early_.clear();
+    wanted_.clear();
+    fetch_trouble_.clear();
     act(copier_.clear(services_.loop.now()));
     std::vector<IncomingKey> keys;
     for (const auto &[key, in] : incoming_) keys.push_back(key);
     for (const auto &key : keys) cancel(key);
-    wanted_.clear();
-    fetch_trouble_.clear();
+}
+
+void GroupCopies::on_world(Part part) {
+    stop();
+    stopped_ = false;
+    part_ = std::move(part);
     wanted_since_ = services_.loop.now();
     for (const auto &source : part_.sources)
         if (part_.restore && !services_.arena.holds(source.rank, *part_.restore))
@@ -86,6 +92,7 @@ void GroupCopies::on_world(Part part) {
 }
 
 void GroupCopies::protect(const CheckpointId &id) {
+    if (stopped_) return;
     protecting_ = id;
     push_copies();
     for (const auto &[key, word] : std::exchange(early_, {})) on_offer(key.first, word);
@@ -225,6 +232,7 @@ void GroupCopies::fail(std::uint64_t number, const std::string &text) {
 }
 
 void GroupCopies::on_fetch(NodeIndex from, const MoveWord &word) {
+    if (stopped_) return;  // it asks again
     if (!services_.arena.holds(word.rank, word.id))
         return answer(from, Kind::Refuse, word, "the node does not hold that object any more");
     act(copier_.fetch(services_.loop.now(), {from, word.rank, word.id}));
@@ -246,6 +254,7 @@ bool GroupCopies::is_wanted(Rank rank, const CheckpointId &id) const {
 /// A copy is taken only of the step that the leader has told this node, too: then it knows also what of the
 /// older ones is safe.
 std::string GroupCopies::reason_against(NodeIndex from, const MoveWord &word) const {
+    if (stopped_) return "a new world is being prepared";
     if (is_wanted(word.rank, word.id)) return {};
     if (!part_.guests.contains(from) || std::ranges::find(part_.ranks, word.rank) != part_.ranks.end())
         return "this node keeps no copies of that one's objects";
@@ -255,7 +264,8 @@ std::string GroupCopies::reason_against(NodeIndex from, const MoveWord &word) co
 
 /// The leader's word travels to both nodes at the same time, and the offer follows at once.
 bool GroupCopies::is_early(NodeIndex from, const MoveWord &word) const {
-    return part_.guests.contains(from) && protecting_ != word.id && !is_wanted(word.rank, word.id);
+    return !stopped_ && part_.guests.contains(from) && protecting_ != word.id &&
+           !is_wanted(word.rank, word.id);
 }
 
 void GroupCopies::on_offer(NodeIndex from, const MoveWord &word) {

@@ -49,6 +49,9 @@ class GroupCopies {
     /// None: there is no mover now. A pointer that was given is valid until the next call.
     void use_mover(GroupMover *mover);
     void on_world(Part part);
+    /// A newer world is being prepared, and has been told what this node holds: no more comes, nothing leaves
+    /// until on_world().
+    void stop();
     /// The leader's word: this step gets its copies now.
     void protect(const CheckpointId &id);
     void on_word(NodeIndex from, const MoveWord &word);
@@ -117,6 +120,7 @@ class GroupCopies {
     Hooks hooks_;
     GroupMover *mover_ = nullptr;
     Part part_;
+    bool stopped_ = true;  ///< no world, or one that is being stopped
     std::optional<CheckpointId> protecting_;
     elastic::Copier copier_;
     std::map<std::uint64_t, Outgoing> outgoing_;
