@@ -164,16 +164,18 @@ void Member::State::tell_protection(std::optional<CheckpointId> protect, std::op
         told = id;
         return true;
     };
-    if (is_news(protect, protect && belongs(*protect), protect_told)) out.push_back(Protect{*protect});
     // What was safe before the step that this world goes on from still is.
     bool counts = safe && (belongs(*safe) || (world->restore_step && safe->step < *world->restore_step));
     bool news = is_news(safe, counts, safe_told);
     news = is_news(freed, freed && belongs(*freed), freed_told) || news;
-    if (!news || !freed_told) return;
-    bool keeps = safe_told && safe_told < freed_told && !bugged(PlantedBug::freed_before_safe);
-    StepFreed action{*freed_told, keeps ? safe_told : std::nullopt};
-    drop_freed_seals(action);
-    out.push_back(action);
+    if (news && freed_told) {
+        bool keeps = safe_told && safe_told < freed_told && !bugged(PlantedBug::freed_before_safe);
+        StepFreed action{*freed_told, keeps ? safe_told : std::nullopt};
+        drop_freed_seals(action);
+        out.push_back(action);
+    }
+    // After it: the copies need the slots.
+    if (is_news(protect, protect && belongs(*protect), protect_told)) out.push_back(Protect{*protect});
 }
 
 }  // namespace dlrover::elastic
