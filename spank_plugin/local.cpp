@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "spank_plugin/submit.h"
+#include "spank_plugin/watch.h"
 
 namespace dlrover::spank {
 namespace {
@@ -38,13 +39,15 @@ Status local_options_read(Module &module) {
 }
 
 /// The step's real size is known only now; where it differs from what --nodes said, the nodes leave the step
-/// alone.
+/// alone. A group that can lose a node gets a watch.
 Status local_step_created(spank_t handle, Module &module) {
     auto nodes = get_uint32(handle, S_JOB_NNODES);
     if (!nodes || !std::getenv(request_variable)) return {};
     auto size = fit_options(module.options, *nodes);
-    if (size) return {};
-    return std::move(size.take_status()).with_context("the step runs without protection");
+    if (!size) return std::move(size.take_status()).with_context("the step runs without protection");
+    auto job = get_uint32(handle, S_JOB_ID), step = get_uint32(handle, S_JOB_STEPID);
+    if (*nodes < 2 || !job || !step) return {};
+    return start_watch(watch_program(module.args.agent), *job, *step);
 }
 
 }  // namespace dlrover::spank

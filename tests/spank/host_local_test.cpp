@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include "spank_plugin/module.h"
@@ -23,11 +25,14 @@ struct Command {
     Given inherited;                               ///< options that Slurm found in its variables
     Given given;                                   ///< --dlrover-* on the command line
     bool settable = true;
-    std::uint32_t step_nodes = 0;  ///< where not 0: local_user_init comes too
+    std::uint32_t step_nodes = 0;    ///< where not 0: local_user_init comes too
+    std::vector<std::string> words;  ///< of plugstack.conf
+    std::string stays_for;           ///< a file that comes, within 5 s
 };
 
 struct Outcome {
     int exit_code = -1;
+    pid_t pid = 0;
     std::string report;  ///< log lines, then "NAME=VALUE" of Slurm's options and of the request
 
     bool says(std::string_view part) const { return report.find(part) != std::string::npos; }
@@ -50,7 +55,12 @@ int play(const Command &command, LoadedModule &module) {
     int rc = module.hook("init_post_opt");
     if (command.step_nodes != 0) {
         host->numbers[S_JOB_NNODES] = command.step_nodes;
+        host->numbers[S_JOB_ID] = 7;
+        host->numbers[S_JOB_STEPID] = 3;
         rc |= module.hook("local_user_init");
+        for (int i = 0;
+             i < 500 && !command.stays_for.empty() && ::access(command.stays_for.c_str(), F_OK) != 0; ++i)
+            ::usleep(10000);
     }
     return rc;
 }
@@ -76,7 +86,7 @@ void write_report() {
     for (const auto &[name, value] : command.variables) ::setenv(name.c_str(), value.c_str(), 1);
     for (const auto &[name, value] : command.inherited) ::setenv(inherited_variable(name).c_str(), value, 1);
     std::atexit(write_report);
-    LoadedModule module;
+    LoadedModule module(".libs/dlrover.so", command.words);
     int rc = play(command, module);
     write_report();
     ::_exit(rc);
@@ -94,6 +104,7 @@ Outcome run(const Command &command) {
     }
     ::close(ends[1]);
     Outcome outcome;
+    outcome.pid = pid;
     char buffer[4096];
     for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;)
         outcome.report.append(buffer, static_cast<std::size_t>(n));
@@ -103,6 +114,41 @@ Outcome run(const Command &command) {
     outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     return outcome;
 }
+
+/// A dlrover-watch that tells what it was started with, for which srun stays until it has looked.
+struct WatchStandIn {
+    std::filesystem::path folder;
+
+    WatchStandIn() {
+        char name[] = "/tmp/watch-XXXXXX";
+        BOOST_TEST_REQUIRE(::mkdtemp(name));
+        folder = name;
+        std::ofstream(folder / "dlrover-watch") << R"(#!/usr/bin/python3 -IS
+import os, sys
+folder = os.path.dirname(sys.argv[0])
+def word(name):
+    return next(line.split()[1] for line in open("/proc/self/fdinfo/3") if line.startswith(name))
+with open(folder + "/telling", "w") as out:
+    out.reconfigure(line_buffering=True)
+    print("words", *sys.argv[1:], file=out)
+    files = {int(fd): os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd") if os.path.lexists("/proc/self/fd/" + fd)}
+    for fd in sorted(files):
+        if fd != out.fileno(): print(fd, files[fd], file=out)
+    print("end", file=out)
+    print("own session" if os.getsid(0) != os.getsid(int(word("Pid:"))) else "srun's session", file=out)
+    print("blocked", next(line.split()[1] for line in open("/proc/self/status") if line.startswith("SigBlk")), file=out)
+    print("handle", word("Pid:"), file=out)
+os.rename(folder + "/telling", folder + "/told")
+)";
+        std::filesystem::permissions(folder / "dlrover-watch", std::filesystem::perms::all);
+    }
+    ~WatchStandIn() { std::filesystem::remove_all(folder); }
+
+    std::string told() const {
+        std::ifstream file(folder / "told");
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+};
 
 Command srun(std::string nodes, Given given = {}, Given inherited = {}) {
     Command c;
@@ -233,6 +279,43 @@ BOOST_AUTO_TEST_CASE(a_size_known_too_late_is_said) {
     BOOST_TEST(run(c).says("the step runs without protection: --dlrover-elastic=3 needs at least 3 nodes"));
     c.step_nodes = 3;
     BOOST_TEST(!run(c).says("without protection"));
+}
+
+BOOST_AUTO_TEST_CASE(a_group_of_several_nodes_gets_a_watch_with_nothing_of_srun) {
+    WatchStandIn watch;
+    Command c = srun("2", {{"dlrover-elastic", nullptr}});
+    c.words = {"agent=" + watch.folder.string() + "/agent"};
+    c.step_nodes = 2;
+    c.stays_for = watch.folder / "told";
+    Outcome o = run(c);
+    BOOST_TEST(o.exit_code == 0);
+    BOOST_TEST(!o.says("dlrover: "), o.report);
+    std::string told = watch.told();
+    BOOST_TEST(told.starts_with("words 7 3\n"), told);
+    BOOST_TEST(told.find("\n0 /dev/null\n1 /dev/null\n2 /dev/null\n3 anon_inode:[pidfd]\nend\n") != told.npos,
+               told);
+    BOOST_TEST(told.find("\nown session\n") != told.npos, told);
+    BOOST_TEST(told.find("\nblocked 0000000000000000\n") != told.npos, told);
+    BOOST_TEST(told.find("\nhandle " + std::to_string(o.pid) + "\n") != told.npos, told);
+}
+
+BOOST_AUTO_TEST_CASE(no_watch_for_one_node_other_steps_or_where_it_is_not_installed) {
+    WatchStandIn watch;
+    Command c = srun("1", {{"dlrover-elastic", nullptr}});
+    c.words = {"agent=" + watch.folder.string() + "/agent"};
+    c.step_nodes = 1;
+    BOOST_TEST(run(c).exit_code == 0);
+    c = srun("2");
+    c.words = {"agent=" + watch.folder.string() + "/agent"};
+    c.step_nodes = 2;
+    BOOST_TEST(run(c).exit_code == 0);
+    ::usleep(200000);
+    BOOST_TEST(watch.told() == "");
+    c.given = {{"dlrover-elastic", nullptr}};
+    c.words = {"agent=/nowhere/agent"};
+    Outcome o = run(c);
+    BOOST_TEST(o.exit_code == 0);
+    BOOST_TEST(!o.says("dlrover: "), o.report);
 }
 
 BOOST_AUTO_TEST_CASE(sbatch_and_salloc_set_no_kill_only) {
