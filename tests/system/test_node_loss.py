@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node dies: a spare takes its ranks, their state comes from a partner's memory, and the result is the undisturbed one."""
 
+import json
 import time
 import unittest
 
@@ -18,28 +19,32 @@ class NodeLoss(unittest.TestCase):
         self.assertTrue(run.running(), run.output())
         return run
 
-    def wait_for_safe(self, run: Run) -> int:
-        """A step that is safe: slots are freed, so saves go on far beyond their number."""
-        first = wait_until(lambda: max(0, run.common_save()), 30, "a save of all ranks", 0.001)
-        return wait_until(lambda: run.common_save() if run.common_save() > first + 60 else 0, 60, "saves that go on", 0.001)
+    def status(self, cluster: Cluster, job: int) -> dict:
+        """As the batch host says, which stays."""
+        done = cluster.run("dlrover", "status", str(job), "--json", user="root", node=cluster.nodes[0], check=True)
+        return json.loads(done.stdout)["groups"][0]
+
+    def safe_step(self, cluster: Cluster, job: int) -> int:
+        return self.status(cluster, job)["copies"]["safe_step"]
 
     def test_a_spare_goes_on_from_a_partners_memory(self) -> None:
         with Cluster("loss", nodes=4) as cluster:
             run = self.start(cluster, "spare", 1, "--dlrover-redundancy=partner:1")
-            safe = self.wait_for_safe(run)
-            generation, victim = run.generation(), cluster.nodes[1]
+            job = cluster.job_id("spare")
+            # Slots are freed, so saves go on far beyond their number.
+            wait_until(lambda: self.safe_step(cluster, job) > 100, 30, "safe steps that go on", 0.1)
+            generation, safe = run.generation(), self.safe_step(cluster, job)
+            # Any node can be the spare: it is the last one to be ready.
+            victim = next(rank["node"] for rank in self.status(cluster, job)["ranks"] if rank["node"] != cluster.nodes[0])
             began = time.time()
             cluster.control("kill-node", victim)
             run.wait_for_steps(after=generation)
-            job = cluster.job_id("spare")
-            for event in cluster.events(job)[-60:]:
-                print(event["time_us"] % 1000000000 / 1e6, event["node"], event.get("train_step"), event["text"][:150])
-            self.assertTrue(run.running(), run.output())
             took = time.time() - began
+            self.assertTrue(run.running(), run.output())
             restored = {page.restored_step for page in run.pages}
             self.assertEqual(len(restored), 1)
-            self.assertGreaterEqual(restored.pop(), safe - 60)
-            print(f"all ranks stepping again after {took:.2f} s, from step {run.pages[0].restored_step}; {safe} was saved")
+            self.assertGreaterEqual(min(restored), safe)
+            print(f"all ranks stepping again after {took:.2f} s, from step {min(restored)}; step {safe} was safe")
             wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 120, "all ranks done")
             done = time.monotonic()
             self.assertEqual(run.finish(30), 0, run.output())
