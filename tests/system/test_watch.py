@@ -90,18 +90,22 @@ class Watch(unittest.TestCase):
         script.write_text("#!/bin/bash\n#SBATCH -N4 --ntasks-per-node=2 --job-name=batch\n"
                           "#SBATCH --dlrover-elastic=2:3 --dlrover-spares=1 --dlrover-redundancy=partner:1\n"
                           f"{' '.join(words)}\necho $? >{code}\nsleep 1\n")
-        self.cluster.run("sbatch", "-o", str(run.folder / "stdout"), str(script), check=True)
+        output = run.folder / "stdout"
+        self.addCleanup(lambda: print(output.read_text()[-4000:]))
+        self.cluster.run("sbatch", "-o", str(output), str(script), check=True)
         wait_until(run.all_stepping, 30, "all ranks stepping", 0.002)
         job, generation = self.cluster.job_id("batch"), run.generation()
         self.only_watch(job)
         wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
         self.cluster.control("kill-node", self.cluster.nodes[2])
-        wait_until(lambda: run.all_stepping() and run.generation() > generation, 30, "all ranks stepping again", 0.002)
+        try:
+            wait_until(lambda: run.all_stepping() and run.generation() > generation, 30, "all ranks stepping again", 0.002)
+        finally:
+            print("\n".join(f"{event['time_us'] / 1e6:.3f} {event['node']} {event['text']}" for event in self.cluster.events(job)[-30:]))
         wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 120, "all ranks done")
         done = time.monotonic()
-        wait_until(lambda: code.exists() and code.read_text(), 30, f"srun's end; {(run.folder / 'stdout').read_text()[-2000:]}")
+        wait_until(lambda: code.exists() and code.read_text(), 30, "srun's end")
         print(f"srun in a batch job ended {time.monotonic() - done:.1f} s after the last rank was done, with {code.read_text().strip()}")
-        print((run.folder / "stdout").read_text()[-2000:])
         self.assertEqual(code.read_text(), "0\n")
         self.assertEqual(run.violations(), "")
         state = wait_until(lambda: (lambda line: line if "JobState=COMPLETED" in line else "")(
