@@ -182,6 +182,8 @@ class Group : private JobMemory {
     /// Of each object, on other nodes.
     std::uint32_t copies() const { return copies_of(record_); }
     bool has_copies() const { return copies() > 0; }
+    /// The agents keep one, also on a node without others.
+    bool has_mover() const { return registration().options->redundancy.starts_with("partner:"); }
     void create_copies();
     GroupCopies::Part part_in(const elastic::World &world) const;
     void tell_copies_of_world();

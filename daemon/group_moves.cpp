@@ -90,7 +90,7 @@ void Group::on_mover_changed() {
 }
 
 void Group::on_mover_message(const Client &from, const local::MessageT &message) {
-    if (!has_copies() || record_.ended)
+    if (!has_mover() || record_.ended)
         return services_.port.fail(from.id, message.id, local::Refusal::Stale,
                                    "this step has no checkpoints to move");
     create_mover();

@@ -211,7 +211,7 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
     out->goodput = std::make_unique<local::GoodputT>(to_proto(final_goodput_.value_or(view.goodput)));
     out->note = record_.end_message;
     if (storage_) out->storage = storage_->status();
-    if (has_copies()) out->mover = mover_ ? mover_->status() : std::make_unique<local::MoverStatusT>();
+    if (has_mover()) out->mover = mover_ ? mover_->status() : std::make_unique<local::MoverStatusT>();
     if (copies_) out->copies = copies_status(view);
     out->started_us = record_.started_us;
     return out;
