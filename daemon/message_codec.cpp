@@ -113,6 +113,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     w->signal = r.signal;
     pack_asked(*w, r.asked);
     w->exposed = r.exposed;
+    w->safe = pack(r.safe);
     return w;
 }
 
@@ -287,6 +288,7 @@ class Unpacker {
         if (expect(w->signal >= 0 && w->signal <= max_signal)) r.signal = w->signal;
         r.asked = unpack_asked(*w);
         r.exposed = w->exposed;
+        r.safe = checkpoint(w->safe);
         return r;
     }
     /// As many for each node.

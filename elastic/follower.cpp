@@ -54,8 +54,8 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     goodput_at = now;
     merge_removed(m.removed, m.settled);
     if (m.world && m.world->id >= promise.generation) install(*m.world);
-    // A late heartbeat may tell of a step that is lost by now.
-    if (m.complete_step && (!world || m.complete_generation >= world->id))
+    // A late heartbeat may tell of a step that is lost by now; what this world goes on from is not.
+    if (m.complete_step && belongs({m.complete_generation, *m.complete_step}))
         complete_here(*m.complete_step, m.complete_generation);
     asked_here(m.asked);
     tell_protection(m.protect, m.safe, m.freed);
@@ -148,7 +148,7 @@ void Member::State::publish(const World &w) {
     complete_told.reset();  // what was complete beyond it is lost
     if (w.restore_step) complete_told = {*w.restore_step, w.restore_generation};
     protect_told.reset();
-    safe_told.reset();
+    local.safe.reset();
     freed_told.reset();
     local.finished.clear();
     local.exits.clear();

@@ -181,9 +181,8 @@ std::optional<SealTally::Complete> Member::State::newest_in_memory(
         reported = tally_reported(holders, [](const Seal &) { return true; });
         newest = reported.newest({});
     }
-    // Of a step that was saved again what is safe already: the other one goes.
-    auto safe = reported.newest_safe({});
-    if (newest && safe && safe->step == newest->step) newest->generation = safe->generation;
+    // Of a step that was saved again one goes.
+    if (newest) newest->generation = reported.best_of(newest->step, world_size(nodes))->generation;
     if (!newest || !config.storage) return newest;
     bool fits = reported.world_size({newest->generation, newest->step}) == world_size(nodes);
     if (fits && !older) return newest;

@@ -123,7 +123,7 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     }
     if (!bugged(PlantedBug::asked_not_told)) h.asked = local.asked;
     h.protect = protect_told;
-    h.safe = safe_told;
+    h.safe = local.safe;
     h.freed = freed_told;
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;

@@ -232,7 +232,7 @@ MemberView Member::view() const {
     if (s.role == Role::leader)
         for (const Peer &p : s.peers) v.ready_nodes += p.joined && p.report.ready;
     if (s.complete_told) v.complete_steps.push_back(s.complete_told->step);
-    v.safe = s.safe_told;
+    v.safe = s.role == Role::leader ? s.safe_now() : s.local.safe;
     v.protecting = s.protect_told;
     v.goodput = s.goodput;
     v.goodput_at = s.goodput_at;

@@ -78,7 +78,9 @@ struct StorageTalk {
 /// A leader's part of Protect: one complete step at a time gets its copies.
 struct Protection {
     std::optional<CheckpointId> target, safe;
-    Time since{0};  ///< of the target, or of having given up
+    std::optional<CheckpointId> kept;  ///< `safe`, or what comes nearest to it
+    Time since{0};                     ///< of the target's newest copy, or of having given up
+    std::size_t held = 0;              ///< places where the target's objects are
     /// Complete steps are freed without copies.
     enum class GivenUp : std::uint8_t { no, exposed, late } given_up = GivenUp::no;
     std::uint32_t late_times = 0;  ///< in a row
@@ -112,7 +114,7 @@ struct Member::State {
     NodeReport local;
     std::optional<World> published;  ///< told to the agents by this daemon
     std::optional<SealTally::Complete> complete_told;
-    std::optional<CheckpointId> protect_told, safe_told, freed_told;
+    std::optional<CheckpointId> protect_told, freed_told;
     std::optional<std::pair<GenerationId, TrainStep>> void_told;  ///< newest StepsVoid
     Goodput goodput;
     Time goodput_at{0};            ///< its wall time ends here
@@ -281,8 +283,12 @@ struct Member::State {
     bool consider_protection();
     bool cannot_protect() const;
     bool all_joined() const;
+    /// A leader's own word. What an earlier one called safe is kept, but nodes that hold it may be gone.
+    std::optional<CheckpointId> safe_now() const {
+        return protection.safe == local.safe ? local.safe : std::nullopt;
+    }
     bool consider_giving_up();
-    void find_safe();
+    void find_safe(bool giving_up);
     void choose_target(bool afresh);
     void tell_protection(std::optional<CheckpointId> protect, std::optional<CheckpointId> safe,
                          std::optional<CheckpointId> freed);

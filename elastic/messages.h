@@ -26,6 +26,7 @@ struct NodeReport {
     int signal = 0;                     ///< meant for the job; 0: none
     std::optional<CheckpointId> asked;  ///< StorageAsked: the newest known here
     bool exposed = false;               ///< its objects can not be copied to its partners now
+    std::optional<CheckpointId> safe;   ///< the newest that a leader of this world has called safe
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 

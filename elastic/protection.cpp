@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies on other nodes: who keeps whose, which complete step gets its copies now, when it is safe.
 #include <algorithm>
+#include <utility>
 
 #include "elastic/member_state.h"
 #include "elastic/placement.h"
@@ -8,7 +9,7 @@
 namespace dlrover::elastic {
 namespace {
 
-constexpr std::uint32_t max_pause = 5;  ///< copies that take too long are tried again after 1, 2 … 16 limits
+constexpr std::uint32_t max_pause = 5;  ///< when no more copies come: tried again after 1, 2 … 16 limits
 
 }  // namespace
 
@@ -75,23 +76,25 @@ bool Member::State::consider_giving_up() {
         if (again) p.given_up = GivenUp::no;
         return again;
     }
+    std::size_t places = p.target ? tally.held(*p.target) : 0;
+    if (std::exchange(p.held, places) < places) p.since = now;
     bool open = p.target && p.safe != p.target, late = open && now - p.since >= limit;
     if (!open || (!exposed && !late)) return false;
-    if (!p.safe) find_safe();  // from nodes that have come since the world began
+    if (!p.safe) find_safe(true);  // from nodes that have come since the world began
     if (!exposed) ++p.late_times;
     p.given_up = exposed ? GivenUp::exposed : GivenUp::late;
     p.since = now;
     if (exposed || p.late_times == 1)
         note(Note::Kind::warning,
              "Checkpoints have no copies on other nodes now: if a node is lost, " +
-                 (p.safe ? "the group goes back to step " + std::to_string(p.safe->step.value()) + "."
+                 (p.kept ? "the group goes back to step " + std::to_string(p.kept->step.value()) + "."
                          : "its part of them is lost."));
     return false;
 }
 
 /// At the beginning of a reign or a world: what is safe already, also from before what the world goes on
 /// from.
-void Member::State::find_safe() {
+void Member::State::find_safe(bool giving_up) {
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
     SealTally found(holders_wanted(*world));
@@ -100,6 +103,13 @@ void Member::State::find_safe() {
             for (const Seal &s : peers[i].report.seals)
                 if (in_force(s) || s.step < complete->step) found.add(s, all, NodeIndex(i));
     protection.safe = found.newest_safe({});
+    // What an earlier leader called safe may be on nodes that have not been heard.
+    std::optional<CheckpointId> called;
+    for (const Peer &p : peers)
+        if (p.joined && p.report.running == world->id) called = std::max(called, p.report.safe);
+    called = std::max(called, local.safe);
+    protection.kept = protection.safe ? protection.safe : called;
+    if (!protection.kept && giving_up) protection.kept = found.most_copied();
 }
 
 /// The newest complete step; at the beginning of a reign the one that has copies already, since these take
@@ -126,9 +136,9 @@ bool Member::State::consider_protection() {
     Protection &p = protection;
     // What some nodes hold may be complete, and be older than what all of them do.
     if (!p.target && !all_joined()) return false;
-    if (!p.target) find_safe();
+    if (!p.target) find_safe(false);
     if (p.target && tally.safe(*p.target, {.safe_early = bugged(PlantedBug::safe_too_early)})) {
-        p.safe = p.target;
+        p.safe = p.kept = p.target;
         p.given_up = Protection::GivenUp::no;
         p.late_times = 0;
     }
@@ -139,9 +149,9 @@ bool Member::State::consider_protection() {
     // size needs the slots.
     auto freed = p.given_up != Protection::GivenUp::no || !p.target ? newest : p.target;
     if (p.given_up == Protection::GivenUp::no && p.target && !p.safe) freed.reset();
-    auto before = std::tuple(protect_told, safe_told, freed_told);
-    tell_protection(p.target, p.safe, freed);
-    return before != std::tuple(protect_told, safe_told, freed_told);
+    auto before = std::tuple(protect_told, local.safe, freed_told);
+    tell_protection(p.target, p.kept, freed);
+    return before != std::tuple(protect_told, local.safe, freed_told);
 }
 
 /// Older seals than these are not counted: the complete step's, and those of the one that gets its copies.
@@ -166,11 +176,11 @@ void Member::State::tell_protection(std::optional<CheckpointId> protect, std::op
     };
     // What was safe before the step that this world goes on from still is.
     bool counts = safe && (belongs(*safe) || (world->restore_step && safe->step < *world->restore_step));
-    bool news = is_news(safe, counts, safe_told);
+    bool news = is_news(safe, counts, local.safe);
     news = is_news(freed, freed && belongs(*freed), freed_told) || news;
     if (news && freed_told) {
-        bool keeps = safe_told && safe_told < freed_told && !bugged(PlantedBug::freed_before_safe);
-        StepFreed action{*freed_told, keeps ? safe_told : std::nullopt};
+        bool keeps = local.safe && local.safe < freed_told && !bugged(PlantedBug::freed_before_safe);
+        StepFreed action{*freed_told, keeps ? local.safe : std::nullopt};
         drop_freed_seals(action);
         out.push_back(action);
     }

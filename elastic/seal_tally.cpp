@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <tuple>
 
 namespace dlrover::elastic {
 
@@ -55,6 +57,30 @@ std::optional<CheckpointId> SealTally::newest_copied() const {
         if (s.count >= s.world_size && std::ranges::any_of(s.held, [](auto nodes) { return nodes > 1; }))
             best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
     return best;
+}
+
+std::optional<CheckpointId> SealTally::most_copied() const {
+    std::tuple<std::uint8_t, CheckpointId> best{1, {}};
+    for (const Step &s : steps_)
+        if (s.count >= s.world_size)
+            best = std::max(best, {*std::ranges::min_element(s.held), {s.id.generation, s.id.step}});
+    return std::get<0>(best) > 1 ? std::optional(std::get<1>(best)) : std::nullopt;
+}
+
+std::size_t SealTally::held(const CheckpointId &id) const {
+    const Step *s = find(id);
+    return s == nullptr ? 0 : std::accumulate(s->held.begin(), s->held.end(), std::size_t{0});
+}
+
+std::optional<CheckpointId> SealTally::best_of(TrainStep step, std::uint32_t size) const {
+    const Step *best = nullptr;
+    auto merit = [&](const Step &s) {
+        return std::tuple(s.world_size == size, *std::ranges::min_element(s.held), s.id.generation);
+    };
+    for (const Step &s : steps_)
+        if (s.id.step == step && s.count >= s.world_size && (best == nullptr || merit(*best) < merit(s)))
+            best = &s;
+    return best ? std::optional(CheckpointId{best->id.generation, best->id.step}) : std::nullopt;
 }
 
 std::uint32_t SealTally::world_size(const CheckpointId &id) const {

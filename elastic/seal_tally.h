@@ -38,6 +38,14 @@ class SealTally {
     /// The newest step that is safe; the newest complete one that is on more than one node in part at least.
     std::optional<CheckpointId> newest_safe(Rules rules) const;
     std::optional<CheckpointId> newest_copied() const;
+    /// The complete step whose least kept object is on most nodes, and on two at least; of several the
+    /// newest.
+    std::optional<CheckpointId> most_copied() const;
+    /// Places where objects of this step are.
+    std::size_t held(const CheckpointId &id) const;
+    /// Of a step that was saved in several generations, the complete one to go on from: of this world size if
+    /// there is one, then whose least kept object is on most nodes, then the newest.
+    std::optional<CheckpointId> best_of(TrainStep step, std::uint32_t size) const;
     /// Of the complete step. 0: it is not complete.
     std::uint32_t world_size(const CheckpointId &id) const;
     /// Nodes that hold that rank's object of the complete step, at most as many as make it safe.

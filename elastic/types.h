@@ -35,7 +35,7 @@ struct Timings {
     Duration fence_wait = std::chrono::milliseconds(
         1500);  ///< any side but the leader in office waits this long before it asks Slurm
     Duration copy_limit = std::chrono::seconds(
-        120);  ///< a complete step that is not safe by then is passed over, and the group runs without copies
+        120);  ///< for the next copy of a complete step; then the group runs without copies for a while
 };
 
 struct NodeSpec {

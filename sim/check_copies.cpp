@@ -76,13 +76,24 @@ void Simulator::check_sources(const World &world) const {
 
 /// As long as no more nodes are gone than it has copies.
 void Simulator::check_safe_kept(const World &world) {
-    if (!safe_ || (world.restore_step && *world.restore_step >= safe_->id.step)) return;
+    if (!safe_) return;
+    if (world.restore_step && *world.restore_step >= safe_->id.step) {
+        // What a world of this size has saved again takes the place of what one of another size had saved.
+        bool again = world.restore_step == safe_->id.step && world.restore_generation != safe_->id.generation;
+        bool fits = runs_[safe_->id.generation].world_size == size_of(world);
+        if (again && !fits && runs_[world.restore_generation].world_size == size_of(world)) safe_.reset();
+        return;
+    }
     auto gone = static_cast<std::size_t>(std::count_if(
         safe_->nodes.begin(), safe_->nodes.end(), [&](std::uint32_t n) { return !counted_on(n, world.id); }));
     bool other_size = config_.storage && runs_[safe_->id.generation].world_size != size_of(world);
     if (options_.trace)
-        trace("step " + std::to_string(safe_->id.step.value()) + " was safe, " + std::to_string(gone) +
-              " nodes that held it are gone");
+        trace("step " + std::to_string(safe_->id.step.value()) + " of " + to_string(safe_->id.generation) +
+              " was safe, " + std::to_string(gone) + " nodes that held it are gone; " +
+              std::to_string(size_of(world)) + " ranks go on from " +
+              (world.restore_step ? "step " + std::to_string(world.restore_step->value()) + " of " +
+                                        to_string(world.restore_generation)
+                                  : "nothing"));
     check(gone > safe_->copies || (other_size && storage_.newest), "a step that was safe is lost");
     safe_.reset();
 }

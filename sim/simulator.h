@@ -111,7 +111,8 @@ class Simulator {
         std::uint32_t first_rank = 0;
         std::vector<elastic::Seal> objects;
         std::optional<CheckpointId> asked;  ///< newest that this daemon was told is wanted on storage
-        Time job_read{-1};                  ///< when Slurm last answered a read of this node
+        Time job_read{-1};                  ///< when Slurm's last answer to a read of this node came
+        Time job_seen{-1};                  ///< how the job was at that time is what it says
         GenerationId pending_exit;          ///< not told yet: the daemon was down
         int exit_code = -1;
         Copies copies;

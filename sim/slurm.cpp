@@ -51,6 +51,7 @@ void Simulator::slurm_arrives(std::uint32_t node, const AskSlurm &ask) {
         answer.result = SlurmAnswer::Result::unreachable;
         delay = milliseconds(random_.between(1, 1000));
     } else if (ask.what == AskSlurm::What::read_job) {
+        nodes_[node].job_seen = now_;
         answer.job_nodes = slurm_.nodes;
         answer.job_running = slurm_.running;
     } else if (slurm_.mode == Mode::refusing) {

@@ -194,6 +194,10 @@ void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std:
         bool asks =
             wanted_on_storage(TrainStep(step)) && run.world_size > 0 && step % run.world_size == rank.value();
         Seal seal{TrainStep(step), rank, run.world_size, generation, asks};
+        if (options_.trace)
+            trace("node " + std::to_string(node) + (accepted ? " seals" : " is refused") + " step " +
+                  std::to_string(step) + " of " + to_string(generation) + " of rank " +
+                  std::to_string(rank.value()));
         if (accepted) {
             n.objects.push_back(seal);
             check_sealed(seal);

@@ -85,6 +85,7 @@ std::vector<Bytes> seeds() {
                 .sources = {{Rank(1), NodeIndex(2)}}};
     CheckpointId id{generation, TrainStep(9)};
     report.exposed = true;
+    report.safe = id;
     Promise promise{Term(3), NodeIndex(1), generation, {NodeIndex(0), NodeIndex(1)}, {NodeIndex(3)}};
     std::vector<Message> messages{
         VoteRequest{Term(3), generation},

@@ -219,6 +219,23 @@ BOOST_AUTO_TEST_CASE(copies_that_take_too_long_are_passed_over_and_tried_again) 
     BOOST_TEST(f.warnings(1) == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(copies_that_come_slowly_are_waited_for) {
+    Fixture f;
+    f.save(1);
+    CheckpointId first = f.id(1);
+    World w = f.world();
+    for (std::uint32_t r = 0; r < 3; ++r) {
+        f.g.run(8s);
+        BOOST_TEST(f.warnings(1) == 0u);
+        f.g.feed(w.partners[r].value(), LocalSealed{f.seal(first, r)});
+    }
+    f.g.run(500ms);
+    BOOST_TEST((f.g.view(1).safe == first));
+    f.save(2);
+    f.g.run(11s);
+    BOOST_TEST(f.warnings(1) == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(a_new_leader_goes_on_with_the_copies_that_have_begun) {
     Fixture f(4, 4);
     f.save(5);

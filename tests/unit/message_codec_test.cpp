@@ -32,6 +32,7 @@ NodeReport full_report() {
     r.signal = 15;
     r.asked = CheckpointId{generation, TrainStep(7)};
     r.exposed = true;
+    r.safe = CheckpointId{generation, TrainStep(6)};
     return r;
 }
 

@@ -60,26 +60,37 @@ BOOST_AUTO_TEST_CASE(a_small_group_that_once_failed) {
 }
 
 struct CopiesCase {
+    std::uint32_t nodes;
     std::uint64_t seed;
     std::uint32_t copies;
     const char *what;
 };
 std::ostream &operator<<(std::ostream &out, const CopiesCase &c) {
-    return out << "seed " << c.seed << ": " << c.what;
+    return out << "seed " << c.seed << " of " << c.nodes << " nodes: " << c.what;
 }
 
 /// Each was a fault of the members.
 BOOST_DATA_TEST_CASE(
     seeds_with_copies_that_once_failed,
     boost::unit_test::data::make(std::vector<CopiesCase>{
-        {293, 1, "what was safe before the step that the lost world had gone on from was not gone back to"},
-        {120, 1, "what lay beyond the step on storage that a world goes on from was called complete"},
-        {14, 1, "the objects of a world of another size were to get copies, which nobody could make"},
-        {387, 1, "slots were full of a larger world's steps"},
-        {99, 1, "copies were given up for a partner of the world before"},
-        {6554, 1, "of a step that was saved again what was safe went, and what was not was gone on from"}}),
+        {6, 293, 1,
+         "what was safe before the step that the lost world had gone on from was not gone back to"},
+        {6, 120, 1, "what lay beyond the step on storage that a world goes on from was called complete"},
+        {6, 14, 1, "the objects of a world of another size were to get copies, which nobody could make"},
+        {6, 387, 1, "slots were full of a larger world's steps"},
+        {6, 99, 1, "copies were given up for a partner of the world before"},
+        {6, 6554, 1, "of a step that was saved again what was safe went, and what was not was gone on from"},
+        {6, 88354, 1, "a daemon that came back did not know what its world had gone on from, and gave it up"},
+        {7, 40606, 1, "as before, in a longer story"},
+        {4, 57434, 1, "half of the nodes asked Slurm for what was granted while its answer was on its way"},
+        {7, 16114, 2, "of a step that was saved again the one with fewer copies was gone on from"},
+        {4, 45912, 2, "a new leader repeated that a step is safe whose holders were gone"},
+        {3, 5488, 2, "what nearly was safe was freed when copies were given up"},
+        {4, 1420, 2, "what an earlier leader had called safe was freed for what had as many copies"},
+        {7, 4171, 2, "a leader whose daemon had fallen did not know what the others kept"},
+        {4, 26783, 2, "of two steps that were not safe the one was kept whose partner had gone"}}),
     c) {
-    BOOST_TEST(run(c.seed, 6, PlantedBug::none, c.copies).violation == "");
+    BOOST_TEST(run(c.seed, c.nodes, PlantedBug::none, c.copies).violation == "");
 }
 
 BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
