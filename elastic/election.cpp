@@ -115,6 +115,10 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
             role = Role::follower;
             election_deadline = now + place_delay();
         }
+        // The votes of this term are split: whoever heads it would have been heard by now.
+        const auto &other = m.promise.voted_for;
+        bool split = m.promise.term == promise.term && other && !is_self(*other) && !removed(*other);
+        if (split && now - stood > config.timings.election + place_delay()) stand();
         return;
     }
     Peer &peer = peers[from.value()];

@@ -71,6 +71,34 @@ BOOST_AUTO_TEST_CASE(the_batch_host_does_not_lead) {
     BOOST_TEST(g.leader() == 1u);
 }
 
+/// Two nodes whose daemons started at the same time have half of the votes each.
+BOOST_AUTO_TEST_CASE(a_candidate_stands_again_where_the_votes_are_split) {
+    TestGroup g(TestGroup::config(4, 4, 4));
+    for (std::uint32_t other : {0u, 2u, 3u}) g.cut(other);
+    g.run(100ms);
+    auto asks = [&] {
+        Term term;
+        for (const auto &sent : g.actions<SendMessage>(1))
+            if (auto *request = std::get_if<VoteRequest>(&sent.message)) term = request->term;
+        return term;
+    };
+    Term first = asks();
+    BOOST_REQUIRE((first > Term(0)));
+    Promise theirs;
+    theirs.term = first;
+    auto refuse = [&](NodeIndex voted_for) {
+        theirs.voted_for = voted_for;
+        g.feed(1, PeerMessage{NodeIndex(2), VoteReply{first, false, theirs, {}}});
+    };
+    refuse(NodeIndex(2));
+    BOOST_TEST((asks() == first), "the other one may have a majority");
+    g.run(1s);
+    g.feed(1, PeerMessage{NodeIndex(3), VoteReply{first, true, {}, {}}});
+    g.run(1s);
+    refuse(NodeIndex(2));
+    BOOST_TEST((asks() > first));
+}
+
 BOOST_AUTO_TEST_CASE(a_lost_node_is_fenced_once_and_its_spare_takes_over) {
     TestGroup g(TestGroup::config(4, 2, 3));
     g.job_nodes = nodes({0, 1, 2, 3});
