@@ -75,11 +75,13 @@ Status check_with_slurm(proto::StepRegistrationT &s, const SlurmStep &slurm) {
     std::string name = std::to_string(s.job_id) + "." + std::to_string(s.step_id);
     if (slurm.job.uid != s.uid)
         return Status(Code::permission_denied, "step " + name + " belongs to another user, says Slurm");
-    if (slurm.job.restart_count != s.restart_count)
+    // To slurmstepd of a step Slurm tells no count: 0.
+    if (s.restart_count != 0 && slurm.job.restart_count != s.restart_count)
         return Status(Code::stale, "job " + std::to_string(s.job_id) + " is in run " +
                                        std::to_string(slurm.job.restart_count) + ", says Slurm");
     if (slurm.nodes != s.node_names)
         return Status(Code::permission_denied, "step " + name + " has other nodes, says Slurm");
+    s.restart_count = slurm.job.restart_count;
     s.gid = slurm.job.gid;
     s.array_job_id = slurm.job.array_job_id;
     s.array_task_id = slurm.job.array_task_id;

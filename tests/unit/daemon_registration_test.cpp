@@ -86,6 +86,9 @@ BOOST_AUTO_TEST_CASE(slurm_has_the_last_word) {
     slurm.nodes = step.node_names;
     slurm.job.restart_count = 2;
     BOOST_TEST((check_with_slurm(step, slurm).code() == Code::stale));
+    step.restart_count = 0;
+    BOOST_TEST(check_with_slurm(step, slurm).ok());
+    BOOST_TEST(step.restart_count == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(a_lineage_is_user_name_and_command) {
