@@ -249,6 +249,7 @@ void pack_into(wire::GroupMessageT &out, const Finish &m) {
     w.exit_code = m.exit_code;
     w.message = m.message.substr(0, max_text);
     w.goodput = pack(m.goodput);
+    w.next_run = static_cast<proto::NextRun>(m.next_run);
     out.body.Set(std::move(w));
 }
 
@@ -268,6 +269,10 @@ class Unpacker {
     std::string text(std::string in) {
         expect(in.size() <= max_text);
         return in;
+    }
+    NextRun next_run(proto::NextRun in) {
+        if (!expect(in <= proto::NextRun::MAX)) return NextRun::none;
+        return static_cast<NextRun>(in);
     }
     NodeReport report(const std::unique_ptr<wire::NodeReportT> &w) {
         NodeReport r;
@@ -438,7 +443,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
             return Report{Term(body.AsReport()->term), u.report(body.AsReport()->report)};
         case wire::Body::GroupFinish: {
             auto &w = *body.AsGroupFinish();
-            return Finish{Term(w.term), w.exit_code, u.text(w.message), u.goodput(w.goodput)};
+            return Finish{Term(w.term), w.exit_code, u.text(w.message), u.goodput(w.goodput),
+                          u.next_run(w.next_run)};
         }
         case wire::Body::NONE:
             break;

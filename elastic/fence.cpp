@@ -194,7 +194,7 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         return;
     }
     if (slurm.what == AskSlurm::What::requeue)
-        return finish_group(1, "too few nodes are left: the job was requeued");
+        return finish_group(1, "too few nodes are left: the job was requeued", NextRun::comes);
     if (slurm.what == AskSlurm::What::shrink_to) {
         slurm.unsure = slurm.inherited = false;
         adopt_removal(slurm.asked, "Slurm took them out of the job");
@@ -212,7 +212,7 @@ void Member::State::on_job(const SlurmAnswer &m) {
         if (m.job_running && role != Role::follower) leave_to_others(m.job_nodes);
         evicted = true;
         out.push_back(StopWorkers{promise.generation, why});
-        return end(Finish{promise.term, 1, why, goodput});
+        return end(Finish{promise.term, 1, why, goodput, m.job_running ? NextRun::none : NextRun::perhaps});
     }
     slurm.unsure = false;
     std::vector<NodeIndex> absent;

@@ -28,8 +28,8 @@ std::vector<NodeIndex> Member::State::first_nodes() const {
     size -= size % std::max(config.node_unit, 1u);
     if (size == 0 || size < config.min_nodes) return {};
     if (ready.size() < present && !waited && size < config.max_nodes) return {};
-    ready.resize(size);
-    return ready;
+    if (begins_again() && !waited && !all_heard()) return {};
+    return keep_places(ready, size);
 }
 
 /// After the start: the world's nodes in their places, ready ones instead of those that are gone. A node that
@@ -137,7 +137,9 @@ bool Member::State::may_commit() const {
     // Nobody of the world before has stopped it: its leases have to run out.
     if (!stopped_before && now - began < config.timings.agent_lease + config.timings.leader_silence)
         return false;
-    return silent_ones == 0 || now - preparing->since >= report_grace;
+    // What a job's run before has left is looked for once, and on all nodes.
+    Duration grace = begins_again() ? config.timings.join : report_grace;
+    return silent_ones == 0 || now - preparing->since >= grace;
 }
 
 void Member::State::try_commit() {
@@ -171,6 +173,7 @@ SealTally Member::State::tally_reported(std::uint32_t holders, Counts counts) co
 /// memory, where storage has a step that it can.
 std::optional<SealTally::Complete> Member::State::newest_in_memory(
     const std::vector<NodeIndex> &nodes) const {
+    if (begins_again()) return newest_kept(nodes);
     std::uint32_t holders = world ? holders_wanted(*world) : 1;
     SealTally reported = tally_reported(holders, [&](const Seal &s) { return in_force(s); });
     auto newest = reported.newest(
@@ -216,6 +219,7 @@ World Member::State::decide_world() {
         w.stored_world_size = storage.found->world_size;
     }
     w.sources = find_sources(w);
+    if (begins_again()) note_unused(w);
     return w;
 }
 

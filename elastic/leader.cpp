@@ -175,7 +175,8 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     count_seals(from, report);
     if (report.signal != 0 && acting())
         return finish_group(128 + report.signal,
-                            "the job was told to end by signal " + std::to_string(report.signal));
+                            "the job was told to end by signal " + std::to_string(report.signal),
+                            NextRun::perhaps);
     on_exits(from, report);
     if (role != Role::leader || finish) return;
     consider_progress(report);
@@ -191,6 +192,7 @@ bool Member::State::in_force(const Seal &s) const {
 
 void Member::State::count_seals(NodeIndex from, const NodeReport &report) {
     if (report.seals.empty() && !report.asked && !report.exposed) return;
+    if (begins_again()) return;  // the first world decides what counts
     std::uint32_t all = 0;
     for (const NodeSpec &n : config.nodes) all += n.ranks;
     // The complete step itself may be saved again: asked for on storage only now, or in a newer generation,
@@ -326,12 +328,12 @@ bool Member::State::all_finished() const {
     return finished >= world_size(world->nodes);
 }
 
-void Member::State::finish_group(int code, std::string message) {
+void Member::State::finish_group(int code, std::string message, NextRun next_run) {
     add_up(true);
     note(code == 0 ? Note::Kind::group_finished : Note::Kind::gave_up,
          code == 0 ? "all ranks finished" : message);
     if (config.batch_host && removed(*config.batch_host)) ask(AskSlurm::What::complete_job, {}, code);
-    Finish f{promise.term, code, std::move(message), goodput};
+    Finish f{promise.term, code, std::move(message), goodput, next_run};
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!is_self(NodeIndex(i))) send(NodeIndex(i), f);
     end(std::move(f));

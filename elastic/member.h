@@ -161,6 +161,7 @@ struct End {
     int exit_code = 0;
     std::string message;
     Goodput goodput;
+    NextRun next_run = NextRun::none;  ///< unless `none` the objects may be needed again
 };
 /// A line of the time line. The driver adds the time and this node's name.
 struct Note {

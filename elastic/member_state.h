@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of Member, shared by its files: member.cpp (dispatch), local.cpp (inputs of this node),
 // follower.cpp, election.cpp, leader.cpp, generation.cpp (prepare and commit), incident.cpp, fence.cpp (lost
-// nodes and Slurm), stored.cpp (checkpoints on storage).
+// nodes and Slurm), stored.cpp (checkpoints on storage), kept.cpp (memory of the job's run before).
 #pragma once
 
 #include <array>
@@ -248,7 +248,7 @@ struct Member::State {
     void consider_progress(const NodeReport &report);
     void add_up(bool ended);
     bool all_finished() const;
-    void finish_group(int code, std::string message);
+    void finish_group(int code, std::string message, NextRun next_run = NextRun::none);
     void send_finish();
 
     // generation.cpp
@@ -267,6 +267,15 @@ struct Member::State {
     World decide_world();
     void commit();
     void note_world(const World &w, Duration took);
+
+    // kept.cpp
+    bool begins_again() const;
+    bool all_heard() const;
+    std::optional<CheckpointId> newest_left(std::uint32_t size) const;
+    bool has_all(NodeIndex node, const CheckpointId &id, std::uint32_t first_rank) const;
+    std::vector<NodeIndex> keep_places(const std::vector<NodeIndex> &ready, std::size_t size) const;
+    std::optional<SealTally::Complete> newest_kept(const std::vector<NodeIndex> &nodes) const;
+    void note_unused(const World &w);
 
     // incident.cpp
     void on_exits(NodeIndex from, const NodeReport &report);

@@ -100,6 +100,7 @@ struct Finish {
     int exit_code = 0;
     std::string message;
     Goodput goodput;
+    NextRun next_run = NextRun::none;
     friend bool operator==(const Finish &, const Finish &) = default;
 };
 

@@ -2,6 +2,7 @@
 #include "elastic/placement.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 namespace dlrover::elastic {
@@ -63,7 +64,58 @@ class Room {
     std::map<NodeIndex, std::size_t> load_;
 };
 
+/// A matching of candidates and places, as large as there is one: who finds his place taken asks the other to
+/// move on.
+class Seating {
+  public:
+    Seating(std::span<const Candidate> candidates, std::uint32_t places)
+        : candidates_(candidates), taken_by_(places) {
+        for (std::size_t i = 0; i < candidates_.size(); ++i) {
+            asked_.assign(places, false);
+            (void)sit(i);
+        }
+    }
+    const std::vector<std::optional<std::size_t>> &taken_by() const { return taken_by_; }
+
+  private:
+    bool sit(std::size_t candidate) {
+        for (std::uint32_t place : in_turn(candidate)) {
+            if (place >= taken_by_.size() || asked_[place]) continue;
+            asked_[place] = true;
+            if (taken_by_[place] && !sit(*taken_by_[place])) continue;
+            taken_by_[place] = candidate;
+            return true;
+        }
+        return false;
+    }
+    /// The one it would have anyway comes first.
+    std::vector<std::uint32_t> in_turn(std::size_t candidate) const {
+        auto places = candidates_[candidate].places;
+        std::ranges::stable_partition(places, [&](std::uint32_t place) { return place == candidate; });
+        return places;
+    }
+
+    std::span<const Candidate> candidates_;
+    std::vector<std::optional<std::size_t>> taken_by_;
+    std::vector<bool> asked_;
+};
+
 }  // namespace
+
+std::vector<NodeIndex> seat(std::span<const Candidate> candidates, std::uint32_t places) {
+    places = std::min(places, static_cast<std::uint32_t>(candidates.size()));
+    Seating seating(candidates, places);
+    std::vector<bool> seated(candidates.size(), false);
+    for (const auto &candidate : seating.taken_by())
+        if (candidate) seated[*candidate] = true;
+    std::vector<NodeIndex> nodes;
+    std::size_t next = 0;
+    for (const auto &candidate : seating.taken_by()) {
+        while (!candidate && seated[next]) ++next;
+        nodes.push_back(candidates[candidate ? *candidate : next++].node);
+    }
+    return nodes;
+}
 
 Placement place(std::span<const PlacedNode> nodes, unsigned copies) {
     Placement placement;

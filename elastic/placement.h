@@ -30,4 +30,14 @@ Placement place(std::span<const PlacedNode> nodes, unsigned copies);
 /// What is missing goes to the nodes that keep the fewest, of other domains first.
 Placement place_again(std::span<const PlacedNode> nodes, unsigned copies, const Placement &before);
 
+/// A node that can take a place in a world, and the places of whose ranks it has all objects.
+struct Candidate {
+    NodeIndex node;
+    std::vector<std::uint32_t> places;
+};
+
+/// `places` nodes in the order of their places: as many as can be sit where they have the objects, the others
+/// keep the candidates' order. All of them where there are not so many.
+std::vector<NodeIndex> seat(std::span<const Candidate> candidates, std::uint32_t places);
+
 }  // namespace dlrover::elastic

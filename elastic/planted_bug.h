@@ -37,9 +37,10 @@ enum class PlantedBug : std::uint8_t {
     freed_before_safe,          ///< the safe step's slots are free before a newer one is safe
     sources_left_out,           ///< a node that took another's place is not told where its objects are
     copy_counted_early,         ///< a copy counts before it is there (in the simulated node)
+    kept_passed_over,           ///< a requeued job's first world does not look at what its nodes have kept
 };
 
-inline constexpr std::array<std::string_view, 28> planted_bug_names = {
+inline constexpr std::array<std::string_view, 29> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -68,6 +69,7 @@ inline constexpr std::array<std::string_view, 28> planted_bug_names = {
     "freed_before_safe",
     "sources_left_out",
     "copy_counted_early",
+    "kept_passed_over",
 };
 
 }  // namespace dlrover::elastic

@@ -92,6 +92,13 @@ struct Promise {
     friend bool operator==(const Promise &, const Promise &) = default;
 };
 
+/// Whether Slurm starts the job of a group that is over once more.
+enum class NextRun : std::uint8_t {
+    none,
+    comes,   ///< Slurm has taken the job back
+    perhaps  ///< Slurm ended it: only its word can tell
+};
+
 /// One rank's checkpoint object that is sealed on its node.
 struct Seal {
     TrainStep step;

@@ -77,6 +77,7 @@ void Simulator::check_world(const World &world) {
               world.nodes.size() % config_.node_unit == 0,
           "a world of a size that is not allowed");
     check_restore(world);
+    if (!newest_world_) check_kept(world);
     check_partners(world);
     check_sources(world);
     check_safe_kept(world);
@@ -109,7 +110,8 @@ void Simulator::check_restore(const World &world) {
             };
             add(sealed);
             bool known = config_.copies > 0 ? counted_on(i, world.id) && in_force(s) : in_world;
-            if (known && !nodes_[i].dead) add(near);
+            bool first = next_run_begun_ && !newest_world_;  // check_kept() looks
+            if (known && !first && !nodes_[i].dead) add(near);
         }
     }
     auto complete = [](const auto &entry) { return entry.second.first == entry.second.second.size(); };
@@ -229,7 +231,7 @@ void Simulator::check_one_world(const GenerationId &generation) {
 bool Simulator::settled(std::string *state) const {
     if (!slurm_.running) {
         *state = "requeued";
-        return true;
+        return !next_run_planned_;
     }
     std::size_t ended = 0, alive = 0;
     int code = 0;

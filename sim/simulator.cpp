@@ -90,7 +90,7 @@ Outcome Simulator::run() {
             now_ = e.at;
             ++outcome.events;
             if (e.kind != Kind::fault && e.kind != Kind::heal && e.kind != Kind::check &&
-                nodes_[e.node].frozen_until > now_) {
+                e.kind != Kind::next_run && nodes_[e.node].frozen_until > now_) {
                 Node &n = nodes_[e.node];
                 if (e.kind == Kind::deadline && n.deadline_at == e.at) n.deadline_at = n.frozen_until;
                 e.at = n.frozen_until;  // its order keeps it in sequence
@@ -156,7 +156,7 @@ void Simulator::handle(const Event &e) {
             feed(e.node, Tick{});
             return set_deadline(e.node);
         case Kind::message:
-            if (n.member && !n.dead) feed(e.node, p.input);
+            if (n.member && !n.dead && p.number == config_.slurm_restart_count) feed(e.node, p.input);
             return;
         case Kind::stored:
             if (same) n.keeper = std::move(p.promise);
@@ -180,6 +180,8 @@ void Simulator::handle(const Event &e) {
             return inject(faults_[e.payload]);
         case Kind::heal:
             return heal();
+        case Kind::next_run:
+            return begin_next_run();
         case Kind::check:
             return push(now_ + milliseconds(500), Kind::check, 0);
         case Kind::copy_fault:
@@ -333,6 +335,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                           a.message);
                 n.ended = true;
                 n.exit_code = a.exit_code;
+                n.next_run = a.next_run;
                 halt_workers(node);
             },
             [&](Note &a) {
@@ -402,6 +405,7 @@ void Simulator::transmit(std::uint32_t from, std::uint32_t to, Message message) 
     if (!linked(from, to) || (chaos_ && random_.chance(10))) return;
     Payload p;
     p.input = PeerMessage{NodeIndex(from), std::move(message)};
+    p.number = config_.slurm_restart_count;
     if (chaos_ && random_.chance(5)) push(now_ + latency(), Kind::message, to, keep(p));
     push(now_ + latency(), Kind::message, to, keep(std::move(p)));
 }

@@ -68,6 +68,7 @@ class Simulator {
         copied,
         fetched,
         copy_fault,
+        next_run,
         check
     };
     struct Event {
@@ -115,6 +116,7 @@ class Simulator {
         Time job_seen{-1};                  ///< how the job was at that time is what it says
         GenerationId pending_exit;          ///< not told yet: the daemon was down
         int exit_code = -1;
+        elastic::NextRun next_run = elastic::NextRun::none;  ///< as it ended
         Copies copies;
         std::set<std::pair<CheckpointId, Rank>> foreign;  ///< of `objects`: copies for others
     };
@@ -228,6 +230,14 @@ class Simulator {
     void slurm_arrives(std::uint32_t node, const elastic::AskSlurm &ask);
     bool slurm_does(std::uint32_t node, const elastic::AskSlurm &ask);
 
+    // next_run.cpp
+    bool plan_next_run();
+    void begin_next_run();
+    void begin_next_run(std::uint32_t node);
+    void move_objects();
+    void expect_kept();
+    void check_kept(const elastic::World &world) const;
+
     // faults.cpp
     void plan_faults();
     void plan_storage();
@@ -283,7 +293,8 @@ class Simulator {
     Random random_;
     Random storage_random_{options_.seed ^ 0x73746f72616765u};
     Random copies_random_{options_.seed ^ 0x636f70696573u};
-    elastic::LocalStorage storage_;  ///< what is there before the run
+    Random next_random_{options_.seed ^ 0x6e657874u};  ///< of the job's next run
+    elastic::LocalStorage storage_;                    ///< what is there before the run
     elastic::GroupConfig config_;
     Time now_{0};
     std::uint64_t order_ = 0, messages_ = 0, steps_since_heal_ = 0;
@@ -318,6 +329,8 @@ class Simulator {
         std::vector<std::uint32_t> nodes;  ///< that held objects of it then
     };
     std::optional<Safe> safe_;
+    bool next_run_planned_ = false, next_run_begun_ = false;
+    std::optional<CheckpointId> kept_;  ///< was safe, and each of its objects is on a node of the next run
     std::map<GenerationId, std::set<NodeIndex>> answered_;  ///< whose answer to Prepare a leader has
 };
 

@@ -17,6 +17,7 @@ bool Simulator::slurm_does(std::uint32_t node, const AskSlurm &ask) {
         slurm_.running = false;
         ++slurm_.requeues;
         slurm_.requeued_at = now_;
+        next_run_planned_ = plan_next_run();
         for (std::uint32_t i = 0; i < nodes_.size(); ++i)
             push(now_ + milliseconds(random_.between(1, 500)), Kind::kill_removed, i);
         return true;

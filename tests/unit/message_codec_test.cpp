@@ -90,7 +90,7 @@ std::vector<Message> one_of_each() {
             PrepareReply{Term(5), generation, true, 2222, full_report()},
             Commit{Term(5), full_world()},
             Report{Term(5), full_report()},
-            Finish{Term(5), 3, "given up", full_goodput()}};
+            Finish{Term(5), 3, "given up", full_goodput(), NextRun::comes}};
 }
 
 }  // namespace

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// A requeued job starts once more, after the faults: other nodes in place of the dead ones, all perhaps in
+// another order. Who lives has kept its objects.
+#include <algorithm>
+
+#include "sim/simulator.h"
+
+namespace dlrover::sim {
+
+using namespace elastic;
+using std::chrono::seconds;
+
+/// Half of the requeued jobs, once; not those that would begin when the run is about to end.
+bool Simulator::plan_next_run() {
+    if (next_run_begun_ || next_run_planned_ || now_ > faults_end_ + seconds(8)) return next_run_planned_;
+    if (!next_random_.chance(50)) return false;
+    push(std::max(now_ + seconds(3), faults_end_ + seconds(7)), Kind::next_run, 0);
+    return true;
+}
+
+void Simulator::begin_next_run() {
+    trace("the job's next run");
+    next_run_planned_ = false;
+    next_run_begun_ = true;
+    for (Node &n : nodes_)
+        if (n.dead || (n.ended && n.next_run == NextRun::none)) n.objects.clear();
+    move_objects();
+    expect_kept();
+    ++config_.slurm_restart_count;
+    // The run before has left its claim on storage.
+    if (config_.storage) storage_.next_term = Term(((acting_term_.value() >> 32) + 1) << 32);
+    slurm_ = {};
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) begin_next_run(i);
+    newest_world_.reset();
+    safe_.reset();
+    steps_since_heal_ = 0;
+    torn_ = 0;
+}
+
+void Simulator::begin_next_run(std::uint32_t node) {
+    Node &n = nodes_[node];
+    halt_workers(node);
+    GenerationId before{Term(std::uint64_t{config_.slurm_restart_count} << 32), 0};
+    Node fresh;
+    fresh.incarnation = n.incarnation + 1;
+    fresh.offset = n.offset;
+    fresh.agent = true;
+    // Workers of the run before are gone, and what was to start them comes too late.
+    fresh.published = fresh.started = fresh.stopping = before;
+    fresh.copies.round = n.copies.round + 1;
+    fresh.objects = std::move(n.objects);
+    fresh.foreign = std::move(n.foreign);
+    n = std::move(fresh);
+    slurm_.nodes.push_back(NodeIndex(node));
+    push(now_ + Duration(next_random_.between(0, 1500000)), Kind::daemon_up, node);
+}
+
+/// Slurm's order of the nodes is another one where some of them are.
+void Simulator::move_objects() {
+    if (next_random_.chance(50)) return;
+    for (std::uint32_t i = 0; i + 1 < nodes_.size(); ++i) {
+        std::uint32_t other = i + next_random_.below(nodes_.size() - i);
+        std::swap(nodes_[i].objects, nodes_[other].objects);
+        std::swap(nodes_[i].foreign, nodes_[other].foreign);
+    }
+}
+
+void Simulator::expect_kept() {
+    kept_.reset();
+    if (safe_ && truly_safe(safe_->id, 1)) kept_ = safe_->id;
+}
+
+/// The first world of the next run goes on from what was safe, or something newer.
+void Simulator::check_kept(const World &world) const {
+    if (!kept_) return;
+    auto run = runs_.find(kept_->generation);
+    if (run == runs_.end() || run->second.world_size != size_of(world)) return;
+    CheckpointId from{world.restore_generation, world.restore_step.value_or(TrainStep())};
+    check(world.restore_step && world.stored_world_size == 0 && from >= *kept_,
+          "what the nodes have kept of the job's run before is passed over");
+}
+
+}  // namespace dlrover::sim
