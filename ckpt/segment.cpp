@@ -110,13 +110,23 @@ void Prefaulter::add(UniqueFd segment, std::uint64_t bytes, std::shared_ptr<std:
                      Progress progress) {
     {
         std::lock_guard lock(mutex_);
-        tasks_.push_back({std::move(segment), bytes, std::move(cancelled), std::move(progress)});
+        tasks_.push_back({std::move(segment), bytes, std::move(cancelled), std::move(progress), {}});
     }
     wake_.notify_one();
 }
 
-void Prefaulter::discard(UniqueFd segment, std::uint64_t bytes) {
-    add(std::move(segment), bytes, nullptr, nullptr);
+void Prefaulter::discard(UniqueFd segment, std::uint64_t bytes, std::function<void()> gone) {
+    {
+        std::lock_guard lock(mutex_);
+        tasks_.push_back({std::move(segment), bytes, nullptr, nullptr, std::move(gone)});
+    }
+    wake_.notify_one();
+}
+
+void Prefaulter::empty(const Task &task) {
+    (void)::fallocate(task.segment.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                      static_cast<off_t>(task.bytes));
+    if (task.gone) task.gone();
 }
 
 void Prefaulter::run() {
@@ -130,8 +140,7 @@ void Prefaulter::run() {
         if (task.progress)
             fill(task);
         else
-            (void)::fallocate(task.segment.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                              static_cast<off_t>(task.bytes));
+            empty(task);
     }
 }
 

@@ -65,18 +65,20 @@ class Prefaulter {
              Progress progress);
 
     /// Any thread. Gives the pages of a segment that others may still hold back to the system, after what was
-    /// added before.
-    void discard(UniqueFd segment, std::uint64_t bytes);
+    /// added before; then `gone`, on the prefaulter's thread.
+    void discard(UniqueFd segment, std::uint64_t bytes, std::function<void()> gone = {});
 
   private:
     struct Task {
         UniqueFd segment;
         std::uint64_t bytes;
         std::shared_ptr<std::atomic<bool>> cancelled;
-        Progress progress;  ///< empty: the pages are given back
+        Progress progress;           ///< empty: the pages are given back
+        std::function<void()> gone;  ///< then
     };
     void run();
     void fill(Task &task);
+    static void empty(const Task &task);
 
     const Room room_;
     std::mutex mutex_;

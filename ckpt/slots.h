@@ -72,6 +72,11 @@ class SlotTable {
     const std::optional<CheckpointId> &freed() const { return complete_; }
     void set_freed(const std::optional<CheckpointId> &id) { complete_ = id; }
     const std::optional<CheckpointId> &kept() const { return kept_; }
+    /// Sealed, read by nobody, and older than what complete() said.
+    bool is_outdated(SlotIndex slot) const {
+        const Slot &s = slots_[slot.value()];
+        return s.state == SlotState::sealed && s.readers == 0 && outdated(s);
+    }
     /// Generations before `generation` write no more, but for lasting holders.
     void release_grants_before(GenerationId generation);
     void release_grants_of(Holder holder);

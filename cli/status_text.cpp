@@ -226,7 +226,8 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
     json.field("memory_need_bytes", g.memory_need_bytes)
         .field("memory_slots", std::uint32_t{g.memory_slots})
         .field("memory_refused", g.memory_refused)
-        .field("arena_charge", g.arena_charge);
+        .field("arena_charge", g.arena_charge)
+        .field("kept_us", g.kept_us);
     json.field("redundancy", g.redundancy).field("note", g.note).field("started_us", g.started_us);
     write_ranks(json, g);
     json.key("goodput");
@@ -317,6 +318,10 @@ std::string status_details(const GroupStatusT &g) {
     for (const auto &c : g.checkpoints)
         if (c) add_line(out, "checkpoint", checkpoint_text(*c));
     if (g.arena_bytes > 0) add_line(out, "memory here", memory_text(g));
+    if (g.kept_us > 0)
+        add_line(out, "memory kept",
+                 "on " + g.node + " for the job's next run, " +
+                     format_duration(std::chrono::microseconds(g.kept_us)) + " at most");
     if (g.memory_need_bytes > 0)
         add_line(out, "memory need",
                  format_size_bytes(g.memory_need_bytes) + " on " + g.node + ", with " +

@@ -71,6 +71,7 @@ struct Settings {
         HugePages huge_pages = HugePages::try_first;
         ArenaCharge arena_charge = ArenaCharge::automatic;
         Duration dead_group_ttl = std::chrono::minutes(10);
+        Duration keep_after_requeue = std::chrono::minutes(30);  ///< 0: nothing is kept
     } memory;
 
     /// Those of elastic::Timings by the same names, and the agents'.

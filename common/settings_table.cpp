@@ -55,6 +55,8 @@ const Entry table[] = {
      [](Settings &s) -> Place { return choice(s.memory.arena_charge, charge_words); }, "", "", ""},
     {"memory", "dead_group_ttl", PLACE(memory.dead_group_ttl), "0s", "240h",
      "memory of a job that never comes back is lost to others"},
+    {"memory", "keep_after_requeue", PLACE(memory.keep_after_requeue), "0s", "24h",
+     "a job that waits long has its checkpoints on storage"},
 
     {"timing", "heartbeat", PLACE(timing.heartbeat), "20ms", "5s",
      "more often would only cost processor time"},

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/units.h"
 #include "common/log.h"
@@ -188,7 +189,9 @@ void Arena::release_segment(HeldSegment &segment) {
 void Arena::give_back(HeldSegment &segment) {
     release_segment(segment);
     UniqueFd fd(::fcntl(segment.segment.fd->get(), F_DUPFD_CLOEXEC, 3));
-    if (fd) services_.prefaulter.discard(std::move(fd), segment.segment.bytes);
+    if (fd)
+        services_.prefaulter.discard(std::move(fd), segment.segment.bytes,
+                                     services_.budget.pages_leave(segment.segment.bytes));
 }
 
 void Arena::drop_last_segment(HeldSlot &held) {
@@ -511,6 +514,8 @@ void Arena::drop_free_slots(Rank rank, RankSlots &slots) {
         slots.held[i].on_record = false;
         set_seal(slots.held[i], {});
         services_.keeper.drop(slot_name(rank, SlotIndex(i)));
+        if (!std::exchange(slots.held[i].former, false)) continue;
+        while (!slots.held[i].segments.empty()) drop_last_segment(slots.held[i]);
     }
 }
 
@@ -580,6 +585,7 @@ void Arena::give_up(TrainStep below, GenerationId generation, std::optional<Trai
 
 void Arena::complete(const CheckpointId &id, const std::optional<CheckpointId> &keep) {
     for (auto &[rank, slots] : ranks_) slots->table.complete(id, keep);
+    drop_outdated_former();
 }
 
 void Arena::rewind(std::optional<CheckpointId> from, GenerationId generation) {

@@ -54,6 +54,7 @@ struct ArenaOptions {
     bool huge_pages = false;
     std::uint32_t copies = 1;  ///< kept here of each checkpoint: more where other nodes' are kept too.
                                ///< > 1: what is complete may not be safe yet
+    std::uint32_t restart_count = 0;  ///< of the job: objects of lower terms are of its runs before
 };
 
 /// Thread: the event loop's.
@@ -145,6 +146,13 @@ class Arena {
     /// Gives everything back, records included.
     void drop();
 
+    /// The group is over, and its job may come back: sealed objects stay, nothing else does.
+    void keep_sealed();
+    /// Takes over what that arena of the same name kept. Where one of these objects is not needed any more its
+    /// memory goes: it is not charged to this run.
+    void adopt(Arena &before);
+    MemoryBudget::Holding holding() const;
+
   private:
     struct HeldSegment;
     struct HeldSlot;
@@ -181,6 +189,8 @@ class Arena {
     void on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, bool stored);
     /// Brings the records of freed slots in line with the table.
     void drop_free_slots(Rank rank, RankSlots &slots);
+    bool is_former(const GenerationId &generation) const;
+    void drop_outdated_former();
     void release_segment(HeldSegment &segment);
     void give_back(HeldSegment &segment);
     void drop_last_segment(HeldSlot &held);

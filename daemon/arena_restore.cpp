@@ -69,6 +69,7 @@ void Arena::restore_slot(const RecordName &name, const records::SlotRecordT &rec
     }
     held.world_size = record.world_size;
     held.on_record = true;
+    held.former = is_former(generation);
 }
 
 void Arena::finish_restore() {

@@ -24,6 +24,7 @@ struct Arena::HeldSlot {
     std::int64_t sealed_us = 0;
     bool on_record = false;       ///< a record may be there, of a grant or a seal
     bool seal_on_record = false;  ///< of the present seal
+    bool former = false;          ///< has the object and the memory of the job's run before
     std::uint64_t capacity() const {
         std::uint64_t sum = 0;
         for (const auto &s : segments) sum += s->segment.bytes;

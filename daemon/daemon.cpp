@@ -40,11 +40,22 @@ Daemon::Daemon(EventLoop &loop, Options options, const Settings &settings, Recor
 
 Daemon::~Daemon() {
     *alive_ = false;
+    budget_.use_kept(nullptr);
 }
 
 GroupServices Daemon::services() {
-    return {loop_,     *port_,        keeper_,    prefaulter_,          budget_, slurm_, peers_,
-            settings_, options_.node, free_port_, options_.numa_node_of};
+    return {loop_,
+            *port_,
+            keeper_,
+            prefaulter_,
+            budget_,
+            slurm_,
+            peers_,
+            settings_,
+            options_.node,
+            free_port_,
+            options_.numa_node_of,
+            !options_.standalone};
 }
 
 void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
@@ -57,8 +68,10 @@ void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
                               for (auto &[key, group] : groups_) group->on_peer_link(node, up);
                           }});
     find_memory_spec();
+    budget_.use_kept(this);
     restore(std::move(kept));
     sweep();
+    watch_floor();
     say_ready();
 }
 
@@ -267,6 +280,19 @@ std::size_t Daemon::groups_of(std::uint32_t uid) const {
     }));
 }
 
+Status Daemon::room_for(std::uint32_t uid) {
+    if (groups_.size() >= settings_.limits.groups) forget_oldest_ended();
+    if (groups_.size() >= settings_.limits.groups)
+        return Status(Code::resource_exhausted, "this node has " + std::to_string(groups_.size()) +
+                                                    " groups, more are not allowed (limits.groups)");
+    if (std::size_t mine = groups_of(uid); mine >= settings_.limits.groups_per_user)
+        return Status(Code::resource_exhausted,
+                      "you have " + std::to_string(mine) +
+                          " elastic steps on this node, more are not allowed (limits.groups_per_user): "
+                          "start fewer at a time");
+    return {};
+}
+
 void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user) {
     Key key(JobId(step.job_id), StepId(step.step_id));
     auto known = groups_.find(key);
@@ -275,26 +301,23 @@ void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrat
         bool same = !group.ended() && group.uid() == step.uid &&
                     group.registration().restart_count == step.restart_count;
         if (same) return port_->done(to, id);
-        forget(key);
     }
-    if (groups_.size() >= settings_.limits.groups) forget_oldest_ended();
-    if (groups_.size() >= settings_.limits.groups)
-        return port_->fail(to, id, local::Refusal::NoMemory,
-                           "this node has " + std::to_string(groups_.size()) +
-                               " groups, more are not allowed (limits.groups)");
-    if (std::size_t mine = groups_of(step.uid); mine >= settings_.limits.groups_per_user)
-        return port_->fail(to, id, local::Refusal::NoMemory,
-                           "you have " + std::to_string(mine) +
-                               " elastic steps on this node, more are not allowed (limits.groups_per_user): "
-                               "start fewer at a time");
+    std::string lineage = lineage_of(step);
+    auto before = take_kept(key, step, lineage);
+    if (Status room = room_for(step.uid); !room.ok()) {
+        if (before) before->drop_all();
+        return port_->fail(to, id, local::Refusal::NoMemory, room.message());
+    }
     records::GroupRecordT record;
-    record.lineage = lineage_of(step);
+    record.lineage = lineage;
     shorten(step);
     record.registration = std::make_unique<proto::StepRegistrationT>(std::move(step));
     record.user = std::move(user);
-    record.charge_job = charges_jobs();
+    // A group keeps its charge for life, and what it takes over has one.
+    record.charge_job = before ? before->charges_job() : charges_jobs();
     record.started_us = wall_clock_us();
     auto group = std::make_unique<Group>(services(), std::move(record));
+    if (before) group->adopt(*before);
     group->save([this, alive = alive_, to, id, key](Status stored) {
         if (!*alive) return;
         if (stored.ok()) return port_->done(to, id);
@@ -337,11 +360,13 @@ void Daemon::sweep() {
     std::vector<Key> dead, doubtful;
     for (const auto &[key, group] : groups_) {
         EventLoop::Time idle = group->idle_time();
-        if (group->ended() && idle > settings_.memory.dead_group_ttl) dead.push_back(key);
+        if (group->ended() && !group->is_kept() && idle > settings_.memory.dead_group_ttl)
+            dead.push_back(key);
         if (!group->ended() && idle > idle_limit) doubtful.push_back(key);
     }
     for (Key key : dead) forget(key);
     for (Key key : doubtful) check_step(key);
+    check_kept();
     schedule_sweep();
 }
 
@@ -365,7 +390,7 @@ void Daemon::check_step(Key key) {
         bool gone = step.ok() ? !step->job.running ||
                                     step->job.restart_count != group->second->registration().restart_count
                               : step.status().code() == Code::not_found;
-        if (gone) group->second->end_here(1, over);
+        if (gone) group->second->end_here(1, over, proto::NextRun::Perhaps);
     });
 }
 
@@ -383,7 +408,11 @@ void Daemon::forget(Key key) {
     auto it = groups_.find(key);
     if (it == groups_.end()) return;
     it->second->drop_all();
-    groups_.erase(it);
+    release_key(key);
+}
+
+void Daemon::release_key(Key key) {
+    groups_.erase(key);
     retries_.erase(key);
     std::erase_if(members_, [&](const auto &entry) { return entry.second == key; });
 }

@@ -11,7 +11,7 @@
 
 namespace dlrover::daemon {
 
-class Daemon final : public LocalServer::Handler {
+class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
   public:
     struct Options {
         std::string node;
@@ -74,6 +74,16 @@ class Daemon final : public LocalServer::Handler {
 
     void on_peer(const std::string &node, transport::PeerEnvelope envelope);
 
+    // what ended groups keep for their jobs' next runs
+    MemoryBudget::Holding held(std::optional<std::uint32_t> uid) const override;
+    bool release(std::optional<std::uint32_t> uid) override;
+    void check_kept();
+    void ask_about(Key key);
+    void watch_floor();
+    std::unique_ptr<Group> take_kept(Key key, const proto::StepRegistrationT &step,
+                                     const std::string &lineage);
+    Status room_for(std::uint32_t uid);
+
     // the dead
     void sweep();
     void schedule_sweep();
@@ -81,6 +91,7 @@ class Daemon final : public LocalServer::Handler {
     std::size_t groups_of(std::uint32_t uid) const;
     void check_step(Key key);
     void forget(Key key);
+    void release_key(Key key);
 
     EventLoop &loop_;
     Options options_;
@@ -99,7 +110,7 @@ class Daemon final : public LocalServer::Handler {
     bool memory_spec_known_ = false;
     std::uint64_t memory_spec_bytes_ = 0;  ///< MemSpecLimit of this node; 0: none
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-    EventLoop::Handle sweep_timer_, ready_timer_;
+    EventLoop::Handle sweep_timer_, ready_timer_, floor_timer_;
 };
 
 }  // namespace dlrover::daemon

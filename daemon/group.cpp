@@ -15,8 +15,12 @@ constexpr EventLoop::Time farewell = std::chrono::seconds(30);
 ArenaOptions arena_options(const GroupServices &services, const records::GroupRecordT &record,
                            const std::string &key) {
     const auto &memory = services.settings.memory;
-    return {key, record.registration->uid, static_cast<std::uint32_t>(memory.slots),
-            memory.huge_pages == HugePages::try_first, 1 + copies_of(record)};
+    return {key,
+            record.registration->uid,
+            static_cast<std::uint32_t>(memory.slots),
+            memory.huge_pages == HugePages::try_first,
+            1 + copies_of(record),
+            record.registration->restart_count};
 }
 
 std::string key_of(const records::GroupRecordT &record) {
@@ -325,6 +329,7 @@ void Group::answer_slurm(std::uint64_t request, const Status &status, const Slur
 
 void Group::act(elastic::End &action) {
     final_goodput_ = action.goodput;
+    if (!over()) record_.next_run = static_cast<proto::NextRun>(action.next_run);
     tell_end(action.exit_code, action.message);
 }
 
@@ -341,6 +346,7 @@ void Group::finish_end() {
     if (record_.ended) return;
     record_.ended = true;
     record_.ending = false;
+    bool keeps = keep_memory();
     save();
     for (const auto &[task, agent] : agents_) push_end(agent);
     save_events();
@@ -349,12 +355,13 @@ void Group::finish_end() {
         member_timer_.reset();
         member_.reset();
     });
-    drop_memory();
+    if (!keeps) drop_memory();
 }
 
-void Group::end_here(int exit_code, const std::string &message) {
+void Group::end_here(int exit_code, const std::string &message, proto::NextRun next_run) {
     if (record_.ending) return finish_end();
     if (record_.ended) return;
+    record_.next_run = next_run;
     add_event(proto::EventKind::GaveUp, message);
     tell_end(exit_code, message);
 }

@@ -35,6 +35,7 @@ struct GroupServices {
     std::function<std::uint16_t()> free_port;
     /// Where a process runs; empty: not known.
     std::function<std::optional<unsigned>(std::int32_t pid)> numa_node_of = {};
+    bool requeues = true;  ///< jobs may come back
 };
 
 /// Thread: the event loop's.
@@ -66,7 +67,7 @@ class Group : private JobMemory {
     /// The step's last task on this node is gone.
     void on_step_ended();
     /// Ends it here, whatever the other nodes do.
-    void end_here(int exit_code, const std::string &message);
+    void end_here(int exit_code, const std::string &message, proto::NextRun next_run = proto::NextRun::None);
 
     // ---- what there is ----
     JobId job() const { return JobId(record_.registration->job_id); }
@@ -85,6 +86,20 @@ class Group : private JobMemory {
     /// Forgets everything, records included.
     void drop_all();
     void drop_memory();
+
+    // ---- group_kept.cpp: it has ended, and what its job's next run may need stays ----
+    bool charges_job() const { return record_.charge_job; }
+    bool is_kept() const { return record_.kept_until_us != 0; }
+    std::int64_t kept_until_us() const { return record_.kept_until_us; }
+    MemoryBudget::Holding holding() const { return arena_.holding(); }
+    /// Whether Slurm should be asked now about the job.
+    bool asks_for_next_run() const;
+    /// What Slurm says. It ends being kept where the job does not come back here.
+    void on_job(const Result<SlurmJob> &job);
+    void drop_kept(const std::string &why);
+    bool is_kept_for(const proto::StepRegistrationT &step, const std::string &lineage) const;
+    /// Takes over what `before` has kept, and its record's place. `before` has nothing then.
+    void adopt(Group &before);
 
   private:
     struct Agent {
@@ -157,6 +172,9 @@ class Group : private JobMemory {
     void push_stop(const Agent &agent, const std::string &reason);
     void push_end(const Agent &agent);
     bool is_local_rank_of(const Agent &agent, std::uint32_t local_rank) const;
+
+    // group_kept.cpp
+    bool keep_memory();
 
     // group_memory.cpp
     std::optional<Allowance> allowance(Rank rank) const override;
@@ -268,7 +286,7 @@ class Group : private JobMemory {
     std::uint16_t last_port_ = 0;
     std::optional<elastic::Goodput> final_goodput_;
     std::unique_ptr<records::SumsRecordT> sums_;  ///< a former daemon's, until the member has them
-    EventLoop::Time lease_pushed_{0}, last_seen_{0};
+    EventLoop::Time lease_pushed_{0}, last_seen_{0}, job_asked_{0};
     std::map<std::string, std::string> addresses_;  ///< of the group's nodes; the others are linked
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle member_timer_, progress_timer_, events_timer_, member_end_timer_;

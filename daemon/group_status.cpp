@@ -214,6 +214,9 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
     if (has_mover()) out->mover = mover_ ? mover_->status() : std::make_unique<local::MoverStatusT>();
     if (copies_) out->copies = copies_status(view);
     out->started_us = record_.started_us;
+    if (is_kept())
+        out->kept_us =
+            static_cast<std::uint64_t>(std::max(kept_until_us() - wall_clock_us(), std::int64_t{1}));
     return out;
 }
 

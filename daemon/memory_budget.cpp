@@ -23,6 +23,15 @@ void take(std::uint64_t &held, std::uint64_t less) {
     held -= std::min(held, less);
 }
 
+MemoryBudget::Holding less_by(MemoryBudget::Holding held, const MemoryBudget::Holding &less) {
+    take(held.bytes, less.bytes);
+    take(held.segments, less.segments);
+    take(held.workers, less.workers);
+    take(held.ledger_bytes, less.ledger_bytes);
+    take(held.node_bytes, less.node_bytes);
+    return held;
+}
+
 }  // namespace
 
 MemoryBudget::Holding MemoryBudget::held(std::uint32_t uid) const {
@@ -31,13 +40,25 @@ MemoryBudget::Holding MemoryBudget::held(std::uint32_t uid) const {
 }
 
 Status MemoryBudget::check(std::uint32_t uid, const Holding &more) const {
-    DLROVER_TRY(check_share(held(uid), more));
+    Status share = check_share(held(uid), more);
+    if (!share.ok() && kept_ && check_share(less_by(held(uid), kept_->held(uid)), more).ok())
+        while (!share.ok() && kept_->release(uid)) share = check_share(held(uid), more);
+    if (!share.ok()) return share;
+    Status node = check_node(more, {});
+    if (!node.ok() && kept_ && check_node(more, kept_->held(std::nullopt)).ok())
+        while (!node.ok() && kept_->release(std::nullopt)) node = check_node(more, {});
+    return node;
+}
+
+/// As if what `without` says were not held.
+Status MemoryBudget::check_node(const Holding &more, const Holding &without) const {
     if (more.bytes == 0) return {};
-    if (node_limit_bytes_ != 0 && !fits(node_bytes_, more.node_bytes, node_limit_bytes_))
+    std::uint64_t node_bytes = node_bytes_ - std::min(node_bytes_, without.node_bytes);
+    if (node_limit_bytes_ != 0 && !fits(node_bytes, more.node_bytes, node_limit_bytes_))
         return exhausted("checkpoints need " + format_size_bytes(more.node_bytes) +
-                         " more on this node, all together have " + format_size_bytes(node_bytes_) + " of " +
+                         " more on this node, all together have " + format_size_bytes(node_bytes) + " of " +
                          format_size_bytes(node_limit_bytes_) + " (MemSpecLimit)");
-    std::uint64_t available = available_bytes_();
+    std::uint64_t available = this->available() + without.bytes;
     std::uint64_t taken = limits_.floor_bytes + without_pages_;
     std::uint64_t free = available > taken ? available - taken : 0;
     if (more.bytes <= free) return {};
@@ -81,6 +102,11 @@ void MemoryBudget::add(std::uint32_t uid, const Holding &more, std::uint64_t wit
     without_pages_ += without_pages_bytes;
 }
 
+std::function<void()> MemoryBudget::pages_leave(std::uint64_t bytes) {
+    *leaving_ += bytes;
+    return [leaving = leaving_, bytes] { *leaving -= bytes; };
+}
+
 void MemoryBudget::pages_ready(std::uint64_t bytes) {
     take(without_pages_, bytes);
 }
@@ -89,14 +115,9 @@ void MemoryBudget::remove(std::uint32_t uid, const Holding &less, std::uint64_t 
     pages_ready(without_pages_bytes);
     auto it = held_.find(uid);
     if (it == held_.end()) return;
-    Holding &held = it->second;
-    take(held.bytes, less.bytes);
-    take(held.segments, less.segments);
-    take(held.workers, less.workers);
-    take(held.ledger_bytes, less.ledger_bytes);
-    take(held.node_bytes, less.node_bytes);
+    it->second = less_by(it->second, less);
     take(node_bytes_, less.node_bytes);
-    if (held == Holding{}) held_.erase(it);
+    if (it->second == Holding{}) held_.erase(it);
 }
 
 }  // namespace dlrover::daemon

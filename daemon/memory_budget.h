@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 
 #include "base/status.h"
 
@@ -25,13 +28,29 @@ class MemoryBudget {
         std::uint64_t node_bytes = 0;  ///< of bytes: charged to the daemon
         friend bool operator==(const Holding &, const Holding &) = default;
     };
+    /// What groups that are over hold for the next run of their job: it goes where somebody needs the room.
+    class Kept {
+      public:
+        virtual ~Kept() = default;
+        /// uid none: of all users.
+        virtual Holding held(std::optional<std::uint32_t> uid) const = 0;
+        /// What has been kept longest. false: nothing is left.
+        virtual bool release(std::optional<std::uint32_t> uid) = 0;
+    };
     /// `available_bytes`: MemAvailable, read anew at each call.
     MemoryBudget(Limits limits, std::function<std::uint64_t()> available_bytes)
         : limits_(limits), available_bytes_(std::move(available_bytes)) {}
 
+    /// None: nothing is kept. It must stay until the next call.
+    void use_kept(Kept *kept) { kept_ = kept; }
     /// resource_exhausted: beyond the user's share, or the node would fall below its floor; the text says
-    /// what is needed and what there is. What is not asked for is not looked at.
+    /// what is needed and what there is. What is not asked for is not looked at. What is kept is released as
+    /// far as that makes room.
     Status check(std::uint32_t uid, const Holding &more) const;
+    /// Others have taken what the floor is for.
+    bool below_floor() const { return available() < limits_.floor_bytes; }
+    /// These pages are being given back: they count as available until the answer is called, on any thread.
+    std::function<void()> pages_leave(std::uint64_t bytes);
     /// MemSpecLimit: of all users' memory that is charged to the daemon. 0: none.
     void limit_node(std::uint64_t bytes) { node_limit_bytes_ = bytes; }
     /// Without a check: also what a former daemon granted counts. `without_pages_bytes`: not in MemAvailable
@@ -44,9 +63,13 @@ class MemoryBudget {
 
   private:
     Status check_share(const Holding &held, const Holding &more) const;
+    Status check_node(const Holding &more, const Holding &without) const;
+    std::uint64_t available() const { return available_bytes_() + *leaving_; }
     Limits limits_;
     std::function<std::uint64_t()> available_bytes_;
     std::map<std::uint32_t, Holding> held_;
+    Kept *kept_ = nullptr;
+    std::shared_ptr<std::atomic<std::uint64_t>> leaving_ = std::make_shared<std::atomic<std::uint64_t>>(0);
     std::uint64_t without_pages_ = 0;
     std::uint64_t node_bytes_ = 0, node_limit_bytes_ = 0;
 };

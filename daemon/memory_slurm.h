@@ -79,6 +79,7 @@ class MemorySlurm final : public SlurmClient {
     void requeue_job(JobId job, std::vector<std::string> excluded, Done done) override {
         change(std::move(done), job, [this, job, excluded = std::move(excluded)](SlurmJob &j) {
             j.running = false;
+            j.waiting = true;
             j.nodes.clear();
             ++j.restart_count;
             note("requeue", job, excluded);

@@ -14,7 +14,8 @@
 namespace dlrover::daemon {
 
 struct SlurmJob {
-    bool running = false;  ///< false: ended, or pending again after a requeue
+    bool running = false;
+    bool waiting = false;  ///< to be started, also after a requeue; neither: it has ended
     std::uint32_t uid = 0, gid = 0;
     std::uint32_t restart_count = 0;
     std::uint32_t array_job_id = 0, array_task_id = 0;

@@ -122,6 +122,7 @@ bool is_running(const slurm_job_info_t &job) {
 SlurmJob convert(const slurm_job_info_t &job) {
     SlurmJob result;
     result.running = is_running(job);
+    result.waiting = (job.job_state & JOB_STATE_BASE) == JOB_PENDING;
     result.uid = job.user_id;
     result.gid = job.group_id;
     result.restart_count = job.restart_cnt;

@@ -75,6 +75,7 @@ struct StepOf {
     std::string ckpt_dir = {};
     std::uint64_t ckpt_every_steps = 0;
     std::string redundancy = "single";
+    std::string program = "train";
 };
 
 struct Node {
@@ -111,7 +112,7 @@ struct Node {
         s.node_names = {"n1", "n2"};
         s.node_index = index;
         s.tasks_per_node = {step.tasks, step.tasks};
-        s.argv = {"train"};
+        s.argv = {step.program};
         s.options = std::make_unique<proto::ElasticOptionsT>();
         s.options->min_nodes = s.options->max_nodes = 2;
         s.options->ckpt_dir = step.ckpt_dir;

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two nodes whose job is requeued: what stays in memory for its next run, and for how long.
+#include <boost/test/unit_test.hpp>
+#include <csignal>
+
+#include "tests/unit/daemon_nodes.h"
+
+using namespace dlrover;
+using namespace dlrover::daemon;
+using namespace dlrover::daemon::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Requeued : TwoNodes {
+    /// Step 5 is complete; then the job is told to end.
+    Requeued() {
+        save_everywhere(5);
+        local::AgentSignalT signal;
+        signal.signal = SIGTERM;
+        n1.say(a1, std::move(signal), 0);
+        loop.advance(1s);
+        for (auto [node, agent] : {std::pair(&n1, &a1), std::pair(&n2, &a2)}) {
+            BOOST_TEST(node->port->take<local::GroupEndedT>(agent->id).has_value());
+            node->daemon->on_closed(*agent);
+        }
+    }
+    SlurmJob &job() { return slurm.jobs.at(JobId(7)); }
+    void wait_in_queue() {
+        job().running = false;
+        job().waiting = true;
+        job().restart_count = 1;
+        job().nodes.clear();
+        loop.advance(20s);
+    }
+    void run_again(const std::string &program = "train") {
+        job().running = true;
+        job().waiting = false;
+        job().restart_count = 1;
+        job().nodes = {"n1", "n2"};
+        auto m1 = n1.register_step(0, {.program = program});
+        auto m2 = n2.register_step(1, {.program = program});
+        loop.advance(100ms);
+        BOOST_REQUIRE(n1.port->take<local::DoneT>(m1.id) && n2.port->take<local::DoneT>(m2.id));
+        a1 = n1.start_agent();
+        a2 = n2.start_agent();
+        await_worlds();
+    }
+    bool keeps(Node &node) { return node.budget.held(alice).bytes > 0; }
+    static bool has_slots(Node &node) {
+        return node.keeper.count("slot/7.0/0/0") + node.keeper.count("slot/7.0/1/0") > 0;
+    }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(daemon_kept)
+
+BOOST_AUTO_TEST_CASE(the_next_run_goes_on_from_memory) {
+    Requeued t;
+    t.wait_in_queue();
+    BOOST_TEST(t.keeps(t.n1));
+    t.loop.advance(20min);
+    BOOST_TEST(t.keeps(t.n1), "longer than dead_group_ttl");
+    auto old = from_proto(*t.w1.generation);
+    t.run_again();
+    BOOST_TEST((from_proto(*t.w1.generation) > old));
+    BOOST_TEST(t.w1.restore_step == 5);
+    BOOST_TEST(t.w2.restore_step == 5);
+    auto worker = t.n2.start_worker(t.w2, 0);
+    t.n2.say(worker, local::RestoreT{});
+    auto plan = t.n2.port->take<local::RestorePlanT>(worker.id);
+    BOOST_REQUIRE(plan.has_value());
+    BOOST_TEST(plan->train_step == 5);
+    t.n2.daemon->on_closed(worker);
+    // What is not needed any more is not this run's memory either.
+    auto kept = t.n1.budget.held(alice).bytes;
+    t.save_everywhere(6);
+    t.save_everywhere(7);
+    BOOST_TEST(t.n1.budget.held(alice).bytes == 2 * kept, "two ranks, steps 6 and 7");
+}
+
+BOOST_AUTO_TEST_CASE(daemons_that_were_started_again_know_what_they_keep) {
+    Requeued t;
+    t.n1.restart();
+    t.wait_in_queue();
+    t.n2.restart();
+    t.run_again();
+    BOOST_TEST(t.w1.restore_step == 5);
+    t.n1.restart();
+    t.save_everywhere(6);
+    BOOST_TEST(t.keeps(t.n1));
+}
+
+BOOST_AUTO_TEST_CASE(a_job_that_does_not_come_back_gives_it_back) {
+    Requeued cancelled;
+    BOOST_TEST(cancelled.keeps(cancelled.n1));
+    cancelled.job().running = false;
+    cancelled.loop.advance(20s);
+    BOOST_TEST(!cancelled.keeps(cancelled.n1));
+    BOOST_TEST(!Requeued::has_slots(cancelled.n1));
+
+    Requeued runs_on;  // a signal, and nothing came of it
+    runs_on.loop.advance(1min);
+    BOOST_TEST(runs_on.keeps(runs_on.n1));
+    runs_on.loop.advance(2min);
+    BOOST_TEST(!runs_on.keeps(runs_on.n1));
+
+    Requeued later;
+    later.wait_in_queue();
+    later.job().waiting = false;
+    later.loop.advance(80s);
+    BOOST_TEST(!later.keeps(later.n1));
+
+    Requeued elsewhere;
+    elsewhere.wait_in_queue();
+    elsewhere.job().waiting = false;
+    elsewhere.job().running = true;
+    elsewhere.job().nodes = {"n2", "n3"};
+    elsewhere.loop.advance(80s);
+    BOOST_TEST(!elsewhere.keeps(elsewhere.n1));
+    BOOST_TEST(elsewhere.keeps(elsewhere.n2));
+}
+
+BOOST_AUTO_TEST_CASE(slurm_may_be_away_meanwhile) {
+    Requeued t;
+    t.slurm.away = true;
+    t.loop.advance(10min);
+    BOOST_TEST(t.keeps(t.n1));
+}
+
+BOOST_AUTO_TEST_CASE(a_site_may_keep_nothing) {
+    Requeued t;
+    t.wait_in_queue();
+    t.settings.memory.keep_after_requeue = 0s;
+    t.run_again();
+    local::AgentSignalT signal;
+    signal.signal = SIGTERM;
+    t.n1.say(t.a1, std::move(signal), 0);
+    t.loop.advance(1s);
+    BOOST_TEST(!t.keeps(t.n1));
+}
+
+BOOST_AUTO_TEST_CASE(another_program_does_not_get_it) {
+    Requeued t;
+    t.wait_in_queue();
+    t.run_again("other");
+    BOOST_TEST(t.w1.restore_step == -1);
+    BOOST_TEST(!t.keeps(t.n1));
+}
+
+BOOST_AUTO_TEST_CASE(it_goes_where_somebody_needs_the_memory) {
+    Requeued t;
+    t.wait_in_queue();
+    constexpr std::uint64_t quota = 1u << 30;
+    BOOST_TEST(!t.n1.budget.check(alice, {.bytes = quota + 1}).ok());
+    BOOST_TEST(t.keeps(t.n1), "it would not have been enough");
+    BOOST_TEST(t.n1.budget.check(bob, {.bytes = quota}).ok());
+    BOOST_TEST(t.keeps(t.n1), "there was enough");
+    BOOST_TEST(t.n1.budget.check(alice, {.bytes = quota}).ok());
+    BOOST_TEST(!t.keeps(t.n1));
+    BOOST_TEST(!Requeued::has_slots(t.n1));
+    t.run_again();
+    BOOST_TEST(t.w1.restore_step == -1);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+namespace {
+
+struct FakeKept final : MemoryBudget::Kept {
+    std::uint64_t bytes = 0;
+    MemoryBudget *budget = nullptr;
+    MemoryBudget::Holding held(std::optional<std::uint32_t> uid) const override {
+        return uid && *uid != bob ? MemoryBudget::Holding{} : MemoryBudget::Holding{.bytes = bytes};
+    }
+    bool release(std::optional<std::uint32_t>) override {
+        if (bytes == 0) return false;
+        budget->remove(bob, {.bytes = bytes});
+        gone = budget->pages_leave(std::exchange(bytes, 0));
+        return true;
+    }
+    std::function<void()> gone;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(pages_on_their_way_back_count_as_available) {
+    std::uint64_t available = 100;
+    MemoryBudget budget({1000, 10}, [&] { return available; });
+    FakeKept kept;
+    kept.budget = &budget;
+    kept.bytes = 50;
+    budget.use_kept(&kept);
+    budget.add(bob, {.bytes = 50});
+    BOOST_TEST(!budget.check(alice, {.bytes = 141}).ok());
+    BOOST_TEST(kept.bytes == 50u);
+    BOOST_TEST(budget.check(alice, {.bytes = 90}).ok());
+    BOOST_TEST(kept.bytes == 50u);
+    BOOST_TEST(budget.check(alice, {.bytes = 140}).ok());
+    BOOST_TEST(kept.bytes == 0u);
+    BOOST_TEST(budget.check(alice, {.bytes = 140}).ok());
+    available = 150;
+    kept.gone();
+    BOOST_TEST(budget.check(alice, {.bytes = 140}).ok());
+    BOOST_TEST(!budget.check(alice, {.bytes = 141}).ok());
+    available = 9;
+    BOOST_TEST(budget.below_floor());
+}
