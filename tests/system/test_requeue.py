@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job is requeued, and its next run goes on from what the surviving nodes have kept in memory: there is no storage."""
+
+import json
+import time
+import unittest
+
+from cluster import Cluster, wait_until
+from heat import Run, reference
+
+SIZE, STEPS = 256, 3000
+
+
+class Requeue(unittest.TestCase):
+    def setUp(self) -> None:
+        self.cluster = self.enterContext(Cluster("requeue", nodes=4))
+
+    def submit(self, label: str, nodes: int, redundancy: str) -> "tuple[Run, int]":
+        """A batch job on some of the nodes, all of them needed."""
+        run = Run(self.cluster, label, spares=4 - nodes, size=SIZE, steps=STEPS, save_every=5, step_us=4000, ballast_mb=8)
+        words = [word for word in run.argv if not word.startswith("--dlrover-")]
+        words[words.index("-N") + 1] = str(nodes)
+        script, output = run.folder / "job.sh", run.folder / "stdout"
+        script.write_text(f"#!/bin/bash\n#SBATCH -N{nodes} --ntasks-per-node=2 --job-name={label} --requeue --open-mode=append\n"
+                          f"#SBATCH --dlrover-elastic={nodes}:{nodes} --dlrover-redundancy={redundancy}\n"
+                          f"{' '.join(words)}\ncode=$?\necho $code >{run.folder}/code-$SLURM_RESTART_COUNT\nexit $code\n")
+        self.cluster.run("sbatch", "-o", str(output), str(script), check=True)
+        self.addCleanup(lambda: print(output.read_text()[-4000:]))
+        wait_until(run.all_stepping, 30, "all ranks stepping", 0.002)
+        return run, self.cluster.job_id(label)
+
+    def group(self, job: int, node: str) -> dict:
+        done = self.cluster.run("dlrover", "status", str(job), "--json", user="root", node=node, check=True)
+        return json.loads(done.stdout)["groups"][0]
+
+    def show(self, job: int) -> str:
+        return self.cluster.run("scontrol", "-o", "show", "job", str(job), user="root").stdout
+
+    def expect_result(self, run: Run, job: int) -> None:
+        wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 120, "all ranks done")
+        wait_until(lambda: "JobState=COMPLETED" in self.show(job), 30, "the job's end")
+        self.assertEqual(run.violations(), "")
+        self.assertEqual(run.out.read_bytes(), reference(self.cluster, SIZE, STEPS), "the field differs from the undisturbed one")
+
+    def texts(self, job: int) -> "list[str]":
+        return [f"{event['time_us'] / 1e6:.3f} {event['node']} {event['text']}" for event in self.cluster.events(job)]
+
+    def test_too_few_nodes(self) -> None:
+        run, job = self.submit("few", 3, "partner:1")
+        batch_host = self.cluster.run("squeue", "-h", "-j", str(job), "-o", "%B", user="root").stdout.strip()
+        wait_until(lambda: self.group(job, batch_host)["copies"]["safe_step"] > 100, 30, "safe steps that go on", 0.1)
+        status = self.group(job, batch_host)
+        generation, safe = run.generation(), status["copies"]["safe_step"]
+        victim = next(rank["node"] for rank in status["ranks"] if rank["node"] != batch_host)
+        began = time.time()
+        self.cluster.control("kill-node", victim)
+        try:
+            wait_until(lambda: run.all_stepping() and run.generation() > generation, 90, "all ranks stepping again", 0.002)
+        finally:
+            print(self.show(job), *self.texts(job)[-60:], sep="\n")
+        took = time.time() - began
+        restored = {page.restored_step for page in run.pages}
+        self.assertEqual(len(restored), 1)
+        self.assertGreaterEqual(min(restored), safe)
+        print(f"all ranks stepping again {took:.2f} s after the loss, in the job's next run, from step {min(restored)}; step {safe} was safe")
+        self.assertIn("Restarts=1", self.show(job))
+        self.assertTrue(any("fetched from" in text for text in self.texts(job)))
+        self.expect_result(run, job)
+
+    def test_by_hand(self) -> None:
+        """Slurm's own requeue; without copies the objects have to be where their ranks are."""
+        run, job = self.submit("hand", 4, "single")
+        wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
+        generation, saved, began = run.generation(), run.common_save(), time.time()
+        self.cluster.run("scontrol", "requeue", str(job), user="alice", check=True)
+        wait_until(lambda: "JobState=PENDING" in self.show(job) or "Restarts=1" in self.show(job), 30, "the job waiting")
+        wait_until(lambda: self.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now", user="alice").returncode == 0, 60, "StartTime", 0.5)
+        try:
+            wait_until(lambda: run.all_stepping() and run.generation() > generation, 150, "all ranks stepping again", 0.002)
+        finally:
+            print(self.show(job), *self.texts(job)[-60:], sep="\n")
+        restored = {page.restored_step for page in run.pages}
+        print(f"all ranks stepping again {time.time() - began:.2f} s after scontrol requeue, from steps {restored}; step {saved} was complete")
+        self.assertEqual(len(restored), 1)
+        self.assertGreaterEqual(min(restored), saved)
+        self.expect_result(run, job)
+
+    def test_a_cancelled_job_keeps_nothing(self) -> None:
+        run, job = self.submit("cancelled", 3, "partner:1")
+        wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
+        node = self.group(job, "n1")["node"]
+        self.assertGreater(self.group(job, node)["arena_bytes"], 0)
+        self.cluster.run("scancel", str(job), user="alice", check=True)
+        began = time.time()
+        wait_until(lambda: all(self.group(job, n)["arena_bytes"] == 0 for n in ("n1", "n2", "n3")), 40, "memory given back", 0.2)
+        print(f"memory was given back {time.time() - began:.1f} s after scancel")
+
+
+if __name__ == "__main__":
+    unittest.main()
