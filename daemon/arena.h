@@ -52,8 +52,8 @@ struct ArenaOptions {
     std::uint32_t uid = 0;
     std::uint32_t slots = 3;
     bool huge_pages = false;
-    std::uint32_t copies = 1;  ///< kept here of each checkpoint: more where other nodes' are kept too.
-                               ///< > 1: what is complete may not be safe yet
+    std::uint32_t copies = 1;         ///< kept here of each checkpoint: more where other nodes' are kept too.
+                                      ///< > 1: what is complete may not be safe yet
     std::uint32_t restart_count = 0;  ///< of the job: objects of lower terms are of its runs before
 };
 
@@ -148,8 +148,8 @@ class Arena {
 
     /// The group is over, and its job may come back: sealed objects stay, nothing else does.
     void keep_sealed();
-    /// Takes over what that arena of the same name kept. Where one of these objects is not needed any more its
-    /// memory goes: it is not charged to this run.
+    /// Takes over what that arena of the same name kept. Where one of these objects is not needed any more
+    /// its memory goes: it is not charged to this run.
     void adopt(Arena &before);
     MemoryBudget::Holding holding() const;
 

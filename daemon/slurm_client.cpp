@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/slurm_client.h"
 
+#include <algorithm>
+
 #include "common/log.h"
 
 namespace dlrover::daemon {
@@ -81,10 +83,28 @@ void QueuedSlurmClient::complete_job(JobId job, int exit_code, Done done) {
                     std::move(done));
 }
 
+namespace {
+
+/// Without the nodes that are gone Slurm does not wait for them at the end of this run, and counts steps from
+/// 0 in the next. Where it refuses, it waits.
+Status requeue_without(SlurmCalls &calls, JobId job, const std::vector<std::string> &excluded) {
+    auto loaded = excluded.empty() ? Result<SlurmJob>(SlurmJob{}) : calls.load_job(job);
+    if (loaded.ok()) {
+        auto stay = loaded->nodes;
+        std::erase_if(stay, [&](const std::string &node) {
+            return std::find(excluded.begin(), excluded.end(), node) != excluded.end();
+        });
+        if (!stay.empty() && stay.size() < loaded->nodes.size()) (void)calls.shrink_job(job, stay).ok();
+    }
+    return calls.requeue_job(job);
+}
+
+}  // namespace
+
 /// Answered when Slurm has taken the job back; its next start is seen to afterwards.
 void QueuedSlurmClient::requeue_job(JobId job, std::vector<std::string> excluded, Done done) {
-    enqueue<Status>([job](SlurmCalls &calls) { return calls.requeue_job(job); },
-                    [this, job, excluded = std::move(excluded), done = std::move(done)](Status status) {
+    enqueue<Status>([job, excluded](SlurmCalls &calls) { return requeue_without(calls, job, excluded); },
+                    [this, job, excluded, done = std::move(done)](Status status) {
                         if (status.ok()) hasten(job, excluded, options_.hasten_tries);
                         done(std::move(status));
                     });

@@ -33,17 +33,20 @@ class GatedCalls final : public SlurmCalls {
         pass();
         SlurmJob job;
         job.user = "ann";
+        job.nodes = {"n1", "n2", "n3"};
         return job;
     }
     Result<SlurmStep> load_step(JobId, StepId) override { return Status(Code::not_found, "none"); }
     Result<std::vector<NodeAddress>> load_addresses(const std::vector<std::string> &nodes) override {
         return std::vector<NodeAddress>{{nodes.at(0), "10.0.0.1"}};
     }
-    Status shrink_job(JobId, const std::vector<std::string> &) override {
+    Status shrink_job(JobId, const std::vector<std::string> &survivors) override {
         pass();
+        shrunk_to = survivors;
         return {};
     }
     Status requeue_job(JobId) override { return {}; }
+    std::vector<std::string> shrunk_to;  ///< to be read when an answer has come
     Status complete_job(JobId, int) override { return Status(Code::permission_denied, "no"); }
     Status hasten_job(JobId, const std::vector<std::string> &excluded) override {
         std::lock_guard lock(mutex_);
@@ -147,9 +150,11 @@ BOOST_AUTO_TEST_CASE(nothing_comes_after_the_end) {
 
 BOOST_AUTO_TEST_CASE(a_requeued_job_is_hastened_when_it_waits) {
     Fixture f;
+    f.calls->open();
     bool done = false;
     f.client.requeue_job(JobId(7), {"n3"}, [&](Status status) { done = status.ok(); });
     BOOST_TEST(f.loop.run_until([&] { return done; }));
+    BOOST_TEST((f.calls->shrunk_to == std::vector<std::string>{"n1", "n2"}));
     BOOST_TEST(f.loop.run_until([&] { return !f.calls->last_excluded().empty(); }));
     BOOST_TEST(f.calls->hastened() == 3u);
     BOOST_TEST(f.calls->last_excluded().front() == "n3");
