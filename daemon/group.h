@@ -221,6 +221,7 @@ class Group : private JobMemory {
     /// Of its own slot and the keepers'.
     void end_reading(Worker &worker);
     void on_restore(Worker &worker, std::uint32_t id);
+    void refuse_restore(ConnectionId to, std::uint32_t id, const std::string &missing);
     void on_restore_done(Worker &worker, const local::RestoreDoneT &done);
     std::string restore_text(const Worker &worker, bool stored) const;
     void end_worker(Worker &worker);

@@ -18,6 +18,8 @@ constexpr EventLoop::Time tick_interval = std::chrono::milliseconds(250);
 constexpr EventLoop::Time word_limit = std::chrono::seconds(10);
 /// Since the last sign that what a rank goes on from is coming.
 constexpr EventLoop::Time fetch_limit = std::chrono::seconds(30);
+/// Of one object that is fetched, each followed by a longer pause.
+constexpr std::uint32_t max_fetch_failures = 5;
 constexpr std::size_t max_incoming = 64, key_bytes = 32;
 /// Slower is stuck.
 constexpr std::uint64_t slowest_bytes_per_ms = 2000;
@@ -73,7 +75,9 @@ void GroupCopies::stop() {
     protecting_.reset();
     early_.clear();
     wanted_.clear();
+    fetched_ = {};
     fetch_trouble_.clear();
+    gave_up_.clear();
     act(copier_.clear(services_.loop.now()));
     std::vector<IncomingKey> keys;
     for (const auto &[key, in] : incoming_) keys.push_back(key);
@@ -87,7 +91,9 @@ void GroupCopies::on_world(Part part) {
     wanted_since_ = services_.loop.now();
     for (const auto &source : part_.sources)
         if (part_.restore && !services_.arena.holds(source.rank, *part_.restore))
-            ask_for(source.rank, wanted_[source.rank] = {source.node, {}});
+            wanted_[source.rank].from = source.node;
+    fetched_.objects = static_cast<std::uint32_t>(wanted_.size());
+    for (auto &[rank, wanted] : wanted_) ask_for(rank, wanted);
     schedule();
 }
 
@@ -124,8 +130,9 @@ void GroupCopies::on_word(NodeIndex from, const MoveWord &word) {
             finish(word.number);
             return act(copier_.done(services_.loop.now(), word.number));
         case Kind::Drop:
-            early_.erase({from, word.number});
-            return cancel({from, word.number});
+            return on_drop(from, word);
+        case Kind::Missing:
+            return on_missing(from, word);
         case Kind::None:
             return;
     }
@@ -226,6 +233,7 @@ void GroupCopies::fail(std::uint64_t number, const std::string &text) {
     if (it == outgoing_.end()) return;
     MoveWord word = word_about(Kind::Drop, it->second.copy.rank, it->second.copy.id);
     word.number = number;
+    word.text = text;
     hooks_.send(it->second.copy.to, word);
     finish(number);
     act(copier_.failed(services_.loop.now(), number, text));
@@ -234,7 +242,9 @@ void GroupCopies::fail(std::uint64_t number, const std::string &text) {
 void GroupCopies::on_fetch(NodeIndex from, const MoveWord &word) {
     if (stopped_) return;  // it asks again
     if (!services_.arena.holds(word.rank, word.id))
-        return answer(from, Kind::Refuse, word, "the node does not hold that object any more");
+        return answer(from, Kind::Missing, word, "it does not hold that object any more");
+    if (mover_ == nullptr || !mover_->ready())
+        return answer(from, Kind::Refuse, word, "dlrover-mover does not run there");
     act(copier_.fetch(services_.loop.now(), {from, word.rank, word.id}));
 }
 
@@ -276,6 +286,7 @@ void GroupCopies::on_offer(NodeIndex from, const MoveWord &word) {
         return;
     }
     if (auto it = incoming_.find(key); it != incoming_.end()) {
+        it->second.heard_at = services_.loop.now();
         if (it->second.accept) hooks_.send(from, *it->second.accept);  // it was lost
         return;
     }
@@ -298,7 +309,10 @@ void GroupCopies::on_offer(NodeIndex from, const MoveWord &word) {
                                             });
     if (!place || !place->has_value())
         return answer(from, Kind::Refuse, word, place ? "no slot is free there" : place.status().message());
-    incoming_[key] = {word, holder, (*place)->slot, (*place)->segments, 0, false, std::nullopt};
+    incoming_[key] = {word,  holder,      (*place)->slot, (*place)->segments, 0, services_.loop.now(),
+                      false, std::nullopt};
+    schedule();
+    if (is_wanted(word.rank, word.id)) wanted_.at(word.rank).bytes = bytes_of(word.object);
     if ((*place)->overwrites) later([this] { hooks_.changed(); });
 }
 
@@ -369,11 +383,31 @@ void GroupCopies::on_sealed(const IncomingKey &key, const Status &status) {
     if (!status.ok()) return answer(key.first, Kind::Refuse, offer, status.message());
     answer(key.first, Kind::Held, offer);
     later([this] { hooks_.changed(); });
-    if (!is_wanted(offer.rank, offer.id)) return;
-    push_copies();
-    wanted_.erase(offer.rank);
-    wanted_since_ = services_.loop.now();
-    if (wanted_.empty()) later([this] { hooks_.fetched({}); });
+    if (is_wanted(offer.rank, offer.id)) on_fetched(offer.rank);
+}
+
+void GroupCopies::on_drop(NodeIndex from, const MoveWord &word) {
+    early_.erase({from, word.number});
+    call_off({from, word.number}, word.text);
+}
+
+/// `text`: what went wrong on the other node; empty: nothing did.
+void GroupCopies::call_off(const IncomingKey &key, const std::string &text) {
+    auto it = incoming_.find(key);
+    if (it == incoming_.end() || it->second.cancelled) return;
+    const Incoming &in = it->second;
+    bool failed = in.order != 0 && !text.empty() && is_wanted(in.offer.rank, in.offer.id);
+    Rank rank = in.offer.rank;
+    cancel(key);
+    if (failed) on_fetch_failed(rank, text);
+}
+
+/// The daemon that offered it was started again, or can not be reached.
+void GroupCopies::drop_silent() {
+    std::vector<IncomingKey> silent;
+    for (const auto &[key, in] : incoming_)
+        if (services_.loop.now() - in.heard_at >= word_limit) silent.push_back(key);
+    for (const auto &key : silent) call_off(key, "nothing more was heard of it");
 }
 
 /// Its slot stays taken until the mover has let go of the memory.
@@ -391,13 +425,60 @@ void GroupCopies::refuse(const IncomingKey &key, const std::string &text) {
     Incoming in = std::move(it->second);
     incoming_.erase(it);
     (void)services_.arena.abort(in.offer.rank, in.slot, in.holder).ok();
-    if (is_wanted(in.offer.rank, in.offer.id)) fetch_trouble_ = text;
     answer(key.first, Kind::Refuse, in.offer, text);
+    if (in.cancelled || !is_wanted(in.offer.rank, in.offer.id)) return;
+    if (in.order != 0) return on_fetch_failed(in.offer.rank, text);
+    fetch_trouble_ = text;
+}
+
+// ---- what this node's ranks go on from ----
+
+std::optional<GroupCopies::Fetching> GroupCopies::fetching() const {
+    if (wanted_.empty()) return std::nullopt;
+    Fetching all = fetched_;
+    for (const auto &[rank, wanted] : wanted_) all.bytes += wanted.bytes;
+    return all;
 }
 
 void GroupCopies::ask_for(Rank rank, Wanted &wanted) {
-    wanted.asked_at = services_.loop.now();
+    wanted.ask_at = services_.loop.now() + tick_interval;
+    wanted.asked = true;
     hooks_.send(wanted.from, word_about(Kind::Fetch, rank, *part_.restore));
+}
+
+/// Once for each time that it was asked: a word may come twice, or late.
+void GroupCopies::on_missing(NodeIndex from, const MoveWord &word) {
+    if (!is_wanted(word.rank, word.id)) return;
+    const Wanted &wanted = wanted_.at(word.rank);
+    if (wanted.from == from && wanted.asked) on_fetch_failed(word.rank, word.text);
+}
+
+void GroupCopies::on_fetched(Rank rank) {
+    push_copies();
+    std::uint64_t bytes = wanted_.extract(rank).mapped().bytes;
+    ++fetched_.objects_here;
+    fetched_.bytes += bytes;
+    fetched_.bytes_here += bytes;
+    wanted_since_ = services_.loop.now();
+    if (wanted_.empty()) later([this] { hooks_.fetched({}); });
+}
+
+void GroupCopies::on_fetch_failed(Rank rank, const std::string &text) {
+    fetch_trouble_ = text;
+    Wanted &wanted = wanted_.at(rank);
+    wanted.asked = false;
+    wanted.ask_at = services_.loop.now() + tick_interval * (1 << wanted.failures);
+    if (++wanted.failures >= max_fetch_failures) give_up_fetch(rank, text);
+}
+
+/// The next world may know another source.
+void GroupCopies::give_up_fetch(Rank rank, const std::string &text) {
+    gave_up_ =
+        "step " + std::to_string(part_.restore->step.value()) + " of rank " + std::to_string(rank.value()) +
+        " could not be fetched from node " + hooks_.name_of(wanted_.at(rank).from) + ": " +
+        (text.empty() ? "nothing was heard of it: see whether daemon and dlrover-mover run there" : text);
+    wanted_.clear();
+    later([this, why = gave_up_] { hooks_.fetched(Status(Code::unavailable, why)); });
 }
 
 /// Words get lost, and the other node may know of the world only later.
@@ -409,20 +490,18 @@ void GroupCopies::check_wanted() {
             return entry.second.offer.rank == r && !entry.second.cancelled;
         });
         if (coming) wanted_since_ = now;
-        if (!coming && now - wanted.asked_at >= tick_interval) ask_for(rank, wanted);
+        if (!coming && now >= wanted.ask_at) ask_for(rank, wanted);
     }
-    if (now - wanted_since_ < fetch_limit) return;
-    wanted_.clear();
-    std::string text = "what this node's ranks go on from could not be fetched";
-    if (!fetch_trouble_.empty()) text += ": " + fetch_trouble_;
-    later([this, text] { hooks_.fetched(Status(Code::unavailable, text)); });
+    if (now - wanted_since_ >= fetch_limit) give_up_fetch(wanted_.begin()->first, fetch_trouble_);
 }
 
 // ---- time ----
 
 void GroupCopies::schedule() {
     if (timer_) return;
-    if (outgoing_.empty() && wanted_.empty() && copier_.deadline() == elastic::Time::max()) return;
+    if (outgoing_.empty() && incoming_.empty() && wanted_.empty() &&
+        copier_.deadline() == elastic::Time::max())
+        return;
     timer_ = services_.loop.after(tick_interval, [this] { tick(); });
 }
 
@@ -436,6 +515,7 @@ void GroupCopies::tick() {
         else
             offer(number, out);
     for (std::uint64_t number : overdue) fail(number, "the other node does not answer");
+    drop_silent();
     check_wanted();
     act(copier_.tick(now));
 }

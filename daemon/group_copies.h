@@ -26,6 +26,7 @@ class GroupCopies {
     struct Hooks {
         std::function<void(NodeIndex to, const MoveWord &word)> send;
         std::function<std::string(NodeIndex)> address_of;
+        std::function<std::string(NodeIndex)> name_of;
         /// An object has come, or one was given up for another: what Arena::seals() says has changed.
         std::function<void()> changed;
         std::function<void(bool works, const std::string &text)> protection;
@@ -39,6 +40,11 @@ class GroupCopies {
         std::set<NodeIndex> guests;                  ///< whose copies are kept here
         std::vector<elastic::ObjectSource> sources;  ///< of `ranks`
         std::optional<CheckpointId> restore;
+    };
+
+    struct Fetching {
+        std::uint32_t objects = 0, objects_here = 0;
+        std::uint64_t bytes = 0, bytes_here = 0;  ///< bytes: of those whose size is known
     };
 
     GroupCopies(Services services, Hooks hooks);
@@ -55,8 +61,11 @@ class GroupCopies {
     /// The leader's word: this step gets its copies now.
     void protect(const CheckpointId &id);
     void on_word(NodeIndex from, const MoveWord &word);
-    /// Whether an object that a rank here goes on from is on its way.
-    bool is_fetching() const { return !wanted_.empty(); }
+    /// What a rank here goes on from is on its way: how much of it is here; none: nothing is. Every fetch
+    /// ends: with the objects, or with trouble_of_fetch().
+    std::optional<Fetching> fetching() const;
+    /// Why it was given up in this world; empty: it was not.
+    const std::string &trouble_of_fetch() const { return gave_up_; }
 
     std::size_t copied() const { return copier_.protected_count(); }
     std::size_t to_copy() const { return copier_.wanted_count(); }
@@ -77,12 +86,16 @@ class GroupCopies {
         SlotIndex slot;
         std::vector<ArenaSegment> segments;
         GroupMover::Order order = 0;
+        EventLoop::Time heard_at{0};  ///< the newest of its offers, which are said again
         bool cancelled = false;
         std::optional<MoveWord> accept;  ///< once said
     };
     struct Wanted {
         NodeIndex from;
-        EventLoop::Time asked_at{0};
+        EventLoop::Time ask_at{0};
+        bool asked = false;          ///< since the last failure
+        std::uint32_t failures = 0;  ///< the node has not got it, or it did not come whole
+        std::uint64_t bytes = 0;     ///< 0: not known yet
     };
 
     // what leaves
@@ -104,13 +117,20 @@ class GroupCopies {
     void receive(const IncomingKey &key);
     void on_expecting(const IncomingKey &key, const Status &status);
     void on_arrived(const IncomingKey &key, const Status &status);
+    void on_drop(NodeIndex from, const MoveWord &word);
+    void call_off(const IncomingKey &key, const std::string &text);
     void on_sealed(const IncomingKey &key, const Status &status);
     void cancel(const IncomingKey &key);
     void refuse(const IncomingKey &key, const std::string &text);
     void answer(NodeIndex to, MoveWord::Kind kind, const MoveWord &to_word, const std::string &text = {});
     bool is_wanted(Rank rank, const CheckpointId &id) const;
     void ask_for(Rank rank, Wanted &wanted);
+    void on_missing(NodeIndex from, const MoveWord &word);
+    void on_fetched(Rank rank);
+    void on_fetch_failed(Rank rank, const std::string &text);
+    void give_up_fetch(Rank rank, const std::string &text);
     void check_wanted();
+    void drop_silent();
 
     void schedule();
     void tick();
@@ -128,7 +148,8 @@ class GroupCopies {
     std::map<IncomingKey, MoveWord> early_;  ///< offers of steps that the leader has not told this node yet
     std::map<Rank, Wanted> wanted_;
     EventLoop::Time wanted_since_{0};
-    std::string fetch_trouble_;
+    Fetching fetched_;  ///< of this world; bytes: of what is here
+    std::string fetch_trouble_, gave_up_;
     std::uint64_t last_holder_ = 0;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle timer_;

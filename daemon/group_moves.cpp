@@ -15,6 +15,7 @@ void Group::create_copies() {
         send_envelope(node_name(to), transport::PeerEnvelope::Kind::move, encode_move_word(word));
     };
     hooks.address_of = [this](NodeIndex node) { return address_of(node); };
+    hooks.name_of = [this](NodeIndex node) { return node_name(node); };
     hooks.changed = [this] { feed(elastic::LocalObjects{arena_.seals()}); };
     hooks.protection = [this](bool works, const std::string &text) {
         if (!works)
@@ -54,8 +55,7 @@ void Group::on_fetched(const Status &status) {
     feed(elastic::LocalObjects{arena_.seals()});
     if (status.ok()) return;
     log::error({job(), step()}, status.message());
-    add_event(proto::EventKind::Warning,
-              "State could not be fetched from another node: " + status.message() + ".");
+    add_event(proto::EventKind::Warning, "State could not be fetched: " + status.message() + ".");
 }
 
 void Group::on_move_word(const std::string &node, const std::vector<std::uint8_t> &payload) {

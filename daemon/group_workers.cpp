@@ -52,6 +52,16 @@ local::RestorePlanT plan_of(const Arena::Object &object) {
     return plan;
 }
 
+local::RestorePlanT plan_while(const GroupCopies::Fetching &fetching) {
+    local::RestorePlanT plan;
+    plan.coming = std::make_unique<local::ComingT>();
+    plan.coming->objects = fetching.objects;
+    plan.coming->objects_here = fetching.objects_here;
+    plan.coming->bytes = fetching.bytes;
+    plan.coming->bytes_here = fetching.bytes_here;
+    return plan;
+}
+
 /// Other ranks' memory: each time with descriptors that can not be written through.
 Result<std::vector<SharedFd>> describe_read_only(const std::vector<Arena::Segment> &segments,
                                                  std::vector<std::unique_ptr<local::SlotSegmentT>> &out) {
@@ -246,6 +256,14 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
     if (!status.ok()) services_.port.fail(to, id, refusal_for(status.code()), status.message());
 }
 
+/// Where a fetch was given up, that says more than what is missing here.
+void Group::refuse_restore(ConnectionId to, std::uint32_t id, const std::string &missing) {
+    bool fetched = copies_ && !copies_->trouble_of_fetch().empty();
+    std::string text = fetched ? copies_->trouble_of_fetch() : missing;
+    log::error({job(), step()}, "restore: " + text);
+    services_.port.fail(to, id, local::Refusal::Internal, text);
+}
+
 void Group::on_restore(Worker &worker, std::uint32_t id) {
     ConnectionId to = worker.client.id;
     if (!in_force(worker))
@@ -256,15 +274,11 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
     worker.reading_stored = world_->stored_world_size > 0;
     if (worker.reading_stored) return services_.port.answer(to, id, plan_from_storage());
     // Also where this rank's own is here already: its keepers' may not be.
-    if (copies_ && copies_->is_fetching())
-        return services_.port.fail(to, id, local::Refusal::NotReady,
-                                   "what this rank goes on from is still on its way from another node");
+    if (auto fetching = copies_ ? copies_->fetching() : std::nullopt)
+        return services_.port.answer(to, id, plan_while(*fetching));
     CheckpointId from{world_->restore_generation, *world_->restore_step};
     auto object = arena_.begin_read(worker.rank, from);
-    if (!object) {
-        log::error({job(), step()}, "restore: " + object.status().message());
-        return services_.port.fail(to, id, local::Refusal::Internal, object.status().message());
-    }
+    if (!object) return refuse_restore(to, id, object.status().message());
     worker.reading = object->place.slot;
     worker.reading_id = from;
     plan = plan_of(*object);
@@ -285,10 +299,7 @@ void Group::on_restore_kept(Worker &worker, std::uint32_t id, Rank rank) {
             to, id, local::Refusal::BadMessage,
             "rank " + std::to_string(rank.value()) + " keeps nothing of what this one is restoring");
     auto object = arena_.begin_read(rank, worker.reading_id);
-    if (!object) {
-        log::error({job(), step()}, "restore: " + object.status().message());
-        return services_.port.fail(to, id, local::Refusal::Internal, object.status().message());
-    }
+    if (!object) return refuse_restore(to, id, object.status().message());
     if (keeper->second) arena_.end_read(rank, *keeper->second);
     keeper->second = object->place.slot;
     local::RestorePlanT plan = plan_of(*object);

@@ -44,7 +44,7 @@ proto::Bytes encode_move_word(const MoveWord &word) {
 Result<MoveWord> decode_move_word(std::span<const std::uint8_t> bytes) {
     auto in = proto::decode<wire::Word>(bytes, wire::WordIdentifier());
     if (!in) return in.take_status();
-    if (in->kind < MoveWord::Kind::Fetch || in->kind > MoveWord::Kind::Drop)
+    if (in->kind < MoveWord::Kind::Fetch || in->kind > MoveWord::Kind::Missing)
         return Status(Code::corrupt, "a word about an object is of an unknown kind");
     MoveWord word;
     word.kind = in->kind;

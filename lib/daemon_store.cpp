@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <thread>
 
 #include "base/fault.h"
 #include "ckpt/segment_grants.h"
@@ -17,6 +18,7 @@ using proto::LocalMessage;
 namespace local = proto::local;
 using Clock = DaemonLink::Clock;
 
+constexpr std::chrono::milliseconds first_pause{10}, longest_pause{250};  // between two questions
 constexpr std::uint64_t slowest_fill_bytes_per_s = 200u << 20;  // of memory that was not made ready before
 
 Status unexpected() {
@@ -276,16 +278,25 @@ Result<SegmentRange> DaemonStore::map_to_read(SlotIndex slot, std::vector<Segmen
     return range;
 }
 
-Result<ObjectSource> DaemonStore::try_open() {
-    auto reply = link_.call(local::RestoreT{}, link_.deadline());
-    if (!reply) return reply.take_status();
-    auto *plan = reply->message.body.AsRestorePlan();
-    if (plan == nullptr) return unexpected();
+/// As long as the daemon says that it is coming from another node: the daemon gives up, not we.
+Result<LocalMessage> DaemonStore::ask_plan() {
+    for (auto pause = first_pause;; pause = std::min(2 * pause, longest_pause)) {
+        auto reply = link_.call(local::RestoreT{}, link_.deadline());
+        if (!reply) return reply;
+        auto *plan = reply->message.body.AsRestorePlan();
+        if (plan == nullptr) return unexpected();
+        if (!plan->coming) return reply;
+        std::this_thread::sleep_for(pause);
+    }
+}
+
+Result<ObjectSource> DaemonStore::open_plan(LocalMessage reply) {
+    auto *plan = reply.message.body.AsRestorePlan();
     if (plan->train_step < 0)
         return Status(Code::not_found, "there is no checkpoint: start from the beginning");
     if (plan->stored) return open_stored(*plan);
     SlotIndex slot(plan->slot);
-    auto range = map_to_read(slot, to_grants(plan->segments, std::move(reply->fds)));
+    auto range = map_to_read(slot, to_grants(plan->segments, std::move(reply.fds)));
     if (!range) return range.take_status();
     opened_.emplace(Opened{slot, std::move(*range), {}});
     ObjectSource source{
@@ -339,13 +350,14 @@ Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
 }
 
 Result<ObjectSource> DaemonStore::open() {
-    auto deadline = link_.deadline();
-    auto source = try_open();
-    if (source.status().code() == Code::unavailable && Clock::now() < deadline) {
-        link_.disconnect();  // as in begin()
-        source = try_open();
-    }
-    return source;
+    auto plan = ask_plan();
+    if (!plan) return plan.take_status();
+    auto source = open_plan(std::move(*plan));
+    if (source.status().code() != Code::unavailable) return source;
+    link_.disconnect();  // as in begin()
+    plan = ask_plan();
+    if (!plan) return plan.take_status();
+    return open_plan(std::move(*plan));
 }
 
 void DaemonStore::close(bool ok, std::uint64_t restore_us, const std::string &text) {

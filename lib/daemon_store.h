@@ -61,7 +61,8 @@ class DaemonStore final : public Store {
     /// A slot on the present connection for an object whose own grant was lost; the bytes are moved if need
     /// be.
     Result<Begun> regain(const SaveTarget &target, std::uint64_t bytes, Time deadline);
-    Result<ObjectSource> try_open();
+    Result<proto::LocalMessage> ask_plan();
+    Result<ObjectSource> open_plan(proto::LocalMessage reply);
     Result<KeeperObject> open_keeper(std::uint32_t rank);
     Result<ObjectSource> open_stored(const proto::local::RestorePlanT &plan);
     Result<SegmentRange> map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments);

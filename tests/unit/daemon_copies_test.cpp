@@ -12,29 +12,25 @@ using namespace std::chrono_literals;
 namespace {
 
 /// A node's mover. What it is told to send is there at once, unless the other one `fails`, or it is `slow`.
-struct Mover {
-    explicit Mover(Node &n) : node(n) { connect(); }
+struct Mover : Helper {
+    explicit Mover(Node &n) : Helper(n, local::Role::Mover) { connect(); }
     void connect() {
-        client = node.client(local::Role::Mover, alice);
-        local::MoverHelloT hello;
-        hello.job_id = 7;
-        node.say(client, std::move(hello));
+        say_hello<local::MoverHelloT>();
         BOOST_REQUIRE(node.port->take<local::MoverWelcomeT>(client.id).has_value());
         local::MoverReadyT ready;
         ready.port = 4000;
         ready.ways = 1;
-        node.say(client, std::move(ready), 0);
+        say(std::move(ready));
     }
-    void die() {
+    void die() override {
         expected.clear();
-        node.daemon->on_closed(client);
+        Helper::die();
     }
     void pump(Mover &other) {
-        auto queue = std::move(node.port->sent[client.id]);
-        node.port->sent[client.id].clear();
-        if (!slow) std::ranges::move(std::exchange(waiting, {}), std::back_inserter(queue));
+        auto queue = take_orders();
+        if (!slow || send_one) std::ranges::move(std::exchange(waiting, {}), std::back_inserter(queue));
         for (auto &message : queue) {
-            if (slow && message.body.AsSendObject() != nullptr) {
+            if (slow && message.body.AsSendObject() != nullptr && !std::exchange(send_one, false)) {
                 waiting.push_back(std::move(message));
                 continue;
             }
@@ -50,7 +46,7 @@ struct Mover {
         local::ExpectingObjectT answer;
         answer.order = expect.order;
         answer.ok = true;
-        node.say(client, std::move(answer), 0);
+        say(std::move(answer));
     }
     void take_send(const local::SendObjectT &send, Mover &other) {
         bool arrived = other.expected.contains(send.key) && !other.fails;
@@ -60,7 +56,7 @@ struct Mover {
         answer.order = send.order;
         answer.ok = arrived;
         answer.text = arrived ? "" : "the block's checksum is wrong";
-        node.say(client, std::move(answer), 0);
+        say(std::move(answer));
     }
     void take_cancel(std::uint64_t order) {
         cancelled += orders.contains(order);
@@ -71,7 +67,7 @@ struct Mover {
             if (send == nullptr || send->order != order) continue;
             local::ObjectSentT answer;
             answer.order = order;
-            node.say(client, std::move(answer), 0);
+            say(std::move(answer));
         }
         std::erase_if(waiting, [&](auto &message) { return message.body.AsSendObject()->order == order; });
     }
@@ -81,12 +77,11 @@ struct Mover {
         answer.order = order;
         answer.ok = ok;
         answer.text = ok ? "" : "the block's checksum is wrong";
-        node.say(client, std::move(answer), 0);
+        say(std::move(answer));
     }
 
-    Node &node;
-    Client client;
     bool slow = false, fails = false;
+    bool send_one = false;  ///< though it is slow
     int cancelled = 0;
     std::map<std::vector<std::uint8_t>, std::uint64_t> expected;  ///< orders by key
     std::set<std::uint64_t> orders;
@@ -94,57 +89,17 @@ struct Mover {
     std::vector<std::uint32_t> ranks;  ///< that were expected
 };
 
-struct Copying : World {
-    Node n1{*this, "n1"}, n2{*this, "n2"};
-    Client a1, a2;
-    local::WorldPublishedT w1, w2;
+struct Copying : TwoNodes {
     std::unique_ptr<Mover> m1, m2;
 
-    Copying() {
-        StepOf step;
-        step.redundancy = "partner:1";
-        n1.register_step(0, step);
-        n2.register_step(1, step);
-        loop.advance(100ms);
-        a1 = n1.start_agent();
-        a2 = n2.start_agent();
+    Copying() : TwoNodes({.redundancy = "partner:1"}) {
         m1 = std::make_unique<Mover>(n1);
         m2 = std::make_unique<Mover>(n2);
         await_worlds();
     }
-    void run(std::chrono::milliseconds time) {
-        for (auto left = time; left > 0ms; left -= 20ms) {
-            loop.advance(20ms);
-            m1->pump(*m2);
-            m2->pump(*m1);
-        }
-    }
-    void await_worlds() {
-        run(6s);
-        auto p1 = n1.port->take<local::WorldPublishedT>(a1.id);
-        auto p2 = n2.port->take<local::WorldPublishedT>(a2.id);
-        BOOST_REQUIRE(p1.has_value());
-        BOOST_REQUIRE(p2.has_value());
-        w1 = std::move(*p1);
-        w2 = std::move(*p2);
-    }
-    /// Whether every rank found a slot.
-    bool save_everywhere(std::uint64_t step) {
-        bool all = true;
-        for (std::uint16_t rank : {0, 1})
-            for (auto [node, w] : {std::pair(&n1, &w1), std::pair(&n2, &w2)}) {
-                auto worker = node->start_worker(*w, rank);
-                local::BeginSaveT begin;
-                begin.train_step = step;
-                begin.bytes = 4096;
-                node->say(worker, std::move(begin));
-                auto granted = node->port->take<local::SlotGrantedT>(worker.id);
-                all = all && granted.has_value();
-                if (granted) node->seal(worker, step, granted->slot);
-                loop.advance();
-                node->daemon->on_closed(worker);
-            }
-        return all;
+    void pump() override {
+        m1->pump(*m2);
+        m2->pump(*m1);
     }
     /// Sealed objects of `step` that a node has on record, by rank.
     static std::set<std::uint32_t> held(Node &node, std::uint64_t step) {
@@ -158,35 +113,71 @@ struct Copying : World {
         }
         return ranks;
     }
-    bool warned(Node &node, const std::string &text) {
-        auto person = node.client(local::Role::Cli, alice);
-        local::EventsRequestT request;
-        request.job_id = 7;
-        request.relay = false;
-        node.say(person, std::move(request));
-        loop.advance();
-        auto reply = node.port->take<local::EventsReplyT>(person.id);
-        BOOST_REQUIRE(reply.has_value());
-        for (const auto &event : reply->groups.at(0)->events)
-            if (event->text.find(text) != std::string::npos) return true;
-        return false;
-    }
+    static bool warned(Node &node, const std::string &text) { return count_events(node, text) > 0; }
 };
 
 const std::set<std::uint32_t> all_ranks{0, 1, 2, 3};
+
+/// Step 5 is safe; then n2 has lost its own, and a world begins that goes on from it.
+struct Fetching : Copying {
+    Client worker;
+
+    Fetching() {
+        BOOST_TEST(try_save_everywhere(5));
+        run(2s);
+        lose_checkpoints(n2, a2, *m2, w2);
+    }
+    /// The daemon comes back, and none of the node's checkpoints.
+    void lose_checkpoints(Node &node, Client &agent, Mover &mover, const local::WorldPublishedT &w) {
+        for (const char *kind : {"slot", "segment"}) node.keeper.drop(record_name(kind, "7.0") + "/*");
+        node.restart();
+        loop.advance(100ms);
+        agent = node.start_agent(alice, from_proto(w.generation));
+        mover.expected.clear();
+        loop.advance(3s);
+        mover.connect();
+        run(100ms);
+    }
+    void begin_world() {
+        n2.exited(a2, w2, 1, 3 << 8);
+        await_worlds();
+        BOOST_TEST(w2.restore_step == 5);
+        worker = n2.start_worker(w2, 0);
+    }
+    std::variant<local::RestorePlanT, local::FailureT> restore() {
+        n2.say(worker, local::RestoreT{});
+        BOOST_REQUIRE(!n2.port->sent[worker.id].empty());
+        auto body = std::move(n2.port->sent[worker.id].back().body);
+        n2.port->sent[worker.id].clear();
+        if (auto *failure = body.AsFailure()) return std::move(*failure);
+        BOOST_REQUIRE(body.AsRestorePlan() != nullptr);
+        return std::move(*body.AsRestorePlan());
+    }
+    std::unique_ptr<local::ComingT> coming() {
+        auto answer = restore();
+        auto *plan = std::get_if<local::RestorePlanT>(&answer);
+        return plan == nullptr ? nullptr : std::move(plan->coming);
+    }
+    bool fails_with(const std::string &text) {
+        auto answer = restore();
+        auto *failure = std::get_if<local::FailureT>(&answer);
+        return failure != nullptr && failure->code == local::Refusal::Internal &&
+               failure->text.find(text) != std::string::npos;
+    }
+};
 
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(daemon_copies, Copying)
 
 BOOST_AUTO_TEST_CASE(every_node_has_every_object_of_the_complete_step) {
-    BOOST_TEST(save_everywhere(5));
+    BOOST_TEST(try_save_everywhere(5));
     run(2s);
     BOOST_TEST(held(n1, 5) == all_ranks);
     BOOST_TEST(held(n2, 5) == all_ranks);
     // What is safe frees what is older: saves go on for ever.
     for (std::uint64_t step = 6; step < 16; ++step) {
-        BOOST_TEST(save_everywhere(step), step);
+        BOOST_TEST(try_save_everywhere(step), step);
         run(2s);
         BOOST_TEST(held(n1, step) == all_ranks);
         BOOST_TEST(held(n2, step) == all_ranks);
@@ -194,22 +185,22 @@ BOOST_AUTO_TEST_CASE(every_node_has_every_object_of_the_complete_step) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_safe_yet_frees_nothing) {
-    BOOST_TEST(save_everywhere(5));
+    BOOST_TEST(try_save_everywhere(5));
     run(2s);
     m1->slow = true;
-    BOOST_TEST(save_everywhere(6));
+    BOOST_TEST(try_save_everywhere(6));
     run(2s);
-    BOOST_TEST(save_everywhere(7));
+    BOOST_TEST(try_save_everywhere(7));
     run(2s);
     // 5 is safe, 6 is on its way, 7 is the newest complete one.
-    BOOST_TEST(!save_everywhere(8));
+    BOOST_TEST(!try_save_everywhere(8));
     BOOST_TEST(held(n1, 5) == all_ranks);
     BOOST_TEST(held(n2, 5) == all_ranks);
 }
 
 BOOST_AUTO_TEST_CASE(a_copy_that_fails_is_tried_again) {
     m2->fails = true;
-    BOOST_TEST(save_everywhere(5));
+    BOOST_TEST(try_save_everywhere(5));
     run(2s);
     BOOST_TEST(!held(n2, 5).contains(w1.first_rank));
     BOOST_TEST(m2->ranks.size() > 2u);
@@ -221,26 +212,26 @@ BOOST_AUTO_TEST_CASE(a_copy_that_fails_is_tried_again) {
 }
 
 BOOST_AUTO_TEST_CASE(without_a_mover_training_goes_on_unprotected_and_says_so) {
-    BOOST_TEST(save_everywhere(5));
+    BOOST_TEST(try_save_everywhere(5));
     run(2s);
     m2->die();
     for (std::uint64_t step : {6, 7}) {
-        BOOST_TEST(save_everywhere(step));
+        BOOST_TEST(try_save_everywhere(step));
         run(2s);
     }
-    BOOST_TEST(!save_everywhere(8));
+    BOOST_TEST(!try_save_everywhere(8));
     run(30s);
     BOOST_TEST(warned(n1, "Checkpoints are not copied to other nodes: dlrover-mover does not run there."));
     BOOST_TEST(
         (warned(n1, "have no copies on other nodes now") || warned(n2, "have no copies on other nodes now")));
     for (std::uint64_t step : {9, 10, 11, 12}) {
-        BOOST_TEST(save_everywhere(step), step);
+        BOOST_TEST(try_save_everywhere(step), step);
         run(2s);
     }
     // And back.
     m2->connect();
     run(10s);
-    BOOST_TEST(save_everywhere(13));
+    BOOST_TEST(try_save_everywhere(13));
     run(10s);
     BOOST_TEST(held(n1, 13) == all_ranks);
     BOOST_TEST(held(n2, 13) == all_ranks);
@@ -248,7 +239,7 @@ BOOST_AUTO_TEST_CASE(without_a_mover_training_goes_on_unprotected_and_says_so) {
 
 BOOST_AUTO_TEST_CASE(a_new_world_stops_what_is_on_its_way) {
     m1->slow = true;
-    BOOST_TEST(save_everywhere(5));
+    BOOST_TEST(try_save_everywhere(5));
     run(1s);
     n2.exited(a2, w2, 1, 3 << 8);
     await_worlds();
@@ -260,7 +251,7 @@ BOOST_AUTO_TEST_CASE(a_new_world_stops_what_is_on_its_way) {
 }
 
 BOOST_AUTO_TEST_CASE(copies_outlive_the_daemon) {
-    BOOST_TEST(save_everywhere(5));
+    BOOST_TEST(try_save_everywhere(5));
     run(2s);
     n2.restart();
     n2.daemon->on_message(a2 = n2.client(local::Role::Agent, alice), [&] {
@@ -275,10 +266,85 @@ BOOST_AUTO_TEST_CASE(copies_outlive_the_daemon) {
     m2->connect();
     run(3s);
     BOOST_TEST(held(n2, 5) == all_ranks);
-    BOOST_TEST(save_everywhere(6));
+    BOOST_TEST(try_save_everywhere(6));
     run(3s);
     BOOST_TEST(held(n1, 6) == all_ranks);
     BOOST_TEST(held(n2, 6) == all_ranks);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(daemon_fetching, Fetching)
+
+BOOST_AUTO_TEST_CASE(a_worker_hears_how_much_of_what_it_goes_on_from_is_here) {
+    m1->slow = true;
+    begin_world();
+    auto first = coming();
+    BOOST_REQUIRE(first != nullptr);
+    BOOST_TEST(first->objects == 2u);
+    BOOST_TEST(first->objects_here == 0u);
+    BOOST_TEST(first->bytes == 2 * Node::object_bytes);
+    BOOST_TEST(first->bytes_here == 0u);
+    // Longer than any call of the library waits for an answer.
+    run(20s);
+    BOOST_TEST(coming() != nullptr);
+    m1->send_one = true;
+    run(1s);
+    auto half = coming();
+    BOOST_REQUIRE(half != nullptr);
+    BOOST_TEST(half->objects_here == 1u);
+    BOOST_TEST(half->bytes == 2 * Node::object_bytes);
+    BOOST_TEST(half->bytes_here == Node::object_bytes);
+    m1->slow = false;
+    run(1s);
+    auto answer = restore();
+    auto *plan = std::get_if<local::RestorePlanT>(&answer);
+    BOOST_REQUIRE(plan != nullptr);
+    BOOST_TEST(plan->coming == nullptr);
+    BOOST_TEST(plan->train_step == 5);
+    BOOST_TEST(!warned(n2, "could not be fetched"));
+}
+
+BOOST_AUTO_TEST_CASE(what_never_comes_whole_is_given_up_after_some_tries) {
+    m2->fails = true;
+    m2->ranks.clear();
+    begin_world();
+    run(10s);
+    BOOST_TEST(fails_with("could not be fetched from node n1: the block's checksum is wrong"));
+    auto tries = std::ranges::count(m2->ranks, w2.first_rank);
+    BOOST_TEST(tries >= 4);
+    BOOST_TEST(tries <= 5);
+    BOOST_TEST(warned(n2, "could not be fetched from node n1: the block's checksum is wrong."));
+}
+
+BOOST_AUTO_TEST_CASE(what_fails_for_a_while_is_fetched_all_the_same) {
+    m2->fails = true;
+    n2.exited(a2, w2, 1, 3 << 8);
+    for (int i = 0; i < 500 && m2->ranks.size() < 8; ++i) run(20ms);
+    m2->fails = false;
+    await_worlds();
+    worker = n2.start_worker(w2, 0);
+    run(5s);
+    BOOST_TEST(coming() == nullptr);
+    BOOST_TEST(!fails_with(""));
+}
+
+BOOST_AUTO_TEST_CASE(what_its_source_has_lost_is_given_up) {
+    m1->slow = true;
+    begin_world();
+    BOOST_TEST(coming() != nullptr);
+    lose_checkpoints(n1, a1, *m1, w1);
+    run(16s);
+    BOOST_TEST(fails_with("could not be fetched from node n1: it does not hold that object any more"));
+}
+
+BOOST_AUTO_TEST_CASE(a_source_without_a_mover_is_waited_for_and_named) {
+    m1->die();
+    begin_world();
+    run(20s);
+    BOOST_TEST(coming() != nullptr);
+    run(20s);
+    BOOST_TEST(fails_with("could not be fetched from node n1: dlrover-mover does not run there"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

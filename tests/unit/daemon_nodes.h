@@ -2,10 +2,12 @@
 // Daemons of several nodes in one process: time, network, Slurm and keeper are in memory.
 #pragma once
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <deque>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "common/manual_loop.h"
 #include "daemon/daemon.h"
@@ -79,6 +81,8 @@ struct StepOf {
 };
 
 struct Node {
+    static constexpr std::uint64_t object_bytes = 2048;  ///< of every save
+
     Node(World &w, const std::string &n) : world(w), name(n) { boot({}); }
     void boot(std::vector<KeptRecord> kept) {
         peers = world.hub.join(name);
@@ -142,26 +146,40 @@ struct Node {
         BOOST_TEST(port->take<local::WorkerWelcomeT>(worker.id).has_value());
         return worker;
     }
-    std::uint16_t begin_save(const Client &worker, std::uint64_t step) {
+    /// None: no slot is free.
+    std::optional<std::uint16_t> try_begin_save(const Client &worker, std::uint64_t step) {
         local::BeginSaveT begin;
         begin.train_step = step;
         begin.bytes = 4096;
         say(worker, std::move(begin));
         auto granted = port->take<local::SlotGrantedT>(worker.id);
-        BOOST_REQUIRE(granted.has_value());
-        return granted->slot;
+        return granted ? std::optional(granted->slot) : std::nullopt;
+    }
+    std::uint16_t begin_save(const Client &worker, std::uint64_t step) {
+        auto slot = try_begin_save(worker, step);
+        BOOST_REQUIRE(slot.has_value());
+        return *slot;
     }
     void seal(const Client &worker, std::uint64_t step, std::uint16_t slot, bool to_storage = false) {
         local::SealT seal;
         seal.to_storage = to_storage;
         seal.train_step = step;
         seal.slot = slot;
+        seal.data_bytes = seal.table_offset = object_bytes - 128;
+        seal.table_bytes = 128;
         say(worker, std::move(seal));
     }
-    void save(const Client &worker, std::uint64_t step, bool to_storage = false) {
-        seal(worker, step, begin_save(worker, step), to_storage);
+    /// Whether there was a slot.
+    bool try_save(const Client &worker, std::uint64_t step, bool to_storage = false) {
+        auto slot = try_begin_save(worker, step);
+        if (!slot) return false;
+        seal(worker, step, *slot, to_storage);
         world.loop.advance();
         BOOST_TEST(port->take<local::DoneT>(worker.id).has_value());
+        return true;
+    }
+    void save(const Client &worker, std::uint64_t step, bool to_storage = false) {
+        BOOST_REQUIRE(try_save(worker, step, to_storage));
     }
     void exited(const Client &agent, const local::WorldPublishedT &w, std::uint16_t local_rank, int status) {
         local::WorkerExitedT exited;
@@ -181,22 +199,62 @@ struct Node {
     std::unique_ptr<Daemon> daemon;
 };
 
+/// A process beside a node's agents that works for its daemon (a writer, a mover), as the test plays it.
+class Helper {
+  public:
+    Helper(Node &n, local::Role role) : node(n), role_(role) {}
+    virtual ~Helper() = default;
+    virtual void die() { node.daemon->on_closed(client); }
+
+    Node &node;
+    Client client;
+
+  protected:
+    /// Also for its successor.
+    template <typename HelloT>
+    void say_hello() {
+        client = node.client(role_, alice);
+        HelloT hello;
+        hello.job_id = 7;
+        node.say(client, std::move(hello));
+    }
+    template <typename BodyT>
+    void say(BodyT body) {
+        node.say(client, std::move(body), 0);
+    }
+    /// What it has been told since it was asked last.
+    std::deque<local::MessageT> take_orders() { return std::exchange(node.port->sent[client.id], {}); }
+
+  private:
+    local::Role role_;
+};
+
 /// Two nodes with one agent of two workers each.
 struct TwoNodes : World {
     Node n1{*this, "n1"}, n2{*this, "n2"};
     Client a1, a2;
     local::WorldPublishedT w1, w2;
 
-    TwoNodes() {
-        auto m1 = n1.register_step(0), m2 = n2.register_step(1);
+    TwoNodes() : TwoNodes(StepOf{}) { await_worlds(); }
+    /// Agents are there, no world yet.
+    explicit TwoNodes(const StepOf &step) {
+        auto m1 = n1.register_step(0, step), m2 = n2.register_step(1, step);
         loop.advance(100ms);
         BOOST_REQUIRE(n1.port->take<local::DoneT>(m1.id) && n2.port->take<local::DoneT>(m2.id));
         a1 = n1.start_agent();
         a2 = n2.start_agent();
-        await_worlds();
+    }
+    virtual ~TwoNodes() = default;
+    /// What helpers have to do is done.
+    virtual void pump() {}
+    void run(std::chrono::milliseconds time) {
+        for (auto left = time; left > 0ms; left -= 20ms) {
+            loop.advance(20ms);
+            pump();
+        }
     }
     void await_worlds() {
-        loop.advance(5s);
+        run(6s);
         auto p1 = n1.port->take<local::WorldPublishedT>(a1.id);
         auto p2 = n2.port->take<local::WorldPublishedT>(a2.id);
         BOOST_REQUIRE(p1.has_value());
@@ -204,17 +262,35 @@ struct TwoNodes : World {
         w1 = std::move(*p1);
         w2 = std::move(*p2);
     }
-    void save_everywhere(std::uint64_t step) {
-        for (std::uint16_t rank : {0, 1}) {
+    /// Whether every rank found a slot. `asks`: the last rank wants the step on storage.
+    bool try_save_everywhere(std::uint64_t step, bool asks = false) {
+        bool all = true;
+        for (std::uint16_t rank : {0, 1})
             for (auto [node, w] : {std::pair(&n1, &w1), std::pair(&n2, &w2)}) {
                 auto worker = node->start_worker(*w, rank);
-                node->save(worker, step);
+                all = node->try_save(worker, step, asks && rank == 1 && node == &n2) && all;
                 node->daemon->on_closed(worker);
             }
-        }
-        loop.advance(1s);
+        return all;
+    }
+    void save_everywhere(std::uint64_t step, bool asks = false) {
+        BOOST_REQUIRE(try_save_everywhere(step, asks));
+        run(1s);
     }
 };
+
+/// How many lines of a node's time line have this in them.
+inline std::size_t count_events(Node &node, const std::string &text) {
+    auto person = node.client(local::Role::Cli, alice);
+    local::EventsRequestT request;
+    request.job_id = 7;
+    request.relay = false;
+    node.say(person, std::move(request));
+    auto reply = node.port->take<local::EventsReplyT>(person.id);
+    BOOST_REQUIRE(reply.has_value());
+    return static_cast<std::size_t>(std::ranges::count_if(
+        reply->groups.at(0)->events, [&](const auto &e) { return e->text.find(text) != std::string::npos; }));
+}
 
 /// `relay`: the daemon asks the job's other nodes too.
 inline local::StatusReplyT status_at(Node &node, std::uint32_t uid, bool relay = true,

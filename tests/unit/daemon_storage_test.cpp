@@ -14,20 +14,14 @@ using namespace std::chrono_literals;
 namespace {
 
 /// A node's writer. What it is told to do is done at once, unless `trouble` says why not, or it is `slow`.
-struct Writer {
-    explicit Writer(Node &n) : node(n) { connect(); }
+struct Writer : Helper {
+    explicit Writer(Node &n) : Helper(n, local::Role::Writer) { connect(); }
     void connect() {
-        client = node.client(local::Role::Writer, alice);
-        local::WriterHelloT hello;
-        hello.job_id = 7;
-        node.say(client, std::move(hello));
+        say_hello<local::WriterHelloT>();
         welcome = node.port->take<local::WriterWelcomeT>(client.id);
     }
-    void die() { node.daemon->on_closed(client); }
     void pump() {
-        auto queue = std::move(node.port->sent[client.id]);
-        node.port->sent[client.id].clear();
-        for (auto &message : queue) {
+        for (auto &message : take_orders()) {
             if (auto *look = message.body.AsLookAtFolder()) answer_look(*look);
             if (auto *store = message.body.AsStoreObject()) {
                 stored.emplace_back(store->checkpoint->train_step, store->rank);
@@ -39,7 +33,7 @@ struct Writer {
                 answer.order = complete->order;
                 answer.ok = true;
                 answer.text = remark;
-                if (!slow) node.say(client, std::move(answer), 0);
+                if (!slow) say(std::move(answer));
             }
             cancelled += message.body.AsCancelOrder() != nullptr;
         }
@@ -56,7 +50,7 @@ struct Writer {
             found.newest->train_step = newest_step;
             found.newest->world_size = 4;
         }
-        node.say(client, std::move(found), 0);
+        say(std::move(found));
     }
     void answer_store(const local::StoreObjectT &store) {
         local::ObjectStoredT answer;
@@ -64,11 +58,9 @@ struct Writer {
         answer.rank = store.rank;
         answer.ok = trouble.empty();
         answer.text = trouble;
-        node.say(client, std::move(answer), 0);
+        say(std::move(answer));
     }
 
-    Node &node;
-    Client client;
     std::optional<local::WriterWelcomeT> welcome;
     std::string trouble, remark;
     bool slow = false;
@@ -78,48 +70,18 @@ struct Writer {
     int cancelled = 0;
 };
 
-struct Fixture : World {
-    Node n1{*this, "n1"}, n2{*this, "n2"};
-    Client a1, a2;
-    local::WorldPublishedT w1, w2;
+struct Fixture : TwoNodes {
     std::unique_ptr<Writer> d1, d2;
 
-    explicit Fixture(std::uint64_t every, const std::function<void(Fixture &)> &before = {}) {
-        StepOf step{.ckpt_dir = "/data/run", .ckpt_every_steps = every};
-        auto m1 = n1.register_step(0, step), m2 = n2.register_step(1, step);
-        loop.advance(100ms);
-        BOOST_REQUIRE(n1.port->take<local::DoneT>(m1.id) && n2.port->take<local::DoneT>(m2.id));
-        a1 = n1.start_agent();
-        a2 = n2.start_agent();
+    explicit Fixture(std::uint64_t every, const std::function<void(Fixture &)> &before = {})
+        : TwoNodes({.ckpt_dir = "/data/run", .ckpt_every_steps = every}) {
         d1 = std::make_unique<Writer>(n1);
         d2 = std::make_unique<Writer>(n2);
         if (before) before(*this);
     }
-    void run(std::chrono::milliseconds time) {
-        for (auto left = time; left > 0ms; left -= 20ms) {
-            loop.advance(20ms);
-            d1->pump();
-            d2->pump();
-        }
-    }
-    void await_worlds() {
-        run(6s);
-        auto p1 = n1.port->take<local::WorldPublishedT>(a1.id);
-        auto p2 = n2.port->take<local::WorldPublishedT>(a2.id);
-        BOOST_REQUIRE(p1.has_value());
-        BOOST_REQUIRE(p2.has_value());
-        w1 = std::move(*p1);
-        w2 = std::move(*p2);
-    }
-    /// `asks`: the last rank wants the step on storage.
-    void save_everywhere(std::uint64_t step, bool asks = false) {
-        for (std::uint16_t rank : {0, 1})
-            for (auto [node, w] : {std::pair(&n1, &w1), std::pair(&n2, &w2)}) {
-                auto worker = node->start_worker(*w, rank);
-                node->save(worker, step, asks && rank == 1 && node == &n2);
-                node->daemon->on_closed(worker);
-            }
-        run(1s);
+    void pump() override {
+        d1->pump();
+        d2->pump();
     }
     /// The daemons fall one after the other and come back; the workers live on.
     void restart_daemons() {
@@ -133,20 +95,8 @@ struct Fixture : World {
         }
         run(5s);
     }
-    /// How many lines of the time line of rank 0's node have this in them.
-    std::size_t told(const std::string &text) {
-        Node &node = home().node;
-        auto person = node.client(local::Role::Cli, alice);
-        local::EventsRequestT request;
-        request.job_id = 7;
-        request.relay = false;
-        node.say(person, std::move(request));
-        auto reply = node.port->take<local::EventsReplyT>(person.id);
-        BOOST_REQUIRE(reply.has_value());
-        return static_cast<std::size_t>(
-            std::ranges::count_if(reply->groups.at(0)->events,
-                                  [&](const auto &e) { return e->text.find(text) != std::string::npos; }));
-    }
+    /// Of rank 0's node.
+    std::size_t told(const std::string &text) { return count_events(home().node, text); }
     /// The writer of rank 0's node, which makes checkpoints complete, and the other.
     Writer &home() { return w1.first_rank == 0 ? *d1 : *d2; }
     Writer &other() { return w1.first_rank == 0 ? *d2 : *d1; }

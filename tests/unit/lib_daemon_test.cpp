@@ -285,6 +285,58 @@ BOOST_AUTO_TEST_CASE(no_daemon_is_unavailable_after_the_deadline) {
     BOOST_TEST((took >= 100ms));
 }
 
+BOOST_AUTO_TEST_CASE(what_is_fetched_is_waited_for_longer_than_for_an_answer) {
+    ::setenv("DLROVER_TIMEOUT_MS", "200", 1);
+    auto c = open_context();
+    BOOST_REQUIRE(save_step(c.get(), 5) == DLROVER_OK);
+    daemon.fetch_for(1s);
+    auto begun = std::chrono::steady_clock::now();
+    BOOST_TEST(check_restored(c.get()) == 5);
+    BOOST_TEST((std::chrono::steady_clock::now() - begun >= 900ms));
+    // A daemon that comes back while it fetches is found again.
+    daemon.fetch_for(600ms);
+    std::thread restart([&] {
+        wait_until([&, asked = daemon.count(local::Body::Restore)] {
+            return daemon.count(local::Body::Restore) > asked + 1;
+        });
+        daemon.stop(true);
+        daemon.start();
+    });
+    BOOST_TEST(check_restored(c.get()) == 5);
+    restart.join();
+}
+
+BOOST_AUTO_TEST_CASE(a_fetch_that_fails_ends_the_wait_with_the_daemons_reason) {
+    ::setenv("DLROVER_TIMEOUT_MS", "200", 1);
+    auto c = open_context();
+    BOOST_REQUIRE(save_step(c.get(), 5) == DLROVER_OK);
+    daemon.fetch_for(1h);
+    std::thread fails([&] {
+        wait_until([&] { return daemon.count(local::Body::Restore) > 2; });
+        daemon.refuse(local::Body::Restore, local::Refusal::Internal, "step 5 could not be fetched");
+    });
+    dlrover_restore *restore = nullptr;
+    BOOST_TEST(dlrover_restore_open(c.get(), &restore) != DLROVER_OK);
+    BOOST_TEST(std::string(dlrover_error_text()).find("step 5 could not be fetched") != std::string::npos);
+    fails.join();
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_that_falls_silent_while_it_fetches_is_not_waited_for) {
+    ::setenv("DLROVER_TIMEOUT_MS", "200", 1);
+    auto c = open_context();
+    BOOST_REQUIRE(save_step(c.get(), 5) == DLROVER_OK);
+    daemon.fetch_for(1h);
+    dlrover_restore *restore = nullptr;
+    std::thread falls_silent([&, asked = daemon.count(local::Body::Restore)] {
+        wait_until([&] { return daemon.count(local::Body::Restore) > asked + 1; });
+        daemon.stop(true);
+    });
+    auto begun = std::chrono::steady_clock::now();
+    BOOST_TEST(dlrover_restore_open(c.get(), &restore) == DLROVER_E_UNAVAILABLE);
+    BOOST_TEST((std::chrono::steady_clock::now() - begun < 5s));
+    falls_silent.join();
+}
+
 BOOST_AUTO_TEST_CASE(corruption_is_found_wherever_it_is) {
     auto c = open_context();
     BOOST_REQUIRE(save_step(c.get(), 1, 300000) == DLROVER_OK);

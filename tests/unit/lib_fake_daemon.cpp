@@ -383,9 +383,18 @@ void FakeDaemon::restore_kept(int number, std::uint32_t id, std::uint32_t rank) 
     answer(number, id, std::move(plan), fds);
 }
 
+void FakeDaemon::fetch_for(std::chrono::milliseconds time) {
+    std::lock_guard lock(mutex_);
+    fetched_at_ = std::chrono::steady_clock::now() + time;
+}
+
 void FakeDaemon::restore(int number, std::uint32_t id) {
     Slot *newest = this->newest();
     local::RestorePlanT plan;
+    if (std::chrono::steady_clock::now() < fetched_at_) {
+        plan.coming = std::make_unique<local::ComingT>();
+        return answer(number, id, std::move(plan));
+    }
     if (!stored_folder_.empty()) {
         plan.train_step = static_cast<std::int64_t>(stored_.train_step);
         plan.stored = std::make_unique<local::StoredCheckpointT>(stored_);

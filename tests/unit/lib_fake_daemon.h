@@ -2,6 +2,7 @@
 // A daemon for the tests of the library: slots in memfds, as many connections as come, and faults on demand.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <string>
@@ -54,6 +55,8 @@ class FakeDaemon {
     std::size_t count(local::Body kind);
     proto::ProgressPage *page() { return page_; }
     local::RestoreDoneT last_restore_done();
+    /// The next restores are told for so long that their object is coming from another node.
+    void fetch_for(std::chrono::milliseconds time);
 
     /// From now on the ranks restore that checkpoint of the folder.
     void restore_from(std::string folder, proto::Generation generation, std::uint64_t step,
@@ -100,6 +103,7 @@ class FakeDaemon {
     std::map<local::Body, std::pair<local::Refusal, std::string>> refusals_;
     std::map<local::Body, std::size_t> counts_;
     local::RestoreDoneT restore_done_;
+    std::chrono::steady_clock::time_point fetched_at_{};
     std::string stored_folder_;
     local::StoredCheckpointT stored_;
     bool quit_ = false;
