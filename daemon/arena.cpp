@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "common/log.h"
 #include "daemon/arena_slots.h"
+#include "daemon/seal_bounds.h"
 #include "daemon/wall_clock.h"
 
 namespace dlrover::daemon {
@@ -18,7 +19,6 @@ constexpr std::uint64_t grain_bytes = 2u << 20;
 constexpr std::size_t max_segments_per_slot = proto::max_frame_fds;
 constexpr std::size_t many_segments = 8;
 constexpr std::uint64_t max_slot_bytes = max_segments_per_slot / 2 * ckpt::max_segment_bytes;
-constexpr std::size_t max_ledger_bytes = 64u << 10;
 /// With one, a crash in mid-copy would leave no common step.
 constexpr std::uint32_t least_slots = 2;
 /// Of another node's rank: the safe step, and the one that comes.
@@ -40,9 +40,9 @@ MemoryBudget::Holding holding_for(std::uint64_t bytes) {
 }
 
 Status check_seal(const local::SealT &seal, std::uint64_t capacity) {
-    bool fits = seal.data_bytes <= seal.table_offset && seal.table_offset <= capacity &&
-                seal.table_bytes <= capacity - seal.table_offset && seal.ledger.size() <= max_ledger_bytes;
-    return fits ? Status() : Status(Code::invalid_argument, "the object does not lie inside its slot");
+    return is_within(seal, capacity)
+               ? Status()
+               : Status(Code::invalid_argument, "the object does not lie inside its slot");
 }
 
 }  // namespace

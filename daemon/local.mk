@@ -17,7 +17,7 @@ libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp dae
 	daemon/group_world.cpp daemon/kept.cpp daemon/local_port.h daemon/local_server.cpp daemon/local_server.h daemon/memory_budget.cpp \
 	daemon/memory_budget.h daemon/outside.cpp daemon/outside.h daemon/progress_pages.cpp daemon/progress_pages.h daemon/queries.cpp \
 	daemon/record_keeper.cpp daemon/record_keeper.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
-	daemon/registration.h daemon/merge.cpp daemon/merge.h daemon/relay.cpp daemon/relay.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
+	daemon/registration.h daemon/seal_bounds.h daemon/merge.cpp daemon/merge.h daemon/relay.cpp daemon/relay.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
 libdaemon_la_LIBADD = libkeeper.la libarena.la libckpt.la libelastic.la libmessagecodec.la libslurmclient.la \
 	libtopology.la libtransport.la libcommon.la libproto.la
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/move_codec.h"
 
+#include "daemon/seal_bounds.h"
 #include "proto/codec.h"
 
 namespace dlrover::daemon {
 namespace {
 
 namespace wire = proto::move;
-constexpr std::size_t max_text_bytes = 1024, key_bytes = 32, max_ledger_bytes = 64u << 10, max_shared = 4096;
+constexpr std::size_t max_text_bytes = 1024, key_bytes = 32, max_shared = 4096;
 
 bool is_whole(const MoveWord &word) {
     using Kind = MoveWord::Kind;
@@ -15,9 +16,7 @@ bool is_whole(const MoveWord &word) {
     if (word.kind == Kind::Accept) return word.key.size() == key_bytes && word.port != 0;
     if (word.kind != Kind::Offer) return word.key.empty();
     return word.world_size > word.rank.value() && object.train_step == word.id.step.value() &&
-           object.data_bytes <= object.table_offset && object.table_bytes <= INT64_MAX &&
-           object.table_offset <= INT64_MAX && object.ledger.size() <= max_ledger_bytes &&
-           object.shared.size() <= max_shared;
+           is_within(object, INT64_MAX) && object.shared.size() <= max_shared;
 }
 
 }  // namespace

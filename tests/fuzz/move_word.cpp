@@ -23,7 +23,7 @@ bool run(std::span<const std::uint8_t> input) {
 
 std::vector<Bytes> seeds() {
     std::vector<Bytes> all;
-    for (auto kind = MoveWord::Kind::Fetch; kind <= MoveWord::Kind::Drop;
+    for (auto kind = MoveWord::Kind::Fetch; kind <= MoveWord::Kind::Missing;
          kind = static_cast<MoveWord::Kind>(static_cast<int>(kind) + 1)) {
         MoveWord word;
         word.kind = kind;

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a seal may say of its object, whoever says it. Pure.
+#pragma once
+
+#include "ckpt/object_table.h"
+#include "local_generated.h"
+
+namespace dlrover::daemon {
+
+/// The object lies in the first `capacity` bytes of its slot: data, then table.
+inline bool is_within(const proto::local::SealT &seal, std::uint64_t capacity) {
+    return seal.data_bytes <= seal.table_offset && seal.table_offset <= capacity &&
+           seal.table_bytes <= capacity - seal.table_offset && seal.ledger.size() <= ckpt::max_ledger_bytes;
+}
+
+}  // namespace dlrover::daemon
