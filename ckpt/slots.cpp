@@ -26,6 +26,16 @@ bool SlotTable::given_up(const Slot &slot) const {
     return slot.step < given_up_->below && !kept;
 }
 
+bool SlotTable::free_reusable() {
+    bool gone = false;
+    for (Slot &slot : slots_)
+        if (slot.state == SlotState::sealed && reusable(slot)) {
+            slot = Slot{};
+            gone = true;
+        }
+    return gone;
+}
+
 Grant SlotTable::take(SlotIndex index, Holder holder, TrainStep step, GenerationId generation) {
     Slot &slot = slots_[index.value()];
     Grant grant{index, slot.state == SlotState::sealed};

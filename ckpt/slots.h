@@ -53,6 +53,8 @@ class SlotTable {
     void restore_sealed(SlotIndex slot, TrainStep step, GenerationId generation);
     /// What was thought to be there is not.
     void void_slot(SlotIndex slot) { slots_[slot.value()] = Slot{}; }
+    /// Nobody is going to write here any more: what may be reused is free. Whether an object has gone.
+    bool free_reusable();
     void restore_granted(SlotIndex slot, TrainStep step, GenerationId generation);
     /// The writer is back after the daemon's restart: what was granted then in its generation is its own.
     void adopt_grants(Holder holder, GenerationId generation);

@@ -613,6 +613,28 @@ void Arena::release_grants_before(GenerationId generation) {
     }
 }
 
+bool Arena::keep_ranks(const std::set<Rank> &kept) {
+    bool gone = false;
+    for (auto it = ranks_.begin(); it != ranks_.end();) {
+        auto &[rank, slots] = *it;
+        if (kept.contains(rank)) {
+            ++it;
+            continue;
+        }
+        gone = slots->table.free_reusable() || gone;
+        drop_free_slots(rank, *slots);
+        drop_free_memory(*slots);
+        it = slots->with_memory() == 0 ? ranks_.erase(it) : std::next(it);
+    }
+    return gone;
+}
+
+void Arena::drop_free_memory(RankSlots &slots) {
+    for (std::uint32_t i = 0; i < slots.held.size(); ++i)
+        while (slots.table.slots()[i].state == ckpt::SlotState::free && !slots.held[i].segments.empty())
+            drop_last_segment(slots.held[i]);
+}
+
 // ---- what there is ----
 
 std::vector<elastic::Seal> Arena::seals() const {

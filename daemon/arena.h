@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "ckpt/cgroup_memory.h"
 #include "ckpt/segment.h"
@@ -136,6 +137,9 @@ class Arena {
     void give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete);
     void rewind(std::optional<CheckpointId> from, GenerationId generation);
     void release_grants_before(GenerationId generation);
+    /// No rank but these saves here, or has its copies here, any more: the others' memory is given back, but
+    /// for what must not be reused yet. Whether an object has gone.
+    bool keep_ranks(const std::set<Rank> &ranks);
 
     /// All sealed objects that are on record.
     std::vector<elastic::Seal> seals() const;
@@ -194,6 +198,7 @@ class Arena {
     void release_segment(HeldSegment &segment);
     void give_back(HeldSegment &segment);
     void drop_last_segment(HeldSlot &held);
+    void drop_free_memory(RankSlots &slots);
     Place place_of(const HeldSlot &held, SlotIndex slot) const;
     std::string slot_name(Rank rank, SlotIndex slot) const;
     std::string segment_name(SegmentId id) const;

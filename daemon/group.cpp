@@ -222,6 +222,7 @@ void Group::act(elastic::Publish &action) {
         progress_.clear();
         tell_storage_of_world();
         tell_copies_of_world();
+        give_back_strangers();
     }
     for (auto &[task, agent] : agents_) push_world(agent);
 }
@@ -261,6 +262,7 @@ void Group::act(elastic::StepComplete &action) {
 
 void Group::act(elastic::StepFreed &action) {
     arena_.complete(action.id, action.keep);
+    give_back_strangers();
 }
 
 void Group::act(elastic::Protect &action) {

@@ -205,6 +205,7 @@ class Group : private JobMemory {
     void create_copies();
     GroupCopies::Part part_in(const elastic::World &world) const;
     void tell_copies_of_world();
+    void give_back_strangers();
     void on_fetched(const Status &status);
     /// This node's address; none: it is not known yet.
     std::optional<std::string> own_address() const;

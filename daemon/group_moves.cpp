@@ -51,6 +51,20 @@ void Group::tell_copies_of_world() {
     if (copies_ && world_) copies_->on_world(part_in(*world_));
 }
 
+/// Ranks that neither run nor keep their copies here since this world: nobody writes into their slots.
+void Group::give_back_strangers() {
+    if (!copies_ || !world_) return;
+    auto part = part_in(*world_);
+    std::set<Rank> kept(part.ranks.begin(), part.ranks.end());
+    for (std::uint32_t place = 0; place < world_->nodes.size(); ++place) {
+        NodeIndex node = world_->nodes[place];
+        std::uint32_t first = first_rank(*world_, place);
+        for (std::uint32_t i = 0; part.guests.contains(node) && i < ranks_of(node); ++i)
+            kept.emplace(first + i);
+    }
+    if (arena_.keep_ranks(kept)) feed_later(elastic::LocalObjects{arena_.seals()});
+}
+
 void Group::on_fetched(const Status &status) {
     feed(elastic::LocalObjects{arena_.seals()});
     if (status.ok()) return;

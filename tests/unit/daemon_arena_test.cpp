@@ -135,4 +135,59 @@ BOOST_AUTO_TEST_CASE(a_seal_that_asks_for_storage_does_so_after_a_restart) {
     }
 }
 
+/// A copy of another node's rank.
+struct Guests : OneArena {
+    void copy(Rank rank, std::uint64_t step) {
+        auto holder = ckpt::lasting_holder | step;
+        auto place = arena.begin_copy(rank, holder, {g1, TrainStep(step)}, 4096, true, {});
+        BOOST_REQUIRE((place.ok() && place->has_value()));
+        local::SealT object;
+        object.train_step = step;
+        object.slot = static_cast<std::uint16_t>((*place)->slot.value());
+        BOOST_TEST(arena.seal(rank, holder, g1, 4, std::move(object), [](Status) {}).ok());
+        loop.advance();
+    }
+    static constexpr std::uint64_t slot_bytes = 2u << 20;
+};
+
+BOOST_FIXTURE_TEST_CASE(slots_of_ranks_that_have_gone_elsewhere_are_given_back_once_nothing_needs_them,
+                        Guests) {
+    const Rank kept(1), gone(2);
+    for (std::uint64_t step : {4u, 5u})
+        for (Rank rank : {kept, gone}) copy(rank, step);
+    save(5, g1);
+    BOOST_TEST(arena.memory().bytes == 5 * slot_bytes);
+    std::set<Rank> ranks{rank0, kept};
+    // Nothing is safe yet, as far as is known here.
+    BOOST_TEST(!arena.keep_ranks(ranks));
+    BOOST_TEST(arena.memory().bytes == 5 * slot_bytes);
+    // 5 is safe: 4 is not needed, but a word of the leader keeps it.
+    arena.complete({g1, TrainStep(5)}, CheckpointId{g1, TrainStep(4)});
+    BOOST_TEST(!arena.keep_ranks(ranks));
+    arena.complete({g1, TrainStep(5)});
+    auto read = arena.begin_read(gone, {g1, TrainStep(4)});
+    BOOST_REQUIRE(read.ok());
+    BOOST_TEST(!arena.keep_ranks(ranks), "somebody reads it");
+    arena.end_read(gone, read->place.slot);
+    BOOST_TEST(arena.keep_ranks(ranks));
+    BOOST_TEST(arena.memory().bytes == 4 * slot_bytes);
+    BOOST_TEST(arena.holds(gone, {g1, TrainStep(5)}));
+    // A slot that a mover may still write into is not given back.
+    auto holder = ckpt::lasting_holder | 99;
+    auto place = arena.begin_copy(gone, holder, {g1, TrainStep(6)}, 4096, true, {});
+    BOOST_REQUIRE((place.ok() && place->has_value()));
+    arena.complete({g1, TrainStep(7)});
+    BOOST_TEST(arena.keep_ranks(ranks));
+    BOOST_TEST(!arena.holds(gone, {g1, TrainStep(5)}));
+    BOOST_TEST(arena.memory().bytes == 4 * slot_bytes);
+    BOOST_TEST(arena.abort(gone, (*place)->slot, holder).ok());
+    BOOST_TEST(!arena.keep_ranks(ranks));
+    BOOST_TEST(arena.memory().bytes == 3 * slot_bytes);
+    BOOST_TEST(budget.held(1000).bytes == 3 * slot_bytes);
+    loop.advance();
+    BOOST_TEST(keeper.count("segment/") == 3u);
+    // Those that stay keep what can be written again.
+    BOOST_TEST(arena.holds(kept, {g1, TrainStep(4)}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
