@@ -152,35 +152,55 @@ void write_storage(JsonWriter &json, const proto::local::StorageStatusT &s) {
     json.field("failures", s.failures).field("trouble", s.text).end_object();
 }
 
+/// Where, as far as it is known: " on n3 and 2 other nodes".
+std::string trouble_place(const proto::local::CopiesStatusT &c) {
+    if (c.in_trouble.empty()) return "";
+    std::string text = " on " + printable(c.in_trouble.front());
+    std::size_t others = c.in_trouble.size() - 1;
+    if (others > 0) text += " and " + std::to_string(others) + (others == 1 ? " other node" : " other nodes");
+    return text;
+}
+
 std::string copies_text(const proto::local::CopiesStatusT &c) {
     std::string text =
         c.safe_step >= 0 ? "step " + std::to_string(c.safe_step) + " is safe" : "no step is safe yet";
     if (c.target_step >= 0 && c.target_step != c.safe_step)
-        text += "; of step " + std::to_string(c.target_step) + " this node has copied " +
+        text += "; of step " + std::to_string(c.target_step) +
+                (c.nodes > 1 ? " the nodes have copied " : " this node has copied ") +
                 std::to_string(c.copied) + " of " + std::to_string(c.to_copy);
     for (std::size_t i = 0; i < c.partners.size(); ++i)
         text += (i == 0 ? "; kept by " : ", ") + printable(c.partners[i]);
-    if (c.partners.empty()) text += "; no other node keeps them";
-    if (!c.text.empty()) text += "; trouble: " + printable(c.text);
-    return text;
+    if (c.partners.empty() && c.nodes == 1) text += "; no other node keeps them";
+    return c.text.empty() ? text : text + "; trouble" + trouble_place(c) + ": " + printable(c.text);
 }
 
 void write_copies(JsonWriter &json, const proto::local::CopiesStatusT &c) {
     json.begin_object().field("safe_step", c.safe_step).field("target_step", c.target_step);
     json.field("copied", c.copied).field("to_copy", c.to_copy).key("partners").begin_array();
     for (const auto &partner : c.partners) json.value(partner);
-    json.end_array().field("trouble", c.text).end_object();
+    json.end_array().field("trouble", c.text).field("nodes", c.nodes).key("in_trouble").begin_array();
+    for (const auto &node : c.in_trouble) json.value(node);
+    json.end_array().end_object();
 }
 
 constexpr std::uint16_t by_tcp = 1, by_ucx = 2;  // docs/protocol-mover.md
 
-std::string mover_text(const proto::local::MoverStatusT &m, const std::string &node) {
+/// The worst of several nodes' movers.
+std::string mover_text(const proto::local::MoverStatusT &m, const std::string &answering) {
+    const std::string &node = m.node.empty() ? answering : m.node;
+    std::string share = std::to_string(m.listening) + " of " + std::to_string(m.nodes) + " nodes have one";
+    std::string others = m.nodes > 1 ? " (" + share + " that listens)" : "";
     if (!m.ready)
-        return "does not run on node " + node + ": ask the administrator whether dlrover-mover is installed";
+        return "does not run on node " + printable(node) + others +
+               ": ask the administrator whether dlrover-mover is installed";
     std::string why = m.text.empty() ? "" : " (" + printable(m.text) + ")";
-    if (m.port == 0) return "does not listen on node " + node + why;
+    if (m.port == 0) return "does not listen on node " + printable(node) + why + others;
+    std::string way = (m.ways & by_ucx) != 0 ? "UCX" : "TCP";
+    if (m.nodes > 1)
+        return "listens on all " + std::to_string(m.nodes) + " nodes that answered; on " + printable(node) +
+               " by " + way + why;
     return "listens at " + printable(m.address.empty() ? node : m.address) + ":" + std::to_string(m.port) +
-           ", by " + ((m.ways & by_ucx) != 0 ? "UCX" : "TCP") + why;
+           ", by " + way + why;
 }
 
 void write_mover(JsonWriter &json, const proto::local::MoverStatusT &m) {
@@ -192,7 +212,8 @@ void write_mover(JsonWriter &json, const proto::local::MoverStatusT &m) {
         .begin_array();
     if ((m.ways & by_tcp) != 0) json.value("tcp");
     if ((m.ways & by_ucx) != 0) json.value("ucx");
-    json.end_array().field("text", m.text).end_object();
+    json.end_array().field("text", m.text).field("node", m.node);
+    json.field("nodes", m.nodes).field("listening", m.listening).end_object();
 }
 
 void write_group(JsonWriter &json, const GroupStatusT &g) {

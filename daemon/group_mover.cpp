@@ -263,6 +263,7 @@ std::unique_ptr<local::MoverStatusT> GroupMover::status() const {
     out->ready = ready();
     out->address = address_;
     out->port = port();
+    out->listening = port() != 0;
     out->ways = ways();
     out->text = text();
     return out;

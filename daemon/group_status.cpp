@@ -172,6 +172,7 @@ std::unique_ptr<local::CopiesStatusT> Group::copies_status(const elastic::Member
     out->copied = static_cast<std::uint32_t>(copies_->copied());
     out->to_copy = static_cast<std::uint32_t>(copies_->to_copy());
     out->text = copies_->trouble();
+    if (!out->text.empty()) out->in_trouble.push_back(services_.node);
     return out;
 }
 
@@ -211,7 +212,10 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
     out->goodput = std::make_unique<local::GoodputT>(to_proto(final_goodput_.value_or(view.goodput)));
     out->note = record_.end_message;
     if (storage_) out->storage = storage_->status();
-    if (has_mover()) out->mover = mover_ ? mover_->status() : std::make_unique<local::MoverStatusT>();
+    if (has_mover()) {
+        out->mover = mover_ ? mover_->status() : std::make_unique<local::MoverStatusT>();
+        out->mover->node = services_.node;
+    }
     if (copies_) out->copies = copies_status(view);
     out->started_us = record_.started_us;
     if (is_kept())

@@ -2,6 +2,7 @@
 #include "daemon/merge.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace dlrover::daemon {
 namespace {
@@ -33,6 +34,36 @@ bool same_generation(const GroupStatusT &a, const GroupStatusT &b) {
            a.generation->number() == b.generation->number();
 }
 
+/// The larger, the worse.
+int rank_of_trouble(const MoverStatusT &mover) {
+    if (!mover.ready) return 3;
+    if (mover.port == 0) return 2;
+    return mover.text.empty() ? 0 : 1;
+}
+
+void merge_movers(std::unique_ptr<MoverStatusT> &into, std::unique_ptr<MoverStatusT> &from) {
+    if (!from) return;
+    if (!into) return into.swap(from);
+    std::uint32_t nodes = into->nodes + from->nodes, listening = into->listening + from->listening;
+    if (rank_of_trouble(*from) > rank_of_trouble(*into)) into.swap(from);
+    into->nodes = nodes;
+    into->listening = listening;
+}
+
+/// `into` knows the steps better.
+void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesStatusT> &from) {
+    if (!from) return;
+    if (!into) return into.swap(from);
+    into->partners.clear();
+    into->nodes += from->nodes;
+    if (into->target_step == from->target_step) {
+        into->copied += from->copied;
+        into->to_copy += from->to_copy;
+    }
+    if (into->text.empty()) into->text = std::move(from->text);
+    std::ranges::move(from->in_trouble, std::back_inserter(into->in_trouble));
+}
+
 }  // namespace
 
 void merge_status(StatusReplyT &into, StatusReplyT from) {
@@ -44,6 +75,8 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
         }
         bool theirs_leads = !group->leader.empty() && group->leader == group->node;
         if (theirs_leads) std::swap(*same, *group);
+        merge_movers(same->mover, group->mover);
+        merge_copies(same->copies, group->copies);
         // Rank 0's node knows more of storage than the others.
         bool theirs_knows = group->storage && (group->storage->stored || group->storage->storing);
         if (theirs_knows && (!same->storage || !same->storage->stored))

@@ -7,7 +7,8 @@
 namespace dlrover::daemon {
 
 /// Adds the groups of `from` to `into`. Of a group that both have: the word of the leader's node stands where
-/// it is one of them, each rank is described by its own node.
+/// it is one of them, each rank is described by its own node; of the movers the worst is told of, copies are
+/// summed up.
 void merge_status(proto::local::StatusReplyT &into, proto::local::StatusReplyT from);
 /// Adds the groups of `from` to `into`; the events of a group that both have are put in order of time.
 void merge_events(proto::local::EventsReplyT &into, proto::local::EventsReplyT from);

@@ -157,7 +157,59 @@ BOOST_AUTO_TEST_CASE(the_mover_of_a_step_with_copies) {
     BOOST_TEST(contains(status_details(g), "listens at 10.0.0.3:41234, by UCX\n"));
     BOOST_TEST(contains(status_json(reply),
                         "\"mover\":{\"ready\":true,\"address\":\"10.0.0.3\",\"port\":41234,\"ways\":[\"tcp\","
-                        "\"ucx\"],\"text\":\"\"}"));
+                        "\"ucx\"],\"text\":\"\",\"node\":\"\",\"nodes\":1,\"listening\":0}"));
+}
+
+BOOST_AUTO_TEST_CASE(the_worst_of_several_movers_is_named) {
+    auto g = example_group();
+    g.node = "n1";
+    g.mover = std::make_unique<MoverStatusT>();
+    g.mover->node = "n3";
+    g.mover->nodes = 4;
+    g.mover->listening = 2;
+    BOOST_TEST(
+        contains(status_details(g),
+                 "does not run on node n3 (2 of 4 nodes have one that listens): ask the administrator"));
+    g.mover->ready = true;
+    g.mover->text = "no route";
+    BOOST_TEST(contains(status_details(g),
+                        "does not listen on node n3 (no route) (2 of 4 nodes have one that listens)\n"));
+    g.mover->port = 41234;
+    g.mover->ways = 1;
+    g.mover->text = "no RDMA network is up here";
+    g.mover->listening = 4;
+    BOOST_TEST(contains(status_details(g),
+                        "listens on all 4 nodes that answered; on n3 by TCP (no RDMA network is up here)\n"));
+}
+
+BOOST_AUTO_TEST_CASE(copies_of_one_node_and_of_several) {
+    auto g = example_group();
+    g.copies = std::make_unique<CopiesStatusT>();
+    CopiesStatusT &c = *g.copies;
+    BOOST_TEST(contains(status_details(g), "no step is safe yet; no other node keeps them\n"));
+    c.safe_step = 40;
+    c.target_step = 41;
+    c.copied = 1;
+    c.to_copy = 8;
+    c.partners = {"n2", "n3"};
+    BOOST_TEST(contains(status_details(g),
+                        "step 40 is safe; of step 41 this node has copied 1 of 8; kept by n2, n3\n"));
+    c.nodes = 4;
+    c.partners.clear();
+    c.text = "no slot is free there";
+    c.in_trouble = {"n3"};
+    BOOST_TEST(contains(status_details(g),
+                        "step 40 is safe; of step 41 the nodes have copied 1 of 8; trouble "
+                        "on n3: no slot is free there\n"));
+    c.in_trouble = {"n3", "n4"};
+    BOOST_TEST(contains(status_details(g), "; trouble on n3 and 1 other node: no slot"));
+    c.in_trouble.push_back("n1");
+    BOOST_TEST(contains(status_details(g), "; trouble on n3 and 2 other nodes: no slot"));
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>(std::move(g)));
+    BOOST_TEST(contains(status_json(reply),
+                        "\"trouble\":\"no slot is free there\",\"nodes\":4,"
+                        "\"in_trouble\":[\"n3\",\"n4\",\"n1\"]}"));
 }
 
 BOOST_AUTO_TEST_CASE(events_are_a_time_line) {

@@ -9,10 +9,12 @@
 #include "daemon/event_log.h"
 #include "daemon/free_port.h"
 #include "daemon/memory_budget.h"
+#include "daemon/merge.h"
 #include "daemon/summary.h"
 
 using namespace dlrover;
 using namespace dlrover::daemon;
+namespace local = proto::local;
 
 namespace {
 
@@ -139,6 +141,59 @@ BOOST_AUTO_TEST_CASE(a_saved_event_log_fits_a_record) {
     auto record = log.save();
     BOOST_TEST(record.dropped + record.events.size() == 5000u);
     BOOST_TEST(encode_record(std::move(record)).size() < (160u << 10));
+}
+
+BOOST_AUTO_TEST_CASE(the_worst_mover_and_the_sum_of_copies_come_from_several_nodes) {
+    auto answer_of = [](const std::string &node, std::uint32_t copied, bool listens) {
+        local::StatusReplyT reply;
+        auto group = std::make_unique<local::GroupStatusT>();
+        group->job_id = 7;
+        group->node = node;
+        group->leader = "n2";
+        group->mover = std::make_unique<local::MoverStatusT>();
+        group->mover->ready = true;
+        group->mover->port = listens ? 4000 : 0;
+        group->mover->listening = listens;
+        group->mover->node = node;
+        group->copies = std::make_unique<local::CopiesStatusT>();
+        group->copies->partners = {"n9"};
+        group->copies->safe_step = node == "n2" ? 40 : 30;
+        group->copies->target_step = node == "n4" ? 30 : 45;
+        group->copies->copied = copied;
+        group->copies->to_copy = 4;
+        if (!listens) {
+            group->copies->text = "it failed on " + node;
+            group->copies->in_trouble = {node};
+        }
+        reply.groups.push_back(std::move(group));
+        return reply;
+    };
+    auto merged = answer_of("n1", 1, true);
+    merge_status(merged, answer_of("n2", 2, true));
+    merge_status(merged, answer_of("n3", 3, false));
+    merge_status(merged, answer_of("n4", 4, false));
+    BOOST_REQUIRE(merged.groups.size() == 1u);
+    const auto &mover = *merged.groups[0]->mover;
+    BOOST_TEST(mover.node == "n3");
+    BOOST_TEST(mover.port == 0);
+    BOOST_TEST(mover.nodes == 4u);
+    BOOST_TEST(mover.listening == 2u);
+    const auto &copies = *merged.groups[0]->copies;
+    BOOST_TEST(copies.safe_step == 40, "the leader's node knows it");
+    BOOST_TEST(copies.target_step == 45);
+    BOOST_TEST(copies.copied == 6u, "n4 is at another step");
+    BOOST_TEST(copies.to_copy == 12u);
+    BOOST_TEST(copies.nodes == 4u);
+    BOOST_TEST(copies.partners.empty());
+    BOOST_TEST(copies.text == "it failed on n3");
+    BOOST_TEST((copies.in_trouble == std::vector<std::string>{"n3", "n4"}));
+    // Nobody's mover is worse than one without all its ways.
+    auto gone = answer_of("n5", 0, true);
+    gone.groups[0]->mover->ready = false;
+    gone.groups[0]->mover->listening = 0;
+    merge_status(merged, std::move(gone));
+    BOOST_TEST(merged.groups[0]->mover->node == "n5");
+    BOOST_TEST(merged.groups[0]->mover->nodes == 5u);
 }
 
 BOOST_AUTO_TEST_CASE(ports_are_free_and_not_given_twice_in_a_row) {
