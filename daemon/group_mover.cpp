@@ -103,21 +103,54 @@ local::MoverWelcomeT GroupMover::welcome() const {
 }
 
 void GroupMover::on_hello(const Client &from, std::uint32_t id) {
-    if (mover_ && *mover_ != from.id) services_.port.close(*mover_);  // its successor is here
-    leave();
+    if (mover_ && connected_.at(*mover_).pid != from.pid)
+        expel();
+    else if (mover_)
+        forget(from.id);
     mover_ = from.id;
+    connected_[from.id] = {from.pid, services_.port.process(from.id)};
     services_.port.answer(from.id, id, welcome());
 }
 
-void GroupMover::on_gone(ConnectionId connection) {
-    if (is_mover(connection)) leave();
+/// A mover that connects anew has forgotten its orders.
+void GroupMover::forget(ConnectionId successor) {
+    ConnectionId old = *mover_;
+    if (old != successor) services_.port.close(old);
+    leave();
+    connected_.erase(old);
+    end_orders_of(old);
 }
 
 void GroupMover::leave() {
     mover_.reset();
     if (std::exchange(ready_, std::nullopt)) later([this] { hooks_.changed(); });
+}
+
+void GroupMover::expel() {
+    const auto &process = connected_.at(*mover_).process;
+    bool killed = process && process->kill();
+    leave();
+    if (hooks_.ended) later([this, killed] { hooks_.ended(killed); });
+}
+
+/// Its process may be alive, if its connection was cut for another reason than its end.
+void GroupMover::on_gone(ConnectionId connection) {
+    auto it = connected_.find(connection);
+    if (it == connected_.end()) return;
+    bool writes = std::ranges::any_of(
+        open_, [&](const auto &entry) { return entry.second.mover == connection && entry.second.arrived; });
+    if (writes && it->second.process) (void)it->second.process->kill();
+    connected_.erase(it);
+    if (is_mover(connection)) leave();
+    end_orders_of(connection);
+}
+
+void GroupMover::end_orders_of(ConnectionId mover) {
     Status gone(Code::unavailable, "dlrover-mover has ended");
-    for (const auto &[order, entry] : std::exchange(open_, {})) end(entry, gone, true);
+    std::vector<Order> orders;
+    for (const auto &[order, entry] : open_)
+        if (entry.mover == mover) orders.push_back(order);
+    for (Order order : orders) close(order, gone, true);
 }
 
 bool GroupMover::on_message(const Client &from, const local::MessageT &message) {
@@ -127,11 +160,11 @@ bool GroupMover::on_message(const Client &from, const local::MessageT &message) 
     auto *arrived = body.AsObjectArrived();
     auto *sent = body.AsObjectSent();
     if (!ready && !expecting && !arrived && !sent) return false;
-    if (!is_mover(from.id)) return true;  // what it had to do has ended
-    if (ready) on_ready(*ready);
-    if (expecting) on_expecting(*expecting);
-    if (arrived) on_arrived(*arrived);
-    if (sent) on_sent(*sent);
+    // Of another one what it had to do has ended, or ends with it.
+    if (ready && is_mover(from.id)) on_ready(*ready);
+    if (expecting && is_open(expecting->order, from.id)) on_expecting(*expecting);
+    if (arrived && is_open(arrived->order, from.id)) on_arrived(*arrived);
+    if (sent && is_open(sent->order, from.id)) on_sent(*sent);
     return true;
 }
 
@@ -165,7 +198,7 @@ Status GroupMover::check_order(const std::vector<ArenaSegment> &segments,
 GroupMover::Order GroupMover::receive(ObjectToReceive object, std::function<void(Status)> expecting,
                                       std::function<void(Status)> arrived) {
     Order order = ++last_order_;
-    Entry entry{std::move(expecting), std::move(arrived), {}, {}};
+    Entry entry{std::move(expecting), std::move(arrived), {}};
     Status status = check_order(object.segments, object.key);
     if (status.ok() && ready_->port == 0)
         status = failure(Code::unavailable, "dlrover-mover does not listen here: " + ready_->text);
@@ -183,7 +216,7 @@ GroupMover::Order GroupMover::receive(ObjectToReceive object, std::function<void
 
 GroupMover::Order GroupMover::send(ObjectToSend object, std::function<void(Status, bool retry)> sent) {
     Order order = ++last_order_;
-    Entry entry{{}, {}, std::move(sent), {}};
+    Entry entry{{}, {}, std::move(sent)};
     if (Status status = check_order(object.segments, object.key); !status.ok()) {
         end(entry, status, status.code() != Code::invalid_argument);
         return order;
@@ -205,10 +238,16 @@ void GroupMover::cancel(Order order) {
 void GroupMover::push_cancel(Order order) {
     local::CancelOrderT cancel;
     cancel.order = order;
-    services_.port.push(*mover_, std::move(cancel));
+    services_.port.push(open_.at(order).mover, std::move(cancel));
+}
+
+bool GroupMover::is_open(Order order, ConnectionId mover) const {
+    auto it = open_.find(order);
+    return it != open_.end() && it->second.mover == mover;
 }
 
 void GroupMover::add(Order order, Entry entry, std::chrono::milliseconds wait) {
+    entry.mover = *mover_;
     open_.emplace(order, std::move(entry));
     watch(order, std::chrono::milliseconds(to_ms(wait)) + patience);
 }
@@ -217,9 +256,10 @@ void GroupMover::watch(Order order, EventLoop::Time time) {
     open_.at(order).timer = services_.loop.after(time, [this, order] { on_overdue(order); });
 }
 
+/// It may go on at any time, and would write into memory that has become another object's: what it was given
+/// stays its own until it is gone.
 void GroupMover::on_overdue(Order order) {
-    push_cancel(order);
-    close(order, Status(Code::timeout, "dlrover-mover does not answer"), true);
+    if (is_mover(open_.at(order).mover)) expel();
 }
 
 // ---- answers: of unknown orders, or given twice, they are nobody's ----

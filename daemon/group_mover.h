@@ -55,6 +55,9 @@ class GroupMover {
     };
     struct Hooks {
         std::function<void()> changed;  ///< ready() has become true or false
+        /// It did not answer, or has a successor; killed: else it may still write what it was given, and its
+        /// orders stay open until its connection ends.
+        std::function<void(bool killed)> ended = {};
     };
     using Order = std::uint64_t;  ///< rises, never 0
 
@@ -79,8 +82,9 @@ class GroupMover {
     const std::string &text() const;
 
     /// `expecting` once (ok: it may be sent now), then `arrived` once, unless `expecting` failed. Until then
-    /// the memory is the mover's. unavailable: no mover is ready, or it has died or refused;
-    /// resource_exhausted: too many orders are open; timeout: it has not answered in time.
+    /// the memory is the mover's: one that does not answer in time is killed, and the order ends when it is
+    /// gone. unavailable: no mover is ready, or it has died or refused; resource_exhausted: too many orders
+    /// are open.
     Order receive(ObjectToReceive object, std::function<void(Status)> expecting,
                   std::function<void(Status)> arrived);
     /// `retry`: another attempt, with another key, may do better.
@@ -96,7 +100,12 @@ class GroupMover {
             expecting;  ///< none: it may have been sent already, or is not to be received
         std::function<void(Status)> arrived;
         std::function<void(Status, bool retry)> sent;
-        EventLoop::Handle timer;
+        ConnectionId mover = 0;  ///< whose it is
+        EventLoop::Handle timer = {};
+    };
+    struct Mover {
+        std::int32_t pid = 0;
+        std::shared_ptr<LocalProcess> process;
     };
 
     local::MoverWelcomeT welcome() const;
@@ -105,8 +114,13 @@ class GroupMover {
     void on_expecting(const local::ExpectingObjectT &answer);
     void on_arrived(const local::ObjectArrivedT &answer);
     void on_sent(const local::ObjectSentT &answer);
-    /// Ends what is open with the mover, which is another or none from now on.
+    bool is_open(Order order, ConnectionId mover) const;
+    /// From now on this node has none.
     void leave();
+    /// The present one is to go; what it has is its own until it has gone.
+    void expel();
+    void forget(ConnectionId successor);
+    void end_orders_of(ConnectionId mover);
 
     Status check_order(const std::vector<ArenaSegment> &segments, const std::vector<std::uint8_t> &key) const;
     void add(Order order, Entry entry, std::chrono::milliseconds wait);
@@ -121,6 +135,7 @@ class GroupMover {
     Services services_;
     const std::string address_;
     Hooks hooks_;
+    std::map<ConnectionId, Mover> connected_;  ///< the mover, and those that are to go
     std::optional<ConnectionId> mover_;
     std::optional<local::MoverReadyT> ready_;
     std::map<Order, Entry> open_;

@@ -94,6 +94,12 @@ void Group::create_mover() {
     if (mover_ || !address) return;
     GroupMover::Hooks hooks;
     hooks.changed = [this] { on_mover_changed(); };
+    hooks.ended = [this](bool killed) {
+        add_event(proto::EventKind::Warning,
+                  killed ? "A dlrover-mover that did not answer, or was followed by another, was ended."
+                         : "A dlrover-mover that does not answer, or was followed by another, can not be "
+                           "ended: memory that it was given stays taken until it ends. End it by hand.");
+    };
     mover_ = std::make_unique<GroupMover>(
         GroupMover::Services{services_.loop, services_.port, services_.settings},
         transport::parse_address(*address).ok() ? *address : "", std::move(hooks));

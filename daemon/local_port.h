@@ -25,6 +25,15 @@ struct Client {
     local::Role role = local::Role::None;
 };
 
+/// A process that is connected here.
+class LocalProcess {
+  public:
+    virtual ~LocalProcess() = default;
+    /// Ends it at once; it can not keep that off, and runs no more of its code. false: it is gone, or may not
+    /// be ended.
+    virtual bool kill() = 0;
+};
+
 /// The way to the processes of this node. Thread: the event loop's. A connection that is gone is ignored.
 class LocalPort {
   public:
@@ -36,6 +45,8 @@ class LocalPort {
     /// message's handling.
     virtual void hold(ConnectionId connection) = 0;
     virtual void release(ConnectionId connection) = 0;
+    /// Who made the connection, also after its end; none: nobody can tell any more.
+    virtual std::shared_ptr<LocalProcess> process(ConnectionId connection) = 0;
 
     template <typename BodyT>
     void push(ConnectionId to, BodyT body) {

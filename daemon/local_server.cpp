@@ -9,6 +9,7 @@
 #include <deque>
 
 #include "common/log.h"
+#include "daemon/peer_process.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -186,6 +187,13 @@ void LocalServer::release(ConnectionId id) {
     it->second->held = false;
     if (it->second->over) return end(id, "");
     serve(id);
+}
+
+std::shared_ptr<LocalProcess> LocalServer::process(ConnectionId id) {
+    auto it = connections_.find(id);
+    if (it == connections_.end()) return nullptr;
+    const Client &client = it->second->client;
+    return PeerProcess::of(it->second->socket.get(), client.pid, client.uid);
 }
 
 void LocalServer::on_frame(Connection &connection, const proto::Bytes &payload) {

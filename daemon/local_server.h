@@ -37,6 +37,7 @@ class LocalServer final : public LocalPort {
     void close(ConnectionId connection) override;
     void hold(ConnectionId connection) override;
     void release(ConnectionId connection) override;
+    std::shared_ptr<LocalProcess> process(ConnectionId connection) override;
 
   private:
     struct Connection;

@@ -24,9 +24,12 @@ struct Mover : Helper {
     }
     void die() override {
         expected.clear();
+        orders.clear();
+        written.clear();
         Helper::die();
     }
     void pump(Mover &other) {
+        if (hung) return;
         auto queue = take_orders();
         if (!slow || send_one) std::ranges::move(std::exchange(waiting, {}), std::back_inserter(queue));
         for (auto &message : queue) {
@@ -41,6 +44,10 @@ struct Mover : Helper {
     }
     void take_expect(const local::ExpectObjectT &expect) {
         expected[expect.key] = expect.order;
+        // What one order writes is no other's.
+        for (const auto &segment : expect.segments)
+            BOOST_TEST(written.emplace(segment->id, expect.order).second);
+        for (const auto &segment : expect.segments) ever_written.insert(segment->id);
         orders.insert(expect.order);
         ranks.push_back(expect.rank);
         local::ExpectingObjectT answer;
@@ -49,9 +56,9 @@ struct Mover : Helper {
         say(std::move(answer));
     }
     void take_send(const local::SendObjectT &send, Mover &other) {
-        bool arrived = other.expected.contains(send.key) && !other.fails;
-        if (other.expected.contains(send.key)) other.arrive(other.expected.at(send.key), arrived);
-        other.expected.erase(send.key);
+        bool reached = other.expected.contains(send.key) && !other.hung, arrived = reached && !other.fails;
+        if (reached) other.arrive(other.expected.at(send.key), arrived);
+        if (reached) other.expected.erase(send.key);
         local::ObjectSentT answer;
         answer.order = send.order;
         answer.ok = arrived;
@@ -73,6 +80,7 @@ struct Mover : Helper {
     }
     void arrive(std::uint64_t order, bool ok) {
         orders.erase(order);
+        std::erase_if(written, [&](const auto &entry) { return entry.second == order; });
         local::ObjectArrivedT answer;
         answer.order = order;
         answer.ok = ok;
@@ -80,11 +88,13 @@ struct Mover : Helper {
         say(std::move(answer));
     }
 
-    bool slow = false, fails = false;
+    bool slow = false, fails = false, hung = false;
     bool send_one = false;  ///< though it is slow
     int cancelled = 0;
     std::map<std::vector<std::uint8_t>, std::uint64_t> expected;  ///< orders by key
     std::set<std::uint64_t> orders;
+    std::set<std::uint64_t> ever_written;
+    std::map<std::uint64_t, std::uint64_t> written;  ///< segments by id, and the orders that they are of
     std::vector<local::MessageT> waiting;
     std::vector<std::uint32_t> ranks;  ///< that were expected
 };
@@ -92,7 +102,8 @@ struct Mover : Helper {
 struct Copying : TwoNodes {
     std::unique_ptr<Mover> m1, m2;
 
-    Copying() : TwoNodes({.redundancy = "partner:1"}) {
+    explicit Copying(std::uint32_t min_nodes = 2)
+        : TwoNodes({.min_nodes = min_nodes, .redundancy = "partner:1"}) {
         m1 = std::make_unique<Mover>(n1);
         m2 = std::make_unique<Mover>(n2);
         await_worlds();
@@ -250,6 +261,61 @@ BOOST_AUTO_TEST_CASE(a_new_world_stops_what_is_on_its_way) {
     BOOST_TEST(held(n2, 5) == all_ranks);
 }
 
+BOOST_AUTO_TEST_CASE(what_a_mover_that_hangs_was_given_is_nobody_elses_until_it_is_gone) {
+    BOOST_TEST(try_save_everywhere(5));
+    run(2s);
+    // It has begun, and writes on whenever it is let.
+    m1->slow = true;
+    BOOST_TEST(try_save_everywhere(6));
+    run(1s);
+    auto held_by_it = m2->written;
+    BOOST_TEST(held_by_it.size() == 1u);
+    m2->hung = true;
+    m1->slow = false;
+    BOOST_TEST(!n2.port->killed.contains(m2->client.id));
+    run(90s);
+    BOOST_TEST(n2.port->killed.contains(m2->client.id));
+    BOOST_TEST(warned(n2, "was ended"));
+    auto hung = std::exchange(m2, std::make_unique<Mover>(n2));
+    run(10s);
+    for (const auto &[segment, order] : held_by_it) BOOST_TEST(!m2->ever_written.contains(segment));
+    hung->die();
+    run(10s);
+    BOOST_TEST(try_save_everywhere(7));
+    run(20s);
+    BOOST_TEST(held(n2, 7) == all_ranks);
+    bool again = false;
+    for (const auto &[segment, order] : held_by_it) again = again || m2->ever_written.contains(segment);
+    BOOST_TEST(again, "it is free again");
+}
+
+BOOST_AUTO_TEST_CASE(words_that_come_late_twice_and_out_of_order_do_no_harm) {
+    unruly = true;
+    BOOST_TEST(try_save_everywhere(5));
+    run(60s);
+    BOOST_TEST(held(n1, 5) == all_ranks);
+    BOOST_TEST(held(n2, 5) == all_ranks);
+    for (std::uint64_t step = 6; step < 20; ++step) {
+        BOOST_TEST(try_save_everywhere(step), step);
+        // Also while copies fail, and while worlds come and go.
+        m2->fails = step % 4 == 1;
+        run(2s);
+        if (step % 5 == 0) {
+            n2.exited(a2, w2, 1, 3 << 8);
+            await_worlds();
+        }
+        m2->fails = false;
+        run(58s);
+        BOOST_TEST(held(n1, step) == all_ranks, step);
+        BOOST_TEST(held(n2, step) == all_ranks, step);
+    }
+    // What was late has come; nothing is stuck.
+    unruly = false;
+    run(15s);
+    BOOST_TEST(m1->orders.empty());
+    BOOST_TEST(m2->orders.empty());
+}
+
 BOOST_AUTO_TEST_CASE(copies_outlive_the_daemon) {
     BOOST_TEST(try_save_everywhere(5));
     run(2s);
@@ -270,6 +336,38 @@ BOOST_AUTO_TEST_CASE(copies_outlive_the_daemon) {
     run(3s);
     BOOST_TEST(held(n1, 6) == all_ranks);
     BOOST_TEST(held(n2, 6) == all_ranks);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(daemon_guests)
+
+BOOST_AUTO_TEST_CASE(memory_for_the_copies_of_a_node_that_is_lost_is_given_back) {
+    Copying t(1);
+    for (std::uint64_t step : {5, 6, 7}) {
+        BOOST_TEST(t.try_save_everywhere(step));
+        t.run(2s);
+    }
+    auto memory = [&] { return status_at(t.n1, alice, false).groups.at(0)->arena_bytes; };
+    auto with_guests = memory();
+    // Three slots of each own rank, two of each of the other node's.
+    const std::uint64_t slot_bytes = 2u << 20;
+    BOOST_TEST(with_guests == (2 * 3 + 2 * 2) * slot_bytes);
+    t.n2.daemon.reset();
+    t.n2.peers.reset();
+    t.slurm.jobs[JobId(7)].nodes = {"n1"};
+    std::optional<local::WorldPublishedT> world;
+    for (int i = 0; i < 100 && !world; ++i) {
+        t.loop.advance(1s);
+        world = t.n1.port->take<local::WorldPublishedT>(t.a1.id);
+    }
+    BOOST_REQUIRE(world.has_value());
+    // What is older than the safe step goes at once, that one when there is a newer one.
+    t.loop.advance();
+    BOOST_TEST(memory() == (2 * 3 + 2) * slot_bytes);
+    for (std::uint16_t rank : {0, 1}) t.n1.save(t.n1.start_worker(*world, rank), 8);
+    t.loop.advance(1s);
+    BOOST_TEST(memory() == 2 * 3 * slot_bytes);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -336,6 +434,15 @@ BOOST_AUTO_TEST_CASE(what_its_source_has_lost_is_given_up) {
     lose_checkpoints(n1, a1, *m1, w1);
     run(16s);
     BOOST_TEST(fails_with("could not be fetched from node n1: it does not hold that object any more"));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_fetched_comes_whatever_happens_to_the_words) {
+    unruly = true;
+    begin_world();
+    run(60s);
+    BOOST_TEST(coming() == nullptr);
+    BOOST_TEST(!fails_with(""));
+    BOOST_TEST(!warned(n2, "could not be fetched"));
 }
 
 BOOST_AUTO_TEST_CASE(a_source_without_a_mover_is_waited_for_and_named) {

@@ -109,6 +109,29 @@ BOOST_AUTO_TEST_CASE(a_mover_listens_and_one_that_dies_is_followed_by_another) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(a_mover_that_hangs_is_killed_when_another_comes) {
+    DaemonProcess daemon;
+    auto step = make_step(1);
+    step.options->redundancy = "partner:1";
+    BOOST_REQUIRE(register_step(daemon, step).ok());
+    pid_t hung = start_mover(daemon, step);
+    BOOST_REQUIRE(await_mover(daemon, true));
+    auto port = status_of(daemon)->mover->port;
+    ::kill(hung, SIGSTOP);
+    pid_t next = start_mover(daemon, step);
+    int status = 0;
+    BOOST_TEST(::waitpid(hung, &status, 0) == hung);
+    BOOST_TEST(WIFSIGNALED(status));
+    BOOST_TEST(WTERMSIG(status) == SIGKILL);
+    for (int i = 0; i < 3000; ++i, ::usleep(20000))
+        if (auto now = status_of(daemon); now->mover->ready && now->mover->port != port) break;
+    BOOST_TEST(status_of(daemon)->mover->ready);
+    BOOST_TEST(status_of(daemon)->mover->port != port);
+    BOOST_TEST(::waitpid(next, nullptr, WNOHANG) == 0);
+    ::kill(next, SIGKILL);
+    ::waitpid(next, nullptr, 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_failed_worker_means_a_new_world_that_goes_on_from_memory) {
     TwoTasks run;
     auto world = run.await_world();

@@ -39,12 +39,16 @@ struct Fixture {
     Settings settings;
     int changes = 0;
     Told told;
-    GroupMover mover{{loop, port, settings}, "10.0.0.1", {[this] { ++changes; }}};
+    std::vector<bool> ended;
+    GroupMover mover{{loop, port, settings},
+                     "10.0.0.1",
+                     {[this] { ++changes; }, [this](bool killed) { ended.push_back(killed); }}};
     Client client = another();
 
     static Client another() {
         static ConnectionId next = 1;
-        return {next++, alice, alice, 1, local::Role::Mover};
+        ConnectionId id = next++;
+        return {id, alice, alice, static_cast<std::int32_t>(1000 + id), local::Role::Mover};
     }
     void be_ready(std::uint16_t port_of = 4123, std::uint16_t ways = 1) {
         mover.on_hello(client, 1);
@@ -285,7 +289,11 @@ BOOST_AUTO_TEST_CASE(the_second_mover_is_the_one) {
     auto order = send();
     client = another();
     be_ready(5000);
-    BOOST_TEST(port.closed.contains(old.id));
+    BOOST_TEST(port.killed.contains(old.id));
+    BOOST_TEST(!port.closed.contains(old.id), "its end is to be heard of");
+    BOOST_TEST(told.events.empty());
+    mover.on_gone(old.id);
+    loop.advance();
     BOOST_TEST(told.is({{"sent", away}}));
     BOOST_TEST(mover.port() == 5000);
     auto next = send();
@@ -334,22 +342,74 @@ BOOST_AUTO_TEST_CASE(what_arrived_before_it_was_expected_did_not_arrive) {
     BOOST_TEST(told.events.size() == 1);
 }
 
-BOOST_AUTO_TEST_CASE(a_mover_that_does_not_answer_is_not_waited_for) {
+BOOST_AUTO_TEST_CASE(a_mover_that_does_not_answer_is_killed_and_keeps_its_memory_until_it_is_gone) {
     be_ready();
     auto order = receive();
     answer<local::ExpectingObjectT>(order, true);
+    send();
     loop.advance(14s);
-    BOOST_TEST(told.events.size() == 1);
+    BOOST_TEST(port.killed.empty());
     loop.advance(1s);
-    BOOST_TEST(told.is({{"expecting", ok}, {"arrived", Code::timeout}}));
-    BOOST_TEST(cancelled(order));
-    answer<local::ObjectArrivedT>(order, true);
-    BOOST_TEST(told.events.size() == 2);
-    order = send();
-    loop.advance(15s);
-    BOOST_TEST((told.events.back() == std::pair<std::string, Code>("sent", Code::timeout)));
+    BOOST_TEST(port.killed.contains(client.id));
+    BOOST_TEST(!mover.ready(), "it gets no more");
+    BOOST_TEST(ended == std::vector{true});
+    BOOST_TEST(told.is({{"expecting", ok}}));
+    loop.advance(1h);
+    BOOST_TEST(told.is({{"expecting", ok}}));
+    mover.on_gone(client.id);
+    loop.advance();
+    BOOST_TEST(told.is({{"expecting", ok}, {"arrived", away}, {"sent", away}}));
     BOOST_TEST(told.retry);
-    BOOST_TEST(cancelled(order));
+    BOOST_TEST(ended.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_mover_that_can_not_be_killed_keeps_its_memory_and_may_still_answer) {
+    port.may_kill = false;
+    be_ready();
+    auto order = receive(), other = receive();
+    answer<local::ExpectingObjectT>(order, true);
+    loop.advance(15s);
+    BOOST_TEST(ended == std::vector{false});
+    Client hung = client;
+    client = another();
+    be_ready(5000);
+    BOOST_TEST(mover.port() == 5000);
+    auto next = send();
+    std::swap(client, hung);
+    answer<local::ObjectSentT>(next, true);  // not its own
+    BOOST_TEST(told.is({{"expecting", ok}}));
+    answer<local::ObjectArrivedT>(order, false, "too late");
+    BOOST_TEST(told.is({{"expecting", ok}, {"arrived", away}}));
+    mover.cancel(other);
+    BOOST_TEST(cancelled(other));
+    mover.on_gone(client.id);
+    loop.advance();
+    BOOST_TEST(told.is({{"expecting", ok}, {"arrived", away}, {"expecting", away}}));
+    BOOST_TEST(mover.ready());
+}
+
+BOOST_AUTO_TEST_CASE(a_mover_whose_connection_is_cut_while_it_receives_is_killed) {
+    be_ready();
+    send();
+    mover.on_gone(client.id);
+    BOOST_TEST(port.killed.empty(), "it only reads");
+    client = another();
+    be_ready();
+    receive();
+    mover.on_gone(client.id);
+    BOOST_TEST(port.killed.contains(client.id));
+}
+
+BOOST_AUTO_TEST_CASE(a_mover_that_connects_anew_has_forgotten_its_orders) {
+    be_ready();
+    receive();
+    Client old = client;
+    client.id = another().id;
+    be_ready(5000);
+    BOOST_TEST(port.closed.contains(old.id));
+    BOOST_TEST(port.killed.empty());
+    BOOST_TEST(told.is({{"expecting", away}}));
+    BOOST_TEST(mover.port() == 5000);
 }
 
 BOOST_AUTO_TEST_CASE(an_order_is_cancelled_and_still_answered) {
@@ -367,7 +427,7 @@ BOOST_AUTO_TEST_CASE(an_order_is_cancelled_and_still_answered) {
     answer<local::ObjectArrivedT>(in, false, "the order was cancelled");
     BOOST_TEST(told.is({{"expecting", ok}, {"arrived", away}}));
     loop.advance(1s);  // sooner than without
-    BOOST_TEST((told.events.back() == std::pair<std::string, Code>("sent", Code::timeout)));
+    BOOST_TEST(port.killed.contains(client.id));
 }
 
 BOOST_AUTO_TEST_CASE(there_are_so_many_orders_and_no_more) {
@@ -410,7 +470,7 @@ BOOST_AUTO_TEST_CASE(orders_that_can_not_be_are_not_given) {
 
 BOOST_AUTO_TEST_CASE(nothing_is_told_after_the_end) {
     auto own = std::make_unique<GroupMover>(GroupMover::Services{loop, port, settings}, "",
-                                            GroupMover::Hooks{[this] { ++changes; }});
+                                            GroupMover::Hooks{[this] { ++changes; }, {}});
     own->on_hello(client, 1);
     own->on_message(client, proto::make_local(0, local::MoverReadyT{}));
     ObjectToSend object;

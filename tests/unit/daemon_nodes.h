@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 #include <deque>
 #include <map>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -29,6 +30,9 @@ class TestPort final : public LocalPort {
     void close(ConnectionId connection) override { closed.insert(connection); }
     void hold(ConnectionId connection) override { held.insert(connection); }
     void release(ConnectionId connection) override { held.erase(connection); }
+    std::shared_ptr<LocalProcess> process(ConnectionId connection) override {
+        return std::make_shared<Process>(*this, connection);
+    }
     /// The oldest message of this type to `to`; what came before it is dropped.
     template <typename T>
     std::optional<T> take(ConnectionId to) {
@@ -42,7 +46,19 @@ class TestPort final : public LocalPort {
         return std::nullopt;
     }
     std::map<ConnectionId, std::deque<local::MessageT>> sent;
-    std::set<ConnectionId> held, closed;
+    std::set<ConnectionId> held, closed, killed;
+    bool may_kill = true;
+
+  private:
+    struct Process final : LocalProcess {
+        Process(TestPort &p, ConnectionId c) : port(p), connection(c) {}
+        bool kill() override {
+            if (port.may_kill) port.killed.insert(connection);
+            return port.may_kill;
+        }
+        TestPort &port;
+        ConnectionId connection;
+    };
 };
 
 /// What all nodes share.
@@ -53,6 +69,7 @@ struct World {
     Settings settings;
     ckpt::Prefaulter prefaulter{0};
     ConnectionId next_connection = 1;
+    bool unruly = false;  ///< words about objects on their way come late, twice and out of order
 
     World() {
         add_job(JobId(7));
@@ -71,9 +88,35 @@ struct World {
     }
 };
 
+/// A node's links, which are as unruly as the world.
+class TestNetwork final : public transport::PeerNetwork {
+  public:
+    TestNetwork(World &world, const std::string &node) : world_(world), inner_(world.hub.join(node)) {}
+    void set_callbacks(Callbacks callbacks) override { inner_->set_callbacks(std::move(callbacks)); }
+    void connect_to(const std::string &node, const std::string &address) override {
+        inner_->connect_to(node, address);
+    }
+    void release(const std::string &node) override { inner_->release(node); }
+    bool up(const std::string &node) const override { return inner_->up(node); }
+    void send(const std::string &node, transport::PeerEnvelope envelope) override {
+        if (!world_.unruly || envelope.kind != transport::PeerEnvelope::Kind::move)
+            return inner_->send(node, std::move(envelope));
+        for (int i = 0; i < 2; ++i)
+            late_.push_back(world_.loop.after(std::chrono::milliseconds(random_() % 3000),
+                                              [this, node, envelope] { inner_->send(node, envelope); }));
+    }
+
+  private:
+    World &world_;
+    std::unique_ptr<transport::PeerNetwork> inner_;
+    std::minstd_rand random_;
+    std::vector<EventLoop::Handle> late_;
+};
+
 struct StepOf {
     std::uint32_t uid = alice, job = 7;
     std::uint16_t tasks = 1;  ///< on each node
+    std::uint32_t min_nodes = 2;
     std::string ckpt_dir = {};
     std::uint64_t ckpt_every_steps = 0;
     std::string redundancy = "single";
@@ -85,7 +128,7 @@ struct Node {
 
     Node(World &w, const std::string &n) : world(w), name(n) { boot({}); }
     void boot(std::vector<KeptRecord> kept) {
-        peers = world.hub.join(name);
+        peers = std::make_unique<TestNetwork>(world, name);
         port = std::make_unique<TestPort>();
         daemon = std::make_unique<Daemon>(world.loop, Daemon::Options{name, false, 0}, world.settings, keeper,
                                           world.prefaulter, budget, world.slurm, *peers,
@@ -99,7 +142,8 @@ struct Node {
         boot(keeper.copy());
     }
     Client client(local::Role role, std::uint32_t uid) {
-        return {world.next_connection++, uid, uid, 1, role};
+        ConnectionId id = world.next_connection++;
+        return {id, uid, uid, static_cast<std::int32_t>(1000 + id), role};
     }
     template <typename BodyT>
     void say(const Client &from, BodyT body, std::uint32_t id = 1) {
@@ -118,7 +162,8 @@ struct Node {
         s.tasks_per_node = {step.tasks, step.tasks};
         s.argv = {step.program};
         s.options = std::make_unique<proto::ElasticOptionsT>();
-        s.options->min_nodes = s.options->max_nodes = 2;
+        s.options->min_nodes = step.min_nodes;
+        s.options->max_nodes = 2;
         s.options->ckpt_dir = step.ckpt_dir;
         s.options->ckpt_every_steps = step.ckpt_every_steps;
         s.options->ckpt_every_us = 0;

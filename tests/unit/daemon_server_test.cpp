@@ -5,18 +5,22 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
 #include <boost/test/unit_test.hpp>
+#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "common/asio_loop.h"
 #include "common/log.h"
+#include "daemon/peer_process.h"
 #include "proto/local_client.h"
 
 using namespace dlrover;
@@ -257,6 +261,52 @@ BOOST_AUTO_TEST_CASE(who_is_held_and_goes_is_there_until_he_is_released) {
     server.release();
     BOOST_TEST(wait_until([&] { return server.closed == 1; }));
     server.release();
+}
+
+BOOST_AUTO_TEST_CASE(who_connected_can_be_killed_even_if_he_is_stopped) {
+    Server s({});
+    pid_t child = ::fork();
+    if (child == 0) {
+        auto client = proto::LocalClient::connect(s.path, local::Role::Mover, 10s);
+        local::PrepareT prepare;
+        if (!client || !client->call(std::move(prepare), 10s).ok()) ::_exit(1);
+        ::raise(SIGSTOP);
+        ::_exit(2);
+    }
+    int status = 0;
+    BOOST_REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
+    BOOST_REQUIRE(WIFSTOPPED(status));
+    std::promise<std::shared_ptr<LocalProcess>> found;
+    s.loop.post([&] {
+        found.set_value(s.server->process(s.prepared));
+        s.server->release(s.prepared);
+    });
+    auto process = found.get_future().get();
+    BOOST_REQUIRE(process != nullptr);
+    BOOST_TEST(s.closed == 0);
+    BOOST_TEST(process->kill());
+    BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
+    BOOST_TEST(WIFSIGNALED(status));
+    for (int i = 0; i < 500 && s.closed == 0; ++i) std::this_thread::sleep_for(10ms);
+    BOOST_TEST(s.closed == 1);
+    BOOST_TEST(!process->kill());
+}
+
+BOOST_AUTO_TEST_CASE(who_is_gone_or_not_his_users_is_nobody_to_kill) {
+    // Nobody's socket: the number is what there is.
+    UniqueFd none(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    pid_t child = ::fork();
+    if (child == 0) {
+        ::pause();
+        ::_exit(0);
+    }
+    BOOST_TEST(PeerProcess::of(none.get(), child, ::geteuid() + 1) == nullptr);
+    auto process = PeerProcess::of(none.get(), child, ::geteuid());
+    BOOST_REQUIRE(process != nullptr);
+    BOOST_TEST(process->kill());
+    ::waitpid(child, nullptr, 0);
+    BOOST_TEST(!process->kill());
+    BOOST_TEST(PeerProcess::of(none.get(), child, ::geteuid()) == nullptr);
 }
 
 BOOST_AUTO_TEST_CASE(a_socket_left_behind_is_replaced_a_living_one_not) {

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/peer_process.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <string>
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr int so_peerpidfd = 77;  // Linux 6.5; the headers may be older
+
+UniqueFd handle_by_socket(int socket) {
+    int fd = -1;
+    socklen_t size = sizeof fd;
+    return UniqueFd(::getsockopt(socket, SOL_SOCKET, so_peerpidfd, &fd, &size) == 0 ? fd : -1);
+}
+
+UniqueFd handle_by_number(pid_t pid) {
+    return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+/// A number that was used again could be anybody's. The folder's owner does not say: helpers hide from their
+/// user's other processes.
+bool is_process_of(pid_t pid, uid_t uid) {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+    for (std::string word; status >> word;)
+        if (uid_t real = 0; word == "Uid:") return status >> real && real == uid;
+    return false;
+}
+
+}  // namespace
+
+std::shared_ptr<PeerProcess> PeerProcess::of(int socket, pid_t pid, uid_t uid) {
+    UniqueFd handle = handle_by_socket(socket);
+    if (!handle) {
+        if (pid <= 1) return nullptr;
+        handle = handle_by_number(pid);
+        // The handle came first: whom it means does not change any more.
+        if (!is_process_of(pid, uid)) return nullptr;
+    }
+    return std::shared_ptr<PeerProcess>(new PeerProcess(std::move(handle), pid, uid));
+}
+
+bool PeerProcess::kill() {
+    if (handle_) return ::syscall(SYS_pidfd_send_signal, handle_.get(), SIGKILL, nullptr, 0) == 0;
+    return is_process_of(pid_, uid_) && ::kill(pid_, SIGKILL) == 0;
+}
+
+}  // namespace dlrover::daemon
