@@ -53,7 +53,8 @@ class Watch(unittest.TestCase):
         # Signals for the job are not for it.
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             os.kill(watch.pid, number)
-        time.sleep(3.5)  # its first look at Slurm is after 2 s
+        maps = pathlib.Path(f"/proc/{watch.pid}/maps")
+        wait_until(lambda: "auth_munge" in maps.read_text(), 5.5, "a first look at Slurm, which libslurm signs")
         self.assertEqual(len(self.watches(job)), 1)
         status = pathlib.Path(f"/proc/{watch.pid}/status").read_text()
         print("dlrover-watch:", [" ".join(line.split()) for line in status.splitlines() if line.startswith(("VmRSS", "RssAnon", "Threads"))])
@@ -63,8 +64,8 @@ class Watch(unittest.TestCase):
     def test_a_step_of_one_node_and_one_without_the_option_have_none(self) -> None:
         for label, options in (("single", ("--dlrover-elastic", "-N1")), ("plain", ("-N2",))):
             with self.subTest(label):
-                srun, job = self.start_srun(label, "sleep", "2", options=options)
-                time.sleep(1)
+                srun, job = self.start_srun(label, "sh", "-c", "echo runs; sleep 2", options=options)
+                wait_until(lambda: "runs" in (self.cluster.work / label).read_text(), 20, "a task that runs: srun has started by then what it starts")
                 self.assertEqual(self.watches(job), [])
                 self.assertEqual(srun.wait(30), 0)
 
