@@ -82,7 +82,7 @@ void finish(const Options &o, const Plate &plate, Neighbours &neighbours, const 
 int main(int argc, char **argv) {
     Options o = parse_options(argc, argv);
     set_failure_rank(environment_number("RANK"));
-    PhaseFile phase(o.phase_dir, environment_number("RANK"), environment_generation());
+    PhaseFile phase(o.phase_dir, environment_number("RANK"), environment_generation(), o.older_may_live);
     phase.enter(environment_number("TORCHELASTIC_RESTART_COUNT") > 0 ? Phase::restart : Phase::startup);
 
     Checkpoints checkpoints(o.ballast_mb);

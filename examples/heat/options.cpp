@@ -13,7 +13,7 @@ namespace {
 
 constexpr char usage[] =
     "usage: heat [--size CELLS] [--steps N] [--save-every N] [--step-us US] [--ballast-mb MB]\n"
-    "            [--out FILE] [--phase-dir DIR] [--hang-on-peer-loss]\n"
+    "            [--out FILE] [--phase-dir DIR] [--hang-on-peer-loss] [--older-may-live]\n"
     "Heat spreading over a square plate; each rank computes some rows of it.\n";
 
 [[noreturn]] void refuse(const char *option, const char *value) {
@@ -41,6 +41,7 @@ Options parse_options(int argc, char **argv) {
                                    {"out", required_argument, nullptr, 'o'},
                                    {"phase-dir", required_argument, nullptr, 'p'},
                                    {"hang-on-peer-loss", no_argument, nullptr, 'l'},
+                                   {"older-may-live", no_argument, nullptr, 'a'},
                                    {"help", no_argument, nullptr, 'h'},
                                    {}};
     Options o;
@@ -70,6 +71,9 @@ Options parse_options(int argc, char **argv) {
                 break;
             case 'l':
                 o.hang_on_peer_loss = true;
+                break;
+            case 'a':
+                o.older_may_live = true;
                 break;
             case 'h':
                 std::fputs(usage, stdout);

@@ -15,6 +15,7 @@ struct Options {
     std::string out;                ///< the final field, written by rank 0
     std::string phase_dir;          ///< $HEAT_PHASE_DIR; empty: publish nothing
     bool hang_on_peer_loss = false;  ///< wait for ever, as a collective without a watchdog does
+    bool older_may_live = false;  ///< an older generation's process of this rank, on a node that is cut off
 };
 
 /// Reads the command line; ends the program on --help and on a mistake.

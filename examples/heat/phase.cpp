@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -55,10 +54,11 @@ void set_timer(std::uint32_t delay_us) {
 
 }  // namespace
 
-PhaseFile::PhaseFile(const std::string &folder, std::uint32_t rank, std::uint64_t generation)
+PhaseFile::PhaseFile(const std::string &folder, std::uint32_t rank, std::uint64_t generation,
+                     bool older_may_live)
     : generation_(generation) {
     if (folder.empty()) return;
-    open(folder, rank);
+    open(folder, rank, older_may_live);
     if (page_->generation > generation) fail(exit_violation, "a newer generation already ran this rank");
     page_->pid = static_cast<std::uint32_t>(::getpid());
     page_->pid_namespace = pid_namespace();
@@ -77,12 +77,21 @@ PhaseFile::PhaseFile(const std::string &folder, std::uint32_t rank, std::uint64_
     ::signal(SIGTERM, on_terminate);
 }
 
-void PhaseFile::open(const std::string &folder, std::uint32_t rank) {
+/// Ends with the process, as the descriptor stays open. Of the whole file, or of one byte for a generation.
+bool PhaseFile::lock(int fd, bool older_may_live) const {
+    flock range{};
+    range.l_type = F_WRLCK;
+    range.l_whence = SEEK_SET;
+    range.l_start = older_may_live ? static_cast<off_t>(generation_) : 0;
+    range.l_len = older_may_live ? 1 : 0;
+    return ::fcntl(fd, F_OFD_SETLK, &range) == 0;
+}
+
+void PhaseFile::open(const std::string &folder, std::uint32_t rank, bool older_may_live) {
     std::string path = folder + "/rank-" + std::to_string(rank);
-    // The descriptor stays open: the lock ends with the process.
     int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0 || ::ftruncate(fd, 4096) != 0) fail(exit_failed, "%s: %s", path.c_str(), std::strerror(errno));
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (!lock(fd, older_may_live)) {
         int note = ::open((folder + "/violations").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
         if (note >= 0) ::dprintf(note, "two processes have rank %u (generation %lu)\n", rank, generation_);
         fail(exit_violation, "another process has rank %u", rank);

@@ -33,10 +33,10 @@ struct PhasePage {
 };
 
 /// Publishes nothing where the folder is empty. Holds a lock on the file, so a second process with the same
-/// rank is seen at once.
+/// rank is seen at once; of the same generation only, where an older one may live.
 class PhaseFile {
   public:
-    PhaseFile(const std::string &folder, std::uint32_t rank, std::uint64_t generation);
+    PhaseFile(const std::string &folder, std::uint32_t rank, std::uint64_t generation, bool older_may_live);
     PhaseFile(const PhaseFile &) = delete;
     PhaseFile &operator=(const PhaseFile &) = delete;
 
@@ -47,7 +47,8 @@ class PhaseFile {
     void saved(std::uint64_t step);
 
   private:
-    void open(const std::string &folder, std::uint32_t rank);
+    void open(const std::string &folder, std::uint32_t rank, bool older_may_live);
+    bool lock(int fd, bool older_may_live) const;
     void arm();
     void disarm();
 
