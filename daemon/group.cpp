@@ -311,9 +311,10 @@ void Group::answer_slurm(std::uint64_t request, const Status &status, const Slur
     elastic::SlurmAnswer answer;
     answer.request = request;
     answer.result = Answer::done;
-    if (status.code() == Code::unavailable || status.code() == Code::timeout)
+    if (status.code() == Code::unavailable || status.code() == Code::timeout) {
         answer.result = Answer::unreachable;
-    else if (status.code() == Code::not_found)
+        answer.text = status.message();
+    } else if (status.code() == Code::not_found)
         answer.job_running = false;
     else if (!status.ok())
         answer.result = Answer::refused;

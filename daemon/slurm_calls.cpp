@@ -10,7 +10,6 @@
 #include <cstring>
 #include <ctime>
 #include <memory>
-#include <thread>
 
 #include "daemon/slurm_client.h"
 
@@ -194,17 +193,20 @@ class LibSlurmCalls final : public SlurmCalls {
         DLROVER_TRY(fetch(id, jobs));
         if (!is_running(*find(jobs, id)))
             return Status(Code::invalid_argument, name_of(id) + " does not run");
+        if (find(jobs, id)->resize_time != 0 && !has_database())
+            return Status(Code::unavailable,
+                          name_of(id) +
+                              " has lost nodes before, and without slurmdbd Slurm changes a job's "
+                              "size only once; it gives the node up after SlurmdTimeout");
         std::string nodes = join(survivors);
         job_desc_msg_t update;
         ::slurm_init_job_desc_msg(&update);
         update.job_id = id.value();
         update.req_nodes = nodes.data();
         Status status = send(id, update, "shrink to " + nodes);
-        // Right after a change Slurm waits for its database; without one it says so for ever.
-        for (int i = 0; i < 5 && !status.ok() && ::slurm_get_errno() == ESLURM_JOB_SETTING_DB_INX; ++i) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(200));
-            status = send(id, update, "shrink to " + nodes);
-        }
+        // Right after a change. slurmctld has waited for its database itself, 5 s.
+        if (!status.ok() && ::slurm_get_errno() == ESLURM_JOB_SETTING_DB_INX)
+            return Status(Code::unavailable, status.message());
         // A survivor that is no longer the job's.
         if (status.code() == Code::not_found) return Status(Code::invalid_argument, status.message());
         return status;
@@ -247,15 +249,23 @@ class LibSlurmCalls final : public SlurmCalls {
         return send(id, update, "hasten");
     }
 
-    std::string cluster_name() override {
-        if (&slurm_conf && slurm_conf.cluster_name) return slurm_conf.cluster_name;
+    std::string cluster_name() override { return setting(&slurm_conf_t::cluster_name); }
+
+  private:
+    static std::string setting(char *slurm_conf_t::*name) {
+        if (&slurm_conf && slurm_conf.*name) return slurm_conf.*name;
         slurm_conf_t *raw = nullptr;
         int rc = ::slurm_load_ctl_conf(0, &raw);
         std::unique_ptr<slurm_conf_t, FreeConf> conf(raw);
-        return rc == SLURM_SUCCESS && conf ? text_of(conf->cluster_name) : "";
+        return rc == SLURM_SUCCESS && conf ? text_of((*conf).*name) : "";
     }
 
-  private:
+    /// Where that can not be told Slurm is asked all the same.
+    static bool has_database() {
+        std::string type = setting(&slurm_conf_t::accounting_storage_type);
+        return type.empty() || type.find("slurmdbd") != std::string::npos;
+    }
+
     static Status fetch(JobId id, Jobs &jobs) {
         job_info_msg_t *raw = nullptr;
         int rc = ::slurm_load_job(&raw, id.value(), SHOW_ALL);

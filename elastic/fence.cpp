@@ -71,6 +71,7 @@ void Member::State::fence_lost() {
     if (gone.empty() && !too_few) {
         slurm.down = false;
         slurm.refusals = 0;
+        slurm.told.clear();
         // An answer that got lost may have been a yes.
         if (slurm.unsure && !bugged(PlantedBug::asks_slurm_twice)) ask(AskSlurm::What::read_job, {});
         return;
@@ -155,8 +156,9 @@ void Member::State::ask_shrink(const std::vector<NodeIndex> &lost_nodes) {
         bool stays = n == config.batch_host || (!removed(n) && !contains(lost_nodes, n));
         if (stays) survivors.push_back(n);
     }
+    if (slurm.told.empty() || slurm.asked != lost_nodes)
+        note(Note::Kind::warning, names(lost_nodes) + " gone: Slurm is asked to take them out of the job");
     slurm.asked = lost_nodes;
-    note(Note::Kind::warning, names(lost_nodes) + " gone: Slurm is asked to take them out of the job");
     ask(AskSlurm::What::shrink_to, std::move(survivors));
 }
 
@@ -170,17 +172,20 @@ void Member::State::ask_requeue() {
     ask(AskSlurm::What::requeue, std::move(bad));
 }
 
+void Member::State::wait_for_slurm(const std::string &why) {
+    if (!slurm.down && slurm.told != why) note(Note::Kind::warning, "waiting for Slurm: " + why);
+    slurm.told = why;
+    slurm.down = true;
+    slurm.unsure = slurm.unsure || slurm.what != AskSlurm::What::read_job;
+    slurm.retry_at = now + slurm_retry;
+}
+
 void Member::State::on_slurm(const SlurmAnswer &m) {
     if (slurm.pending != m.request) return;
     slurm.pending.reset();
     if (finish) return;
-    if (m.result == SlurmAnswer::Result::unreachable) {
-        if (!slurm.down) note(Note::Kind::warning, "waiting for Slurm: it does not answer");
-        slurm.down = true;
-        slurm.unsure = slurm.unsure || slurm.what != AskSlurm::What::read_job;
-        slurm.retry_at = now + slurm_retry;
-        return;
-    }
+    if (m.result == SlurmAnswer::Result::unreachable)
+        return wait_for_slurm(m.text.empty() ? "it does not answer" : m.text);
     slurm.down = false;
     if (slurm.what == AskSlurm::What::read_job) return on_job(m);
     if (m.result == SlurmAnswer::Result::refused) {
@@ -241,6 +246,7 @@ void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std
     persist();
     note(Note::Kind::warning, names(nodes) + " removed: " + why);
     slurm.refusals = 0;
+    slurm.told.clear();
     if (role == Role::candidate) return stand();  // again, for the votes of every survivor
     if (role != Role::leader) return;
     removal_sequence = sequence + 1;

@@ -73,6 +73,7 @@ struct SlurmAnswer {
     enum class Result { done, refused, unreachable } result = Result::done;
     std::vector<NodeIndex> job_nodes;  ///< for read_job: the job's present nodes
     bool job_running = true;           ///< for read_job
+    std::string text = {};             ///< unreachable: why; a sentence's end, empty where nobody answers
 };
 /// The answer to LookAtStorage with this number.
 struct LocalStorage {

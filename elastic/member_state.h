@@ -55,6 +55,7 @@ struct SlurmTalk {
     bool unsure = false;           ///< an earlier question may have been carried out: read first
     bool read_fresh = false;       ///< the job was read and nothing was asked since
     bool down = false;
+    std::string told;  ///< that it is waited for, and why: not again for the same nodes
     Time retry_at{0};
     std::uint32_t refusals = 0;
     bool requeue_wanted = false;
@@ -325,6 +326,7 @@ struct Member::State {
     void ask_shrink(const std::vector<NodeIndex> &lost_nodes);
     void ask_requeue();
     void on_slurm(const SlurmAnswer &m);
+    void wait_for_slurm(const std::string &why);
     void on_job(const SlurmAnswer &m);
     void leave_to_others(const std::vector<NodeIndex> &job_nodes);
     void adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why);

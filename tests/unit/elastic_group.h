@@ -99,6 +99,7 @@ class TestGroup {
 
     /// Slurm's answers; asked() keeps what was wanted.
     SlurmAnswer::Result slurm = SlurmAnswer::Result::done;
+    std::string no_change;  ///< why Slurm can be read only; empty: changes are made
     std::vector<NodeIndex> job_nodes;
     std::vector<AskSlurm> asked;
 
@@ -123,7 +124,10 @@ class TestGroup {
         if (auto *a = std::get_if<AskSlurm>(&action)) {
             asked.push_back(*a);
             SlurmAnswer answer{a->request, slurm, job_nodes, true};
-            if (slurm == SlurmAnswer::Result::done && a->what == AskSlurm::What::shrink_to)
+            if (!no_change.empty() && a->what != AskSlurm::What::read_job) {
+                answer.result = SlurmAnswer::Result::unreachable;
+                answer.text = no_change;
+            } else if (slurm == SlurmAnswer::Result::done && a->what == AskSlurm::What::shrink_to)
                 job_nodes = a->nodes;
             queue_.emplace_back(node, answer);
         }

@@ -197,6 +197,26 @@ BOOST_AUTO_TEST_CASE(a_strict_majority_goes_on_when_slurm_is_down) {
     BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
 }
 
+/// Without slurmdbd the second loss of a job: Slurm itself gives the node up, much later.
+BOOST_AUTO_TEST_CASE(slurm_is_waited_for_with_one_word_of_it) {
+    TestGroup g(TestGroup::config(5, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3, 4});
+    g.start();
+    g.no_change = "not now";
+    g.cut(3);
+    g.run(20s);
+    std::vector<std::string> said;
+    for (const Note &n : g.actions<Note>(g.leader()))
+        if (n.kind == Note::Kind::warning) said.push_back(n.text);
+    std::vector<std::string> once = {"node 3 gone: Slurm is asked to take them out of the job",
+                                     "waiting for Slurm: not now"};
+    BOOST_TEST(said == once, boost::test_tools::per_element());
+    BOOST_TEST(count_asked(g, AskSlurm::What::read_job) > 10u);
+    g.job_nodes = nodes({0, 1, 2, 4});
+    g.run(2s);
+    BOOST_TEST((g.world(g.leader()).nodes == nodes({0, 1, 2, 4})));
+}
+
 BOOST_AUTO_TEST_CASE(a_lease_is_renewed_only_with_a_majority) {
     TestGroup g(TestGroup::config(3, 3, 3));
     g.slurm = SlurmAnswer::Result::unreachable;
