@@ -5,10 +5,15 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import time
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 MINICLUSTER = TOP / "contrib" / "minicluster"
+sys.path.append(str(TOP / "contrib" / "minicluster.d"))
+from mcluster import lifecycle, net  # noqa: E402
+from mcluster.cluster import Cluster as Hosts  # noqa: E402
+
 NIGHTLY = os.environ.get("DLROVER_NIGHTLY") == "1"
 
 
@@ -102,6 +107,26 @@ class Cluster:
             raise AssertionError(f"minicluster {verb} {' '.join(arguments)}: {done.stderr or done.stdout}")
         return done.stdout
 
+    def lose(self, *nodes: str, power: bool = True) -> float:
+        """These nodes are cut off, one within milliseconds of the other, and their power fails unless told otherwise. When it began.
+        As cut-link and kill-node do, but those take longer to start than a group to notice."""
+        hosts = Hosts.load(self.name)
+        lock = hosts.lock()
+        try:
+            began = time.time()
+            for node in nodes:
+                net.cut(hosts, node)
+            for node in nodes if power else ():
+                lifecycle.kill_node(hosts, node, abrupt=False)
+        finally:
+            os.close(lock)
+        return began
+
+    def start_node(self, node: str) -> None:
+        """Boots a node that was lost."""
+        self.control("start-node", node)
+        self.spaces.clear()
+
     def describe(self) -> dict:
         return json.loads(self.control("status", "--json"))
 
@@ -129,7 +154,7 @@ class Cluster:
     # ---- processes ----
 
     def namespaces(self) -> "dict[str, str]":
-        """PID namespace -> node, of the nodes as they were first started."""
+        """PID namespace -> node."""
         if self.spaces:
             return self.spaces
         found = self.spaces
@@ -173,10 +198,10 @@ class Cluster:
             return self.run("squeue", "-h", "-t", "all", "-n", name, "-o", "%i", user="root").stdout.split()[:1]
         return int(wait_until(look, seconds, f"a job named {name}", 0.05)[0])
 
-    def events(self, job: int) -> "list[dict]":
+    def events(self, job: int, nodes: "list[str] | None" = None) -> "list[dict]":
         """The time line, oldest first: each node tells its own part."""
         found = []
-        for node in self.nodes:
+        for node in nodes or self.nodes:
             done = self.run("dlrover", "events", str(job), "--json", user="root", node=node)
             if done.returncode == 0:
                 found += [event for group in json.loads(done.stdout)["groups"] for event in group["events"]]

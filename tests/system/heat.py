@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """examples/heat seen from outside: its phase pages (layout: examples/heat/phase.h), and a run of it on a cluster."""
 
+import contextlib
+import json
 import mmap
 import os
 import pathlib
@@ -8,6 +10,7 @@ import signal
 import struct
 import subprocess
 import time
+import typing
 
 from cluster import Cluster, Process, prefix, wait_until
 
@@ -88,18 +91,21 @@ class Page:
 
 
 class Run:
-    """srun of heat with the option; each rank has a page."""
+    """srun of heat with the option, on all nodes unless told otherwise; each rank has a page."""
 
-    def __init__(self, cluster: Cluster, label: str, ranks_per_node: int = 2, srun: "tuple[str, ...]" = (), spares: int = 0, **heat: object) -> None:
+    def __init__(self, cluster: Cluster, label: str, ranks_per_node: int = 2, srun: "tuple[str, ...]" = (), spares: int = 0, nodes: int = 0, **heat: object) -> None:
         self.cluster, self.label = cluster, label
-        self.nodes, self.ranks = len(cluster.nodes), ranks_per_node * (len(cluster.nodes) - spares)
+        self.nodes = nodes or len(cluster.nodes)
+        self.ranks = ranks_per_node * (self.nodes - spares)
         self.folder = cluster.work / label
         self.folder.mkdir()
         self.folder.chmod(0o777)  # not sticky: the ranks open files that root made
         self.out = self.folder / "field"
         self.pages = [Page(self.folder / f"rank-{rank}") for rank in range(self.ranks)]
-        options = [word for key, value in heat.items() for word in ("--" + key.replace("_", "-"), str(value))]
-        self.argv = ["srun", "--job-name", label, "-N", str(self.nodes), f"--ntasks-per-node={ranks_per_node}", *self.elastic(spares), *srun, str(program()), *options, "--phase-dir", str(self.folder), "--out", str(self.out)]
+        options = [word for key, value in heat.items() for word in ("--" + key.replace("_", "-"), *([] if value is True else [str(value)]))]
+        self.options = ["--job-name", label, "-N", str(self.nodes), f"--ntasks-per-node={ranks_per_node}", *self.elastic(spares), *srun]
+        self.command = [str(program()), *options, "--phase-dir", str(self.folder), "--out", str(self.out)]
+        self.job = 0
         self.process: "subprocess.Popen | None" = None
         self.begun = 0.0
 
@@ -111,11 +117,29 @@ class Run:
         # Files, not pipes: nobody reads while the test kills.
         self.begun = time.time()
         with open(self.folder / "stdout", "w") as out, open(self.folder / "stderr", "w") as err:
-            self.process = self.cluster.start(*self.argv, stdout=out, stderr=err)
+            self.process = self.cluster.start("srun", *self.options, *self.command, stdout=out, stderr=err)
+        return self
+
+    def submit(self) -> "Run":
+        """As a batch job. srun's exit code comes into the file `code`, where there still is a batch host then."""
+        script = self.folder / "job.sh"
+        script.write_text(f"#!/bin/bash\n#SBATCH {' '.join(self.options)}\nsrun {' '.join(self.command)}\necho $? >{self.folder}/code\nsleep 1\n")
+        self.begun = time.time()
+        self.job = int(self.cluster.run("sbatch", "--parsable", "-o", str(self.folder / "stdout"), str(script), check=True).stdout)
         return self
 
     def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        """Of a batch job nobody asks Slurm this every millisecond."""
+        return self.process.poll() is None if self.process else self.job > 0
+
+    def job_id(self) -> int:
+        self.job = self.job or self.cluster.job_id(self.label)
+        return self.job
+
+    def status(self, node: str) -> dict:
+        """Of the group, as the daemon of this node says."""
+        done = self.cluster.run("dlrover", "status", str(self.job_id()), "--json", user="root", node=node, check=True)
+        return json.loads(done.stdout)["groups"][0]
 
     def finish(self, seconds: float) -> int:
         assert self.process is not None
@@ -127,7 +151,7 @@ class Run:
             raise AssertionError(f"{self.label}: not finished after {seconds:g} s; ranks: {state}\n{self.output()}") from None
 
     def output(self) -> str:
-        return "".join((self.folder / name).read_text(errors="replace")[-4000:] for name in ("stdout", "stderr"))
+        return "".join((self.folder / name).read_text(errors="replace")[-4000:] for name in ("stdout", "stderr") if (self.folder / name).exists())
 
     def all_stepping(self) -> bool:
         """Every rank has completed a step in one and the same generation."""
@@ -135,6 +159,21 @@ class Run:
 
     def generation(self) -> int:
         return max(p.generation for p in self.pages)
+
+    def safe_step(self, node: str) -> int:
+        return self.status(node)["copies"]["safe_step"]
+
+    def nodes_with_ranks(self, node: str) -> "list[str]":
+        """In their order, as this node says."""
+        return list(dict.fromkeys(rank["node"] for rank in self.status(node)["ranks"]))
+
+    def notes(self) -> "list[dict]":
+        """The time line, without what comes many times a second. The first node that answers has asked the others."""
+        found = next(filter(None, (self.cluster.events(self.job_id(), [node]) for node in self.cluster.nodes)), [])
+        return [event for event in found if not event["kind"].startswith("checkpoint-")]
+
+    def time_line(self) -> str:
+        return "\n".join(f"{e['time_us'] / 1e6:.3f} {e['node']} {e['generation']['number']} {e['text']}" for e in self.notes())
 
     def wait_for_steps(self, after: int = 0, seconds: float = 30.0) -> None:
         """Until all ranks have completed a step in a generation newer than `after`, or the run is over."""
@@ -150,6 +189,38 @@ class Run:
     def violations(self) -> str:
         note = self.folder / "violations"
         return note.read_text() if note.exists() else ""
+
+
+@contextlib.contextmanager
+def held_back(cluster: Cluster, nodes: "list[str]") -> "typing.Iterator[None]":
+    """Their daemons answer later: a world is made of the nodes that are ready first."""
+    daemons = [cluster.daemon_pid(node) for node in nodes]
+    for pid in daemons:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in daemons:
+            os.kill(pid, signal.SIGCONT)
+
+
+def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int = 1, copies: int = 1, batch: bool = False, **heat: object) -> Run:
+    """On n1, n2 ...: n1 is the batch host, n2 leads, the last ones are the spares. Returns when all ranks step and checkpoints are safe."""
+    names = cluster.nodes[:nodes]
+    srun = (f"--dlrover-redundancy=partner:{copies}", "--mem=400", "-w", ",".join(names))
+    run = Run(cluster, label, srun=srun, spares=spares, nodes=nodes, **{"size": 256, "save_every": 5, "step_us": 4000, "ballast_mb": 4, **heat})
+    try:
+        with held_back(cluster, names[nodes - spares:]):
+            run.submit() if batch else run.start()
+            wait_until(lambda: all(page.started_us for page in run.pages) or not run.running(), 10, f"{label}: a world without the spares", 0.002)
+        run.wait_for_steps()
+        wait_until(lambda: run.running() and run.safe_step(names[0]) > 20, 30, f"{label}: safe steps", 0.02)
+        assert run.nodes_with_ranks(names[0]) == names[:nodes - spares], run.status(names[0])["ranks"]
+    except BaseException:
+        print(run.output(), run.time_line(), sep="\n")
+        cluster.run("scancel", "-n", label, user="root")
+        raise
+    return run
 
 
 def reference(cluster: Cluster, size: int, steps: int) -> bytes:

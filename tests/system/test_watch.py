@@ -84,18 +84,12 @@ class Watch(unittest.TestCase):
         self.expect_no_watch(job)
 
     def test_zz_a_batch_job_ends_after_a_lost_node(self) -> None:
-        run = Run(self.cluster, "batch", spares=1, size=128, steps=2000, save_every=5, step_us=4000)
+        run = Run(self.cluster, "batch", spares=1, srun=("--dlrover-redundancy=partner:1",), size=128, steps=2000, save_every=5, step_us=4000)
         code = run.folder / "code"
-        script = run.folder / "job.sh"
-        words = [word for word in run.argv if not word.startswith("--dlrover-")]
-        script.write_text("#!/bin/bash\n#SBATCH -N4 --ntasks-per-node=2 --job-name=batch\n"
-                          "#SBATCH --dlrover-elastic=2:3 --dlrover-spares=1 --dlrover-redundancy=partner:1\n"
-                          f"{' '.join(words)}\necho $? >{code}\nsleep 1\n")
-        output = run.folder / "stdout"
-        self.addCleanup(lambda: print(output.read_text()[-4000:]))
-        self.cluster.run("sbatch", "-o", str(output), str(script), check=True)
+        self.addCleanup(lambda: print(run.output()))
+        run.submit()
         wait_until(run.all_stepping, 30, "all ranks stepping", 0.002)
-        job, generation = self.cluster.job_id("batch"), run.generation()
+        job, generation = run.job_id(), run.generation()
         self.only_watch(job)
         wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
         # Slurm does not give up the batch host, and the spare's loss would change nothing.

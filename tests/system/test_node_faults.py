@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes fail in each way that has a part of its own: the one that leads, the batch host, two at once, one while another is being replaced, a cut link,
+a daemon in the midst of copying. Each time the group goes on from memory and ends with the undisturbed bits."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from cluster import NIGHTLY, TOP, Cluster, Process, wait_until
+from heat import Run, reference, start_with_copies
+
+STEPS = 1000
+
+
+class Case:
+    """A run with copies, and what is lost of it."""
+
+    def __init__(self, test: "NodeFaults", label: str, steps: int = STEPS, **options: object) -> None:
+        self.test, self.cluster, self.steps = test, test.cluster, steps
+        self.run = start_with_copies(self.cluster, label, steps=steps, **options)
+        test.addCleanup(self.tidy)
+        self.lost: "list[str]" = []
+        self.over = False
+        self.generation, self.safe, self.began = self.run.generation(), -1, 0.0
+
+    def tidy(self) -> None:
+        if not self.over:
+            print(self.run.output(), self.run.time_line(), sep="\n")
+            self.cluster.run("scancel", str(self.run.job_id()), user="root")
+
+    def witness(self) -> str:
+        """A node that is still there."""
+        return next(node for node in self.cluster.nodes if node not in self.lost)
+
+    def status(self) -> dict:
+        return self.run.status(self.witness())
+
+    def ranks_of(self, node: str) -> "list[int]":
+        return [rank["rank"] for rank in self.status()["ranks"] if rank["node"] == node]
+
+    def partners(self, node: str) -> "list[str]":
+        return self.run.status(node)["copies"]["partners"]
+
+    def lose(self, *nodes: str, power: bool = True, at_all: bool = True) -> None:
+        """at_all: not by another case, in a moment."""
+        self.safe = self.run.safe_step(self.witness())
+        self.lost += nodes
+        self.began = time.time()
+        if power:
+            self.test.powered_off.update(nodes)
+        if at_all:
+            self.began = self.cluster.lose(*nodes, power=power)
+
+    def expect_steps(self) -> None:
+        """All ranks go on, from one step, which is none older than what was safe."""
+        run, test = self.run, self.test
+        run.wait_for_steps(after=self.generation)
+        took = time.time() - self.began
+        test.assertTrue(run.running(), run.output())
+        restored = {page.restored_step for page in run.pages}
+        test.assertEqual(len(restored), 1)
+        test.assertGreaterEqual(min(restored), self.safe)
+        print(f"{run.label}: all ranks stepping again after {took:.2f} s, from step {min(restored)}; step {self.safe} was safe")
+        self.generation = run.generation()
+
+    def expect_result(self) -> None:
+        run, test = self.run, self.test
+        wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 60, f"{run.label}: all ranks done")
+        test.assertEqual(run.violations(), "")
+        test.assertEqual(run.generation(), self.generation)
+        test.assertEqual(run.out.read_bytes(), reference(self.cluster, 256, self.steps), "the field differs from the undisturbed one")
+        story = run.time_line()
+        test.assertIn("fetched from", story)
+        test.assertNotIn("storage", story)
+        self.over = True
+        if run.process:
+            test.leaving.append(run)
+
+
+class NodeFaults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        # Without slurmdbd Slurm takes nodes out of a job once. Jobs of lost nodes keep their CPUs until their sruns end.
+        cls.cluster = cls.enterClassContext(Cluster("faults", nodes=6, arguments=("--slurmdbd", "--conf", "CPUs=32")))
+        cls.leaving: "list[Run]" = []
+        cls.addClassCleanup(cls.expect_ends)
+
+    @classmethod
+    def expect_ends(cls) -> None:
+        """srun learns seconds later of its step's end where a node was lost: so all are waited for together."""
+        begun = time.monotonic()
+        codes = {run.label: run.finish(40) for run in cls.leaving}
+        print(f"all sruns ended within {time.monotonic() - begun:.1f} s")
+        assert set(codes.values()) <= {0}, codes
+        cls.cluster.expect_clean(15)
+
+    def setUp(self) -> None:
+        self.powered_off: "set[str]" = set()
+        self.addCleanup(self.power_on)
+
+    def power_on(self) -> None:
+        for node in self.powered_off:
+            self.cluster.control("kill-node", node, check=False)  # where a test failed before it was lost
+            self.cluster.start_node(node)
+
+    def user_processes(self, node: str, program: str) -> "list[Process]":
+        return [p for where, p in self.cluster.processes() if where == node and p.state != "Z" and p.command and p.command[0].endswith("/" + program)]
+
+    def test_leader(self) -> None:
+        """The node that leads, and has ranks."""
+        case = Case(self, "leader")
+        before = case.status()
+        leader, term = before["leader"], before["generation"]["term"]
+        self.assertNotEqual(case.ranks_of(leader), [])
+        case.lose(leader)
+        case.expect_steps()
+        after = case.status()
+        self.assertNotEqual(after["leader"], leader)
+        self.assertGreater(after["generation"]["term"], term)
+        case.expect_result()
+
+    def test_batch_host(self) -> None:
+        """It has ranks, and the sruns of two jobs: one ends before Slurm gives the node up, the other one later."""
+        late = Case(self, "late", batch=True, steps=3000, step_us=10000)
+        host = "n1"
+        self.assertIn(f"BatchHost={host} ", self.job(late))
+        self.assertNotEqual(late.ranks_of(host), [])
+        late.lose(host, at_all=False)
+        early = Case(self, "early", batch=True, steps=1500)
+        early.lose(host)
+        late.began = early.began
+        early.expect_steps()
+        late.expect_steps()
+        wait_until(lambda: {page.phase_name for page in early.run.pages} == {"done"}, 60, "the end of the early one")
+        self.assertIn(" NodeList=n[1-4] ", self.job(late))
+        early.expect_result()
+        wait_until(lambda: " NodeList=n[2-4] " in self.job(late), 40, "Slurm gives the node up", 0.2)
+        self.assertNotEqual({page.phase_name for page in late.run.pages}, {"done"})
+        late.expect_result()
+        for case in (early, late):
+            wait_until(lambda c=case: "JobState=COMPLETED " in self.job(c), 30, f"the job's end: {self.job(case)}", 0.1)
+            self.assertIn("ExitCode=0:0 ", self.job(case))
+
+    def job(self, case: Case) -> str:
+        return self.cluster.run("scontrol", "-o", "show", "job", str(case.run.job_id()), user="root").stdout
+
+    def test_two_at_once(self) -> None:
+        """A node, and one of the two that have its copies; one of them leads."""
+        case = Case(self, "two", nodes=6, spares=2, copies=2)
+        leader = case.status()["leader"]
+        other = next(node for node in case.partners(leader) if node != "n1")
+        case.lose(leader, other)
+        case.expect_steps()
+        case.expect_result()
+
+    def test_another_during_recovery(self) -> None:
+        """While the first one's ranks wait for their state, a node is lost that has it."""
+        case = Case(self, "another", nodes=6, spares=2, copies=2)
+        first = "n3"
+        second = next(node for node in case.partners(first) if node != "n1")
+        movers = [p.pid for node in self.cluster.nodes for p in self.user_processes(node, "dlrover-mover") if node not in (first, second)]
+        self.assertEqual(len(movers), 4)
+        for pid in movers:  # nobody's state comes
+            os.kill(pid, signal.SIGSTOP)
+        case.lose(first)
+        wait_until(lambda: case.run.generation() > case.generation, 20, "the world without the first", 0.002)
+        between, safe = case.run.generation(), case.safe
+        case.lose(second)
+        self.assertFalse(case.run.all_stepping())
+        case.safe = safe
+        for pid in movers:
+            os.kill(pid, signal.SIGCONT)
+        case.expect_steps()
+        self.assertGreater(case.generation, between)
+        case.expect_result()
+
+    def test_cut_link(self) -> None:
+        """The node lives, and hears nobody: it stops its ranks by itself, and is not in the way when it is heard again."""
+        case = Case(self, "cut", older_may_live=True)
+        node = "n3"
+        ranks = {p.pid for p in self.user_processes(node, "heat")}
+        self.assertEqual(len(ranks), 2)
+        case.lose(node, power=False)
+        # Slurm takes its time with a node that it did not hear for a while: it is booted anew.
+        self.powered_off.add(node)
+        case.expect_steps()
+        self.assertNotEqual(self.user_processes(node, "heat"), [], "its lease is longer")
+        wait_until(lambda: not self.user_processes(node, "heat"), 10, "its ranks end", 0.02)
+        print(f"its ranks ended {time.time() - case.began:.2f} s after the cut")
+        self.assertNotEqual(case.run.status(node)["generation"]["number"], case.generation)
+        self.cluster.control("heal-link", node)
+        case.expect_result()
+        self.assertEqual(self.user_processes(node, "heat"), [])
+
+    def test_daemon_in_mid_copy(self) -> None:
+        """A daemon dies while its objects are copied, then a node whose copies it has."""
+        case = Case(self, "mid-copy")
+        lost = "n3"
+        crashed = case.partners(lost)[0]
+        mover = self.user_processes(crashed, "dlrover-mover")[0]
+        os.kill(mover.pid, signal.SIGSTOP)
+        def copying() -> bool:
+            copies = case.run.status(crashed)["copies"]
+            return copies["safe_step"] < copies["target_step"] and copies["copied"] < copies["to_copy"]
+        wait_until(copying, 10, "copies that wait")
+        old = self.cluster.daemon_pid(crashed)
+        os.kill(old, signal.SIGKILL)
+        os.kill(mover.pid, signal.SIGCONT)
+        wait_until(lambda: self.cluster.daemon_pid(crashed) not in (None, old), 20, f"another dlroverd on {crashed}")
+        case.lose(lost)
+        case.expect_steps()
+        case.expect_result()
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: torch starts slowly")
+    def test_digits(self) -> None:
+        """A real trainer: weights, optimizer, random numbers and position in the data come back bit for bit."""
+        undisturbed = self.start_digits("digits-0", "n[1,5-6]", "--dlrover-elastic")
+        disturbed = self.start_digits("digits-1", "n[1-4]", "--dlrover-elastic=2:3", "--dlrover-spares=1", "--dlrover-redundancy=partner:1")
+        job = self.cluster.job_id("digits-1")
+        wait_until(lambda: (self.digits_status(job).get("copies") or {}).get("safe_step", -1) >= 5, 60, "safe steps", 0.05)
+        status = self.digits_status(job)
+        victim = status["ranks"][-1]["node"]
+        self.assertNotEqual(victim, "n1")
+        safe = status["copies"]["safe_step"]
+        self.powered_off.add(victim)
+        self.cluster.lose(victim)
+        digest = self.digits_digest("digits-1", disturbed)
+        story = "\n".join(event["text"] for event in self.cluster.events(job))
+        self.assertIn("fetched from", story)
+        self.assertNotIn("storage", story)
+        resumed = [int(line.split()[-1]) for line in (self.cluster.work / "digits-1" / "stdout").read_text().splitlines() if line.startswith("resumed after step")]
+        print(f"digits: step {safe} was safe, resumed after {resumed}")
+        self.assertEqual(len(resumed), 1)
+        self.assertGreaterEqual(resumed[0], safe)
+        self.assertEqual(digest, self.digits_digest("digits-0", undisturbed))
+
+    def start_digits(self, label: str, nodes: str, *options: str) -> "subprocess.Popen":
+        folder = self.cluster.work / label
+        folder.mkdir()
+        folder.chmod(0o777)
+        with open(folder / "stdout", "w") as out:
+            srun = self.cluster.start("srun", "--job-name", label, "-w", nodes, "--ntasks-per-node=1", "--mem=900", *options, "/usr/bin/python3",
+                                      str(TOP / "examples/digits/train.py"), "--steps", "40", "--step-time", "0.1", "--out", str(folder / "result"), stdout=out, stderr=out)
+        self.addCleanup(lambda: srun.poll() is None and srun.terminate())
+        return srun
+
+    def digits_status(self, job: int) -> dict:
+        done = self.cluster.run("dlrover", "status", str(job), "--json", user="root", node="n1")
+        groups = json.loads(done.stdout)["groups"] if done.returncode == 0 else []
+        return groups[0] if groups else {}
+
+    def digits_digest(self, label: str, srun: "subprocess.Popen") -> str:
+        self.assertEqual(srun.wait(90), 0, (self.cluster.work / label / "stdout").read_text())
+        return (self.cluster.work / label / "result.sha256").read_text()
+
+
+@unittest.skipUnless(NIGHTLY, "only nightly: it waits for Slurm")
+class NoDatabase(unittest.TestCase):
+    def test_a_second_loss_waits_for_slurm(self) -> None:
+        """Without slurmdbd Slurm changes a job's size once. The time line says so, and steps of others are not kept waiting."""
+        self.powered_off: "set[str]" = set()
+        self.leaving: "list[Run]" = []
+        self.cluster = self.enterContext(Cluster("no-database", nodes=6))
+        case = Case(self, "twice", nodes=6, spares=2, copies=2, steps=1_000_000)
+        self.addCleanup(case.run.process.kill)
+        case.lose("n3")
+        case.expect_steps()
+        wait_until(lambda: case.run.safe_step("n1") > case.safe, 20, "newer safe steps")
+        case.lose("n4")
+        wait_until(lambda: "slurmdbd" in case.run.time_line(), 20, "a word about slurmdbd", 0.2)
+        begun = time.monotonic()
+        other = Run(self.cluster, "other", srun=("-w", case.status()["leader"], "--mem=400"), nodes=1, size=64, steps=10).start()
+        self.assertEqual(other.finish(20), 0, other.output())
+        print(f"another step on the leader's node took {time.monotonic() - begun:.1f} s meanwhile")
+        self.assertFalse(case.run.all_stepping() and case.run.generation() > case.generation)
+        case.expect_steps()
+        story = case.run.time_line()
+        self.assertEqual(story.count("waiting for Slurm"), 1, story)
+        self.assertIn("n4 removed: they are no longer part of the job", story)
+        case.over = True
+        self.cluster.run("scancel", str(case.run.job_id()), user="root")
+
+
+if __name__ == "__main__":
+    unittest.main()
