@@ -47,8 +47,10 @@ std::shared_ptr<PeerProcess> PeerProcess::of(int socket, pid_t pid, uid_t uid) {
 }
 
 bool PeerProcess::kill() {
+    // It may have become another user's since, by a program of theirs that it has started.
+    if (pid_ > 1 && !is_process_of(pid_, uid_)) return false;
     if (handle_) return ::syscall(SYS_pidfd_send_signal, handle_.get(), SIGKILL, nullptr, 0) == 0;
-    return is_process_of(pid_, uid_) && ::kill(pid_, SIGKILL) == 0;
+    return pid_ > 1 && ::kill(pid_, SIGKILL) == 0;
 }
 
 }  // namespace dlrover::daemon
