@@ -17,9 +17,8 @@ class Requeue(unittest.TestCase):
 
     def submit(self, label: str, nodes: int, redundancy: str) -> "tuple[Run, int]":
         """A batch job on some of the nodes, all of them needed."""
-        run = Run(self.cluster, label, spares=4 - nodes, size=SIZE, steps=STEPS, save_every=5, step_us=4000, ballast_mb=8)
-        words = [word for word in run.argv if not word.startswith("--dlrover-")]
-        words[words.index("-N") + 1] = str(nodes)
+        run = Run(self.cluster, label, nodes=nodes, size=SIZE, steps=STEPS, save_every=5, step_us=4000, ballast_mb=8)
+        words = ["srun", *(word for word in run.options if not word.startswith("--dlrover-")), *run.command]
         script, output = run.folder / "job.sh", run.folder / "stdout"
         script.write_text(f"#!/bin/bash\n#SBATCH -N{nodes} --ntasks-per-node=2 --job-name={label} --requeue --open-mode=append\n"
                           f"#SBATCH --dlrover-elastic={nodes}:{nodes} --dlrover-redundancy={redundancy}\n"
