@@ -168,7 +168,7 @@ std::string copies_text(const proto::local::CopiesStatusT &c) {
         text += "; of step " + std::to_string(c.target_step) +
                 (c.nodes > 1 ? " the nodes have copied " : " this node has copied ") +
                 std::to_string(c.copied) + " of " + std::to_string(c.to_copy);
-    for (std::size_t i = 0; i < c.partners.size(); ++i)
+    for (std::size_t i = 0; c.nodes == 1 && i < c.partners.size(); ++i)
         text += (i == 0 ? "; kept by " : ", ") + printable(c.partners[i]);
     if (c.partners.empty() && c.nodes == 1) text += "; no other node keeps them";
     return c.text.empty() ? text : text + "; trouble" + trouble_place(c) + ": " + printable(c.text);

@@ -50,11 +50,11 @@ void merge_movers(std::unique_ptr<MoverStatusT> &into, std::unique_ptr<MoverStat
     into->listening = listening;
 }
 
-/// `into` knows the steps better.
-void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesStatusT> &from) {
+/// `into` knows the steps better. The partners stay those of the node that was asked, whose `from` may be.
+void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesStatusT> &from, bool own_from) {
     if (!from) return;
     if (!into) return into.swap(from);
-    into->partners.clear();
+    if (own_from) into->partners.swap(from->partners);
     into->nodes += from->nodes;
     if (into->target_step == from->target_step) {
         into->copied += from->copied;
@@ -76,7 +76,7 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
         bool theirs_leads = !group->leader.empty() && group->leader == group->node;
         if (theirs_leads) std::swap(*same, *group);
         merge_movers(same->mover, group->mover);
-        merge_copies(same->copies, group->copies);
+        merge_copies(same->copies, group->copies, theirs_leads);
         // Rank 0's node knows more of storage than the others.
         bool theirs_knows = group->storage && (group->storage->stored || group->storage->storing);
         if (theirs_knows && (!same->storage || !same->storage->stored))

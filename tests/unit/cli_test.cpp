@@ -195,7 +195,6 @@ BOOST_AUTO_TEST_CASE(copies_of_one_node_and_of_several) {
     BOOST_TEST(contains(status_details(g),
                         "step 40 is safe; of step 41 this node has copied 1 of 8; kept by n2, n3\n"));
     c.nodes = 4;
-    c.partners.clear();
     c.text = "no slot is free there";
     c.in_trouble = {"n3"};
     BOOST_TEST(contains(status_details(g),
