@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-dist_doc_DATA += docs/c-api.md docs/checkpoints.md docs/containers.md docs/format-object.md docs/format-storage.md docs/python.md
+dist_doc_DATA += docs/c-api.md docs/checkpoints.md docs/containers.md docs/format-object.md docs/format-storage.md docs/python.md docs/what-happens.md
 EXTRA_DIST += docs/design.md docs/internals.md docs/simulator.md
 EXTRA_DIST += docs/minicluster.md
 EXTRA_DIST += docs/benchmarks.md
