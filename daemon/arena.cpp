@@ -191,7 +191,7 @@ void Arena::give_back(HeldSegment &segment) {
     UniqueFd fd(::fcntl(segment.segment.fd->get(), F_DUPFD_CLOEXEC, 3));
     if (fd)
         services_.prefaulter.discard(std::move(fd), segment.segment.bytes,
-                                     services_.budget.pages_leave(segment.segment.bytes));
+                                     services_.budget.pages_leave(segment.ready ? segment.segment.bytes : 0));
 }
 
 void Arena::drop_last_segment(HeldSlot &held) {

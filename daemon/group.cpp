@@ -441,6 +441,7 @@ void Group::say_finished(const std::string &node, const elastic::Message &messag
     finish.term = Term(term.value() + 1);
     finish.exit_code = record_.exit_code;
     finish.message = record_.end_message;
+    finish.next_run = static_cast<elastic::NextRun>(record_.next_run);
     send_to(node, finish);
 }
 

@@ -69,9 +69,16 @@ void Group::drop_kept(const std::string &why) {
     save();
 }
 
+/// Ranks that share objects have to stay together: on nodes of unlike sizes nobody knows whether they do.
 bool Group::is_kept_for(const proto::StepRegistrationT &next, const std::string &lineage) const {
     const auto &mine = registration();
-    return is_kept() && next.job_id == mine.job_id && next.step_id == mine.step_id && next.uid == mine.uid &&
+    std::uint16_t each = mine.tasks_per_node.front();
+    auto alike = [each](const proto::StepRegistrationT &run) {
+        return std::ranges::count(run.tasks_per_node, each) ==
+               static_cast<std::ptrdiff_t>(run.tasks_per_node.size());
+    };
+    return is_kept() && alike(mine) && alike(next) && next.job_id == mine.job_id &&
+           next.step_id == mine.step_id && next.uid == mine.uid &&
            next.restart_count == mine.restart_count + 1 && lineage == record_.lineage;
 }
 

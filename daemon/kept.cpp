@@ -36,7 +36,8 @@ bool Daemon::release(std::optional<std::uint32_t> uid) {
 
 /// Programs without us take memory, too.
 void Daemon::watch_floor() {
-    if (budget_.below_floor()) (void)release(std::nullopt);
+    while (budget_.below_floor() && release(std::nullopt)) {
+    }
     floor_timer_ = loop_.after(floor_interval, [this] { watch_floor(); });
 }
 

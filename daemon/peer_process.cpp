@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 namespace dlrover::daemon {
@@ -28,8 +29,12 @@ UniqueFd handle_by_number(pid_t pid) {
 /// user's other processes.
 bool is_process_of(pid_t pid, uid_t uid) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-    for (std::string word; status >> word;)
-        if (uid_t real = 0; word == "Uid:") return status >> real && real == uid;
+    // Line by line: the first one has a name in it that the process may choose.
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("Uid:")) {
+            uid_t real = 0;
+            return static_cast<bool>(std::istringstream(line.substr(4)) >> real) && real == uid;
+        }
     return false;
 }
 

@@ -92,7 +92,8 @@ Status requeue_without(SlurmCalls &calls, JobId job, const std::vector<std::stri
     if (loaded.ok()) {
         auto stay = loaded->nodes;
         std::erase_if(stay, [&](const std::string &node) {
-            return std::find(excluded.begin(), excluded.end(), node) != excluded.end();
+            bool lost = std::find(excluded.begin(), excluded.end(), node) != excluded.end();
+            return lost && node != loaded->batch_host;  // Slurm refuses the whole change with it
         });
         if (!stay.empty() && stay.size() < loaded->nodes.size()) (void)calls.shrink_job(job, stay).ok();
     }

@@ -74,7 +74,8 @@ std::optional<SealTally::Complete> Member::State::newest_kept(const std::vector<
         if (config.copies == 0 && !has_all(n, *id, first)) return std::nullopt;
         first += config.nodes[n.value()].ranks;
     }
-    if (config.storage && (!storage.found || id < storage.found->newest)) return std::nullopt;
+    bool known = storage.found && storage.found->ok;
+    if (config.storage && (!known || id < storage.found->newest)) return std::nullopt;
     return SealTally::Complete{id->step, id->generation};
 }
 

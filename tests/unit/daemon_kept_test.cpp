@@ -33,11 +33,14 @@ struct Requeued : TwoNodes {
         job().nodes.clear();
         loop.advance(20s);
     }
-    void run_again(const std::string &program = "train") {
+    void start_job() {
         job().running = true;
         job().waiting = false;
         job().restart_count = 1;
         job().nodes = {"n1", "n2"};
+    }
+    void run_again(const std::string &program = "train") {
+        start_job();
         auto m1 = n1.register_step(0, {.program = program});
         auto m2 = n2.register_step(1, {.program = program});
         loop.advance(100ms);
@@ -147,6 +150,17 @@ BOOST_AUTO_TEST_CASE(another_program_does_not_get_it) {
     t.run_again("other");
     BOOST_TEST(t.w1.restore_step == -1);
     BOOST_TEST(!t.keeps(t.n1));
+}
+
+/// Which ranks share objects is different then.
+BOOST_AUTO_TEST_CASE(other_numbers_of_ranks_on_the_nodes_do_not_get_it) {
+    Requeued t;
+    t.wait_in_queue();
+    t.start_job();
+    (void)t.n1.register_step(0, {.tasks = 2});
+    t.loop.advance(100ms);
+    BOOST_TEST(!t.keeps(t.n1));
+    BOOST_TEST(t.keeps(t.n2));
 }
 
 BOOST_AUTO_TEST_CASE(it_goes_where_somebody_needs_the_memory) {

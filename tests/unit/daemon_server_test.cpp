@@ -2,6 +2,7 @@
 #include "daemon/local_server.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -307,6 +308,30 @@ BOOST_AUTO_TEST_CASE(who_is_gone_or_not_his_users_is_nobody_to_kill) {
     ::waitpid(child, nullptr, 0);
     BOOST_TEST(!process->kill());
     BOOST_TEST(PeerProcess::of(none.get(), child, ::geteuid()) == nullptr);
+}
+
+BOOST_AUTO_TEST_CASE(a_process_does_not_say_by_its_name_whose_it_is) {
+    UniqueFd none(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    int ready[2];
+    BOOST_REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
+    uid_t other = ::geteuid() + 4242;
+    std::string name = "Uid: " + std::to_string(other);
+    pid_t child = ::fork();
+    if (child == 0) {
+        ::prctl(PR_SET_NAME, name.c_str());
+        (void)!::write(ready[1], "x", 1);
+        ::pause();
+        ::_exit(0);
+    }
+    char c = 0;
+    BOOST_REQUIRE(::read(ready[0], &c, 1) == 1);
+    BOOST_TEST(PeerProcess::of(none.get(), child, other) == nullptr);
+    auto process = PeerProcess::of(none.get(), child, ::geteuid());
+    BOOST_REQUIRE(process != nullptr);
+    BOOST_TEST(process->kill());
+    ::waitpid(child, nullptr, 0);
+    ::close(ready[0]);
+    ::close(ready[1]);
 }
 
 BOOST_AUTO_TEST_CASE(a_socket_left_behind_is_replaced_a_living_one_not) {
