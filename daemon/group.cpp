@@ -332,7 +332,10 @@ void Group::answer_slurm(std::uint64_t request, const Status &status, const Slur
 
 void Group::act(elastic::End &action) {
     final_goodput_ = action.goodput;
-    if (!over()) record_.next_run = static_cast<proto::NextRun>(action.next_run);
+    if (!over()) {
+        record_.next_run = static_cast<proto::NextRun>(action.next_run);
+        record_.evicted = action.evicted;
+    }
     tell_end(action.exit_code, action.message);
 }
 
@@ -395,6 +398,18 @@ EventLoop::Time Group::idle_time() const {
     return agents_.empty() && workers_.empty() ? services_.loop.now() - last_seen_ : EventLoop::Time(0);
 }
 
+bool Group::watches_job() const {
+    const std::string &host = registration().batch_host;
+    if (!record_.ended || is_kept() || job_over_ || host.empty() || host == services_.node) return false;
+    unsigned before = 0;
+    for (std::uint32_t i = 0; i < registration().node_index; ++i) {
+        bool removed =
+            promise_ && std::ranges::find(promise_->removed, NodeIndex(i)) != promise_->removed.end();
+        before += !removed && registration().node_names[i] != host;
+    }
+    return before < 2;
+}
+
 void Group::on_closed(const Client &client) {
     last_seen_ = services_.loop.now();
     if (Agent *agent = agent_of(client.id)) return on_agent_gone(agent->task);
@@ -434,7 +449,8 @@ void Group::on_peer_message(const std::string &node, const std::vector<std::uint
 
 /// A daemon that was away when the group ended, or this one was started again since.
 void Group::say_finished(const std::string &node, const elastic::Message &message) {
-    if (std::holds_alternative<elastic::Finish>(message)) return;
+    // What ended here alone is not over for the others.
+    if (std::holds_alternative<elastic::Finish>(message) || record_.evicted) return;
     Term term = std::visit([](const auto &m) { return m.term; }, message);
     if (promise_) term = std::max(term, promise_->term);
     elastic::Finish finish;

@@ -92,6 +92,11 @@ class Group : private JobMemory {
     bool is_kept() const { return record_.kept_until_us != 0; }
     std::int64_t kept_until_us() const { return record_.kept_until_us; }
     MemoryBudget::Holding holding() const { return arena_.holding(); }
+    /// Whether this is one of the two nodes that see to it that Slurm ends the job, should its batch host be
+    /// lost about when the group ends: nobody is left then who would.
+    bool watches_job() const;
+    void on_job_over() { job_over_ = true; }
+    int exit_code() const { return record_.exit_code; }
     /// Whether Slurm should be asked now about the job.
     bool asks_for_next_run() const;
     /// What Slurm says. It ends being kept where the job does not come back here.
@@ -286,6 +291,7 @@ class Group : private JobMemory {
     bool ready_told_ = false;
     GenerationId stopped_told_;
     std::uint16_t last_port_ = 0;
+    bool job_over_ = false;
     std::optional<elastic::Goodput> final_goodput_;
     std::unique_ptr<records::SumsRecordT> sums_;  ///< a former daemon's, until the member has them
     EventLoop::Time lease_pushed_{0}, last_seen_{0}, job_asked_{0};

@@ -93,6 +93,22 @@ class MemorySlurm final : public SlurmClient {
             return Status();
         });
     }
+    void complete_headless(JobId job, std::uint32_t restart_count, int exit_code,
+                           Answer<bool> over) override {
+        reply(std::move(over), [this, job, restart_count, exit_code]() -> Result<bool> {
+            auto found = jobs.find(job);
+            if (found == jobs.end()) return true;
+            SlurmJob &j = found->second;
+            if (!j.running || j.restart_count != restart_count) return true;
+            bool has_steps =
+                std::any_of(steps.begin(), steps.end(), [&](const auto &s) { return s.first.first == job; });
+            if (std::find(j.nodes.begin(), j.nodes.end(), j.batch_host) != j.nodes.end() || has_steps)
+                return false;
+            j.running = false;
+            note("complete", job, {std::to_string(exit_code)});
+            return true;
+        });
+    }
     std::string cluster_name() override { return cluster; }
 
   private:

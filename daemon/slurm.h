@@ -54,6 +54,10 @@ class SlurmClient {
     virtual void shrink_job(JobId job, std::vector<std::string> survivors, Done done) = 0;
     virtual void requeue_job(JobId job, std::vector<std::string> excluded, Done done) = 0;
     virtual void complete_job(JobId job, int exit_code, Done done) = 0;
+    /// Completes a batch job whose batch host Slurm has taken out of it, and none of whose steps is left:
+    /// with no-kill nobody else would. true: nothing is left to be done, now or later.
+    virtual void complete_headless(JobId job, std::uint32_t restart_count, int exit_code,
+                                   Answer<bool> over) = 0;
     /// Of this node, as slurm.conf says.
     virtual std::string cluster_name() = 0;
 };

@@ -225,6 +225,23 @@ class LibSlurmCalls final : public SlurmCalls {
         return {};
     }
 
+    Result<bool> complete_headless(JobId id, std::uint32_t restart_count, int exit_code) override {
+        Jobs jobs;
+        Status found = fetch(id, jobs);
+        if (found.code() == Code::not_found) return true;
+        DLROVER_TRY(std::move(found));
+        const slurm_job_info_t &job = *find(jobs, id);
+        if (!is_running(job) || job.restart_cnt != restart_count || job.batch_flag == 0) return true;
+        auto nodes = expand(job.nodes);
+        std::string host = text_of(job.batch_host);
+        if (host.empty() || std::find(nodes.begin(), nodes.end(), host) != nodes.end()) return false;
+        auto steps = has_steps(id);
+        if (!steps) return steps.take_status();
+        if (*steps) return false;
+        DLROVER_TRY(complete_job(id, exit_code));
+        return true;
+    }
+
     Status hasten_job(JobId id, const std::vector<std::string> &excluded) override {
         Jobs jobs;
         DLROVER_TRY(fetch(id, jobs));
@@ -252,6 +269,22 @@ class LibSlurmCalls final : public SlurmCalls {
     std::string cluster_name() override { return setting(&slurm_conf_t::cluster_name); }
 
   private:
+    /// Of programs: not the batch script's, nor Slurm's own.
+    static Result<bool> has_steps(JobId id) {
+        job_step_info_response_msg_t *raw = nullptr;
+        int rc = ::slurm_get_job_steps(0, id.value(), NO_VAL, &raw, SHOW_ALL);
+        Steps steps(raw);
+        if (rc != SLURM_SUCCESS) {
+            Status failed = failure(name_of(id) + ", its steps");
+            if (failed.code() == Code::not_found) return false;
+            return failed;
+        }
+        for (std::uint32_t i = 0; steps && i < steps->job_step_count; ++i)
+            if (steps->job_steps[i].step_id.job_id == id.value() &&
+                steps->job_steps[i].step_id.step_id <= SLURM_MAX_NORMAL_STEP_ID)
+                return true;
+        return false;
+    }
     static std::string setting(char *slurm_conf_t::*name) {
         if (&slurm_conf && slurm_conf.*name) return slurm_conf.*name;
         slurm_conf_t *raw = nullptr;

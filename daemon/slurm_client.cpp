@@ -83,6 +83,15 @@ void QueuedSlurmClient::complete_job(JobId job, int exit_code, Done done) {
                     std::move(done));
 }
 
+void QueuedSlurmClient::complete_headless(JobId job, std::uint32_t restart_count, int exit_code,
+                                          Answer<bool> over) {
+    enqueue<Result<bool>>(
+        [job, restart_count, exit_code](SlurmCalls &calls) {
+            return calls.complete_headless(job, restart_count, exit_code);
+        },
+        std::move(over));
+}
+
 namespace {
 
 /// Without the nodes that are gone Slurm does not wait for them at the end of this run, and counts steps from

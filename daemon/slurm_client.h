@@ -24,6 +24,8 @@ class SlurmCalls {
     virtual Status shrink_job(JobId job, const std::vector<std::string> &survivors) = 0;
     virtual Status requeue_job(JobId job) = 0;
     virtual Status complete_job(JobId job, int exit_code) = 0;
+    /// As SlurmClient says.
+    virtual Result<bool> complete_headless(JobId job, std::uint32_t restart_count, int exit_code) = 0;
     /// A requeued job that waits for its next run: may start at once, but not on these nodes. unavailable: it
     /// does not wait yet.
     virtual Status hasten_job(JobId job, const std::vector<std::string> &excluded) = 0;
@@ -54,6 +56,7 @@ class QueuedSlurmClient final : public SlurmClient {
     void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;
     void requeue_job(JobId job, std::vector<std::string> excluded, Done done) override;
     void complete_job(JobId job, int exit_code, Done done) override;
+    void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, Answer<bool> over) override;
     std::string cluster_name() override { return cluster_; }
 
   private:

@@ -217,7 +217,9 @@ void Member::State::on_job(const SlurmAnswer &m) {
         if (m.job_running && role != Role::follower) leave_to_others(m.job_nodes);
         evicted = true;
         out.push_back(StopWorkers{promise.generation, why});
-        return end(Finish{promise.term, 1, why, goodput, m.job_running ? NextRun::none : NextRun::perhaps});
+        // The others say how the group has fared: what ends here is no failure of the job.
+        return end(Finish{promise.term, m.job_running ? 0 : 1, why, goodput,
+                          m.job_running ? NextRun::none : NextRun::perhaps});
     }
     slurm.unsure = false;
     std::vector<NodeIndex> absent;

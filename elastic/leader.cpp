@@ -18,7 +18,7 @@ void Member::State::begin_reign() {
     bool again = generation_seen.number > 0;
     role = Role::leader;
     leader = config.self;
-    began = now;
+    began = next_look = now;
     majority_lost.reset();
     for (Peer &p : peers) {
         p.joined = p.granted;
@@ -77,17 +77,24 @@ bool Member::State::answers(NodeIndex node) const {
 }
 
 void Member::State::on_tick_leader() {
-    if (now >= next_heartbeat) {
-        if (!acting() && now - began >= config.timings.leader_silence) {
-            majority_lost = now;
-            return step_down("no majority of the nodes answers");
-        }
-        send_heartbeats();
-        add_up(false);
-        fence_lost();
-        if (role == Role::leader && !finish && consider_protection()) send_heartbeats();
-    }
+    if (now >= next_look && !look_around()) return;
+    if (role == Role::leader && !finish && now >= next_heartbeat) send_heartbeats();
     if (role == Role::leader && !finish) consider();
+}
+
+/// In its own time: news make heartbeats earlier, and may come all the time. False: it leads no more.
+bool Member::State::look_around() {
+    next_look = now + config.timings.heartbeat;
+    if (!acting() && now - began >= config.timings.leader_silence) {
+        majority_lost = now;
+        step_down("no majority of the nodes answers");
+        return false;
+    }
+    if (now >= next_heartbeat) send_heartbeats();
+    add_up(false);
+    fence_lost();
+    if (role == Role::leader && !finish && consider_protection()) send_heartbeats();
+    return true;
 }
 
 void Member::State::send_heartbeats() {

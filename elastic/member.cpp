@@ -188,7 +188,7 @@ void Member::State::note(Note::Kind kind, std::string text) {
 void Member::State::end(Finish f) {
     if (finish) return;
     goodput = f.goodput;
-    out.push_back(End{f.exit_code, f.message, f.goodput, f.next_run});
+    out.push_back(End{f.exit_code, f.message, f.goodput, f.next_run, evicted});
     finish = std::move(f);
     preparing.reset();
     next_heartbeat = now;
@@ -213,9 +213,10 @@ Time Member::next_deadline() const {
     const State &s = *state_;
     if (s.finish) return s.role == Role::leader && s.finish_rounds > 0 ? s.next_heartbeat : Time::max();
     if (s.role == Role::follower) return s.election_deadline;
+    Time next = s.role == Role::leader ? std::min(s.next_heartbeat, s.next_look) : s.next_heartbeat;
     if (s.incident && s.incident->giving_up)
-        return std::min(s.next_heartbeat, s.incident->opened + s.config.timings.incident_window);
-    return s.next_heartbeat;
+        next = std::min(next, s.incident->opened + s.config.timings.incident_window);
+    return next;
 }
 
 MemberView Member::view() const {

@@ -163,6 +163,7 @@ struct End {
     std::string message;
     Goodput goodput;
     NextRun next_run = NextRun::none;  ///< unless `none` the objects may be needed again
+    bool evicted = false;              ///< this node alone: the others go on, and are not to hear of it
 };
 /// A line of the time line. The driver adds the time and this node's name.
 struct Note {

@@ -135,6 +135,7 @@ struct Member::State {
     std::vector<Time> linked_at;  ///< by node: its link came up (a handshake is a sign of life)
     std::vector<std::optional<Time>> broken_at;  ///< by node: since when its link is down
     Time began{0}, stood{0}, next_heartbeat{0};
+    Time next_look{0};                  ///< leader: after what is lost
     std::optional<Time> majority_lost;  ///< candidate: no majority since then
     std::uint64_t sequence = 0, removal_sequence = 0;
     GenerationId generation_seen;  ///< highest one that a voter has promised
@@ -231,6 +232,7 @@ struct Member::State {
     // leader.cpp
     void begin_reign();
     void on_tick_leader();
+    bool look_around();
     bool acting() const;
     void send_heartbeats();
     void send_heartbeat(NodeIndex to, bool is_acting);

@@ -249,6 +249,73 @@ BOOST_AUTO_TEST_CASE(all_finished_is_the_end_also_for_a_node_that_was_away) {
     BOOST_TEST(e2->exit_code == 0);
 }
 
+namespace {
+
+struct Finished : TwoNodes {
+    SlurmJob &job = slurm.jobs.at(JobId(7));
+    Finished() {
+        for (std::uint16_t rank : {0, 1}) {
+            n1.exited(a1, w1, rank, 0);
+            n2.exited(a2, w2, rank, 0);
+        }
+        loop.advance(1s);
+        for (auto [node, agent] : {std::pair(&n1, &a1), std::pair(&n2, &a2)}) {
+            BOOST_TEST(node->port->take<local::GroupEndedT>(agent->id).has_value());
+            node->daemon->on_closed(*agent);
+        }
+    }
+    void lose_batch_host() {
+        n1.daemon.reset();
+        n1.peers.reset();
+        job.nodes = {"n2"};
+    }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_job_whose_batch_host_is_lost_at_the_groups_end_is_ended, Finished) {
+    loop.advance(1min);
+    BOOST_TEST(slurm.changes.empty(), "its script may go on");
+    lose_batch_host();
+    loop.advance(1min);
+    BOOST_TEST(slurm.changes.empty(), "a step of it is left");
+    slurm.steps.clear();
+    slurm.away = true;
+    loop.advance(1min);
+    slurm.away = false;
+    loop.advance(1min);
+    BOOST_TEST(slurm.changes == std::vector<std::string>{"complete 7 0"}, boost::test_tools::per_element());
+}
+
+BOOST_FIXTURE_TEST_CASE(another_run_of_the_job_is_left_alone, Finished) {
+    slurm.steps.clear();
+    job.restart_count = 1;
+    lose_batch_host();
+    loop.advance(1min);
+    BOOST_TEST(slurm.changes.empty());
+}
+
+/// Not even those who have not heard yet that it left the job.
+BOOST_AUTO_TEST_CASE(a_node_that_slurm_took_out_of_the_job_ends_for_itself_alone) {
+    TwoNodes t(StepOf{.min_nodes = 1});
+    t.await_worlds();
+    t.hub.cut("n1", "n2");
+    t.slurm.jobs.at(JobId(7)).nodes = {"n1"};
+    t.loop.advance(1min);
+    auto end = t.n2.port->take<local::GroupEndedT>(t.a2.id);
+    BOOST_REQUIRE(end.has_value());
+    BOOST_TEST(end->exit_code == 0, "the job has not failed");
+    t.hub.heal("n1", "n2");
+    transport::PeerEnvelope question;
+    question.job_id = 7;
+    question.payload = encode_message(elastic::VoteRequest{Term(5), {}, {}});
+    for (int i = 0; i < 5; ++i) {
+        t.n1.peers->send("n2", question);
+        t.loop.advance(1s);
+    }
+    BOOST_TEST(!t.n1.port->take<local::GroupEndedT>(t.a1.id).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(slurm_decides_who_may_register) {
     World world;
     Node n1(world, "n1");

@@ -99,6 +99,23 @@ BOOST_AUTO_TEST_CASE(a_candidate_stands_again_where_the_votes_are_split) {
     BOOST_TEST((asks() > first));
 }
 
+/// It misses in no step, and every step that is complete is news.
+BOOST_AUTO_TEST_CASE(a_lost_spare_is_noticed_while_there_is_news_all_the_time) {
+    TestGroup g(TestGroup::config(4, 2, 3));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    GenerationId running = g.world(1).id;
+    g.cut(3);
+    for (std::uint64_t step = 1; step <= 40; ++step) {
+        for (std::uint32_t rank = 0; rank < 3; ++rank)
+            g.feed(rank, LocalSealed{Seal{TrainStep(step), Rank(rank), 3, running}});
+        g.run(100ms);
+    }
+    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+    BOOST_TEST((g.job_nodes == nodes({0, 1, 2})));
+    BOOST_TEST(g.count<Publish>(1) == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(a_lost_node_is_fenced_once_and_its_spare_takes_over) {
     TestGroup g(TestGroup::config(4, 2, 3));
     g.job_nodes = nodes({0, 1, 2, 3});
@@ -152,7 +169,9 @@ BOOST_AUTO_TEST_CASE(a_node_that_slurm_removed_stops) {
     g.run(4s);
     BOOST_TEST((g.job_nodes == nodes({0, 1, 2})));
     g.run(6s);
-    BOOST_TEST(g.count<End>(3) == 1u);
+    BOOST_REQUIRE(g.count<End>(3) == 1u);
+    BOOST_TEST(g.actions<End>(3)[0].evicted);
+    BOOST_TEST(g.actions<End>(3)[0].exit_code == 0, "the job has not failed");
     BOOST_TEST(g.count<End>(1) == 0u);
     g.heal();
     g.run(3s);

@@ -38,6 +38,7 @@ class OneJob final : public SlurmCalls {
     }
     Status shrink_job(JobId, const std::vector<std::string> &) override { return refuse(); }
     Status requeue_job(JobId) override { return refuse(); }
+    Result<bool> complete_headless(JobId, std::uint32_t, int) override { return refuse(); }
     Status complete_job(JobId, int) override { return refuse(); }
     Status hasten_job(JobId, const std::vector<std::string> &) override { return refuse(); }
     std::string cluster_name() override { return ""; }
