@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random faults on a real cluster of virtual nodes, from a seed: a schedule is drawn (pure: the same seed, the same schedule), carried out, and what
+the group did is judged by what it promises."""
+
+import collections
+import contextlib
+import dataclasses
+import os
+import random
+import signal
+import threading
+import time
+import typing
+
+from cluster import Cluster, Hosts, wait_until
+from heat import Run, reference
+from mcluster import faults as host_faults
+
+SIZE, STEPS, STEP_US = 256, 1500, 4000
+CLUSTER_NODES = 7
+#: What ends a node for its group, and what does not. Seconds: how long it lasts, where it passes.
+LOSSES = {"power-off": (0, 0), "power-off of two": (0, 0), "long cut": (6, 9), "long freeze": (6, 9)}
+NUISANCES = {"worker": (0, 0), "workers": (0, 0), "daemon": (0, 0), "mover": (0, 0), "writer": (0, 0), "short freeze": (0.05, 0.4),
+             "short cut": (0.05, 0.4), "no slurmctld": (0.5, 3)}
+PLACES = ("leader", "batch host", "with ranks", "spare", "any")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    after: float  # seconds after the one before
+    kind: str
+    place: str
+    lasts: float
+
+    def __str__(self) -> str:
+        return f"+{self.after:.2f} s {self.kind} ({self.place}{f', {self.lasts:.2f} s' if self.lasts else ''})"
+
+    @property
+    def nodes(self) -> int:
+        """That are lost to the group."""
+        return 0 if self.kind in NUISANCES else 2 if self.kind.endswith("two") else 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    seed: int
+    workers: int
+    spares: int
+    copies: int
+    storage: bool
+    faults: "tuple[Fault, ...]"
+
+    @property
+    def requeues(self) -> bool:
+        """More nodes are lost than spares stand by."""
+        return sum(fault.nodes for fault in self.faults) > self.spares
+
+    def __str__(self) -> str:
+        head = f"{self.workers} nodes and {self.spares} spares, partner:{self.copies}, {'storage' if self.storage else 'no storage'}"
+        return f"{head}: {', '.join(map(str, self.faults))}"
+
+
+def draw(seed: int) -> Schedule:
+    chooser = random.Random(seed)
+    workers = chooser.randint(2, 4)
+    spares = chooser.randint(0, 2)
+    copies = chooser.randint(1, min(2, workers - 1))
+    # A job that is requeued needs all its nodes again, and those of it that were lost are not there.
+    bearable = min(spares + (chooser.random() < 0.3), CLUSTER_NODES - workers - spares + spares)
+    found: "list[Fault]" = []
+    for _ in range(chooser.randint(1, 5)):
+        losses = [kind for kind in LOSSES if Fault(0, kind, "", 0).nodes <= bearable - sum(fault.nodes for fault in found)]
+        kinds = losses if losses and chooser.random() < 0.5 else list(NUISANCES)
+        kind = chooser.choice(kinds)
+        lasts = chooser.uniform(*{**LOSSES, **NUISANCES}[kind])
+        # Often in the midst of what the one before has begun.
+        after = chooser.choice((chooser.uniform(0, 0.3), chooser.uniform(0, 3), chooser.uniform(1.5, 2.5)))
+        found.append(Fault(after, kind, chooser.choice(PLACES), lasts))
+    schedule = Schedule(seed, workers, spares, copies, chooser.random() < 0.5, tuple(found))
+    if schedule.requeues:  # a node that comes back with ranks of the job's run before is not told from one of this run by heat
+        plain = tuple(dataclasses.replace(f, kind="power-off", lasts=0) if f.kind.startswith("long") else f for f in found)
+        schedule = dataclasses.replace(schedule, faults=plain)
+    return schedule
+
+
+class ChaosRun(Run):
+    """A batch job that may be requeued, all of whose places are needed."""
+
+    def __init__(self, cluster: Cluster, schedule: Schedule) -> None:
+        self.schedule = schedule
+        label = f"chaos-{schedule.seed}"
+        srun = [f"--dlrover-redundancy=partner:{schedule.copies}", "--dlrover-max-restarts=1000", "--mem=400"]
+        if schedule.storage:
+            srun += [f"--dlrover-ckpt-dir={cluster.work / label / 'stored'}", "--dlrover-ckpt-every=10"]
+        super().__init__(cluster, label, srun=tuple(srun), spares=schedule.spares, nodes=schedule.workers + schedule.spares, size=SIZE, steps=STEPS,
+                         save_every=5, step_us=STEP_US, ballast_mb=2, older_may_live=True)
+
+    def elastic(self, spares: int) -> "list[str]":
+        return [f"--dlrover-elastic={self.schedule.workers}:{self.schedule.workers}", f"--dlrover-spares={spares}"]
+
+    def submit(self) -> "ChaosRun":
+        script = self.folder / "job.sh"
+        script.write_text(f"#!/bin/bash\n#SBATCH {' '.join(self.options)} --requeue --open-mode=append\nsrun {' '.join(self.command)}\n")
+        self.begun = time.time()
+        done = self.cluster.run("sbatch", "--parsable", "-o", str(self.folder / "stdout"), str(script), check=True)
+        self.job = int(done.stdout)
+        return self
+
+    def show(self) -> str:
+        """As Slurm knows it; empty while nobody answers."""
+        return self.cluster.run("scontrol", "-o", "show", "job", str(self.job), user="root").stdout
+
+
+@dataclasses.dataclass
+class Start:
+    """A rank's process that has begun to step."""
+    rank: int
+    started: float
+    generation: int
+    restored: int
+
+
+class Watcher:
+    """Notes each process of each rank, from which step it went on, as long as it is entered."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.starts = run, []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def __enter__(self) -> "Watcher":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_rest) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def watch(self) -> None:
+        seen: "dict[int, int]" = {}
+        while not self.over.wait(0.002):
+            for rank, page in enumerate(self.run.pages):
+                started = page.started_us
+                if page.first_step_us > 0 and seen.get(rank) != started:
+                    start = Start(rank, started / 1e6, page.generation, page.restored_step)
+                    if started == page.started_us:  # else its successor is just beginning
+                        seen[rank] = started
+                        self.starts.append(start)
+
+
+@dataclasses.dataclass
+class Promise:
+    """From `since` on no rank may go on from a step before `step`."""
+    since: float
+    step: int
+    why: str
+
+
+class Trial:
+    """One schedule, carried out."""
+
+    def __init__(self, cluster: Cluster, schedule: Schedule) -> None:
+        self.cluster, self.schedule = cluster, schedule
+        self.hosts = Hosts.load(cluster.name)
+        self.chooser = random.Random(schedule.seed + 1)
+        self.run = ChaosRun(cluster, schedule)
+        self.lost: "list[str]" = []
+        self.touched: "set[str]" = set()
+        self.returning: "set[str]" = set()  # nodes that are lost to the group, but not for ever
+        self.promises: "list[Promise]" = []
+        self.since_safe = 0  # nodes lost since a newer step was safe
+        self.faults: "list[str]" = []
+        self.story: "list[str]" = []
+        self.passing: "list[threading.Thread]" = []
+        self.known_nodes: "list[str]" = []
+
+    def execute(self) -> "list[str]":
+        try:
+            with Watcher(self.run) as watcher:
+                self.run.submit()
+                self.begin()
+                for fault in self.schedule.faults:
+                    time.sleep(fault.after)
+                    self.inflict(fault)
+                for thread in self.passing:
+                    thread.join()
+                self.expect_end()
+            self.judge(watcher.starts)
+        except AssertionError as error:
+            self.fault(str(error))
+        finally:
+            self.tidy()
+        return self.faults
+
+    def fault(self, text: str) -> None:
+        self.faults.append(text)
+
+    def say(self, text: str) -> None:
+        self.story.append(f"{time.time():.3f} {text}")
+
+    def begin(self) -> None:
+        self.run.wait_for_steps()
+        wait_until(lambda: self.safe() > 20, 40, "safe steps", 0.05)
+
+    # ---- what is known ----
+
+    def status(self) -> dict:
+        """As a node says that is still in it; empty where none does now."""
+        for node in self.cluster.nodes:
+            if node in self.lost:
+                continue
+            with contextlib.suppress(AssertionError, ValueError, IndexError, OSError):
+                found = self.run.status(node)
+                if found["state"] in ("running", "recovering") or found.get("ranks"):
+                    return found
+        return {}
+
+    def safe(self) -> int:
+        return (self.status().get("copies") or {}).get("safe_step", -1)
+
+    def alive(self) -> "list[str]":
+        return [node for node in self.group_nodes() if node not in self.lost]
+
+    def field(self, name: str) -> str:
+        return next((word[len(name) + 1:] for word in self.run.show().split() if word.startswith(name + "=")), "")
+
+    def group_nodes(self) -> "list[str]":
+        """As Slurm has said last."""
+        named = self.field("NodeList")
+        if named and named != "(null)":
+            done = self.cluster.run("scontrol", "show", "hostnames", named, user="root")
+            self.known_nodes = done.stdout.split() or self.known_nodes
+        return self.known_nodes
+
+    def batch_host(self) -> str:
+        return self.field("BatchHost")
+
+    def choose(self, place: str, count: int) -> "list[str]":
+        """Nodes of the group at such a place; others where there are not enough."""
+        status = self.status()
+        alive = self.alive()
+        with_ranks = {rank["node"] for rank in status.get("ranks", [])}
+        liked = {"leader": [status.get("leader", "")], "batch host": [self.batch_host()], "with ranks": [n for n in alive if n in with_ranks],
+                 "spare": [n for n in alive if n not in with_ranks], "any": alive}[place]
+        first = [node for node in liked if node in alive]
+        self.chooser.shuffle(first)
+        rest = [node for node in alive if node not in first]
+        self.chooser.shuffle(rest)
+        return (first + rest)[:count]
+
+    # ---- faults ----
+
+    def inflict(self, fault: Fault) -> None:
+        if {page.phase_name for page in self.run.pages} == {"done"}:
+            return self.say(f"{fault}: too late, all ranks are done")
+        if fault.kind == "no slurmctld":
+            self.say(f"slurmctld is down for {fault.lasts:.2f} s")
+            self.cluster.control("stop-slurmctld")
+            return self.later(fault.lasts, lambda: self.cluster.control("start-slurmctld"))
+        if fault.kind in ("worker", "workers"):
+            return self.kill_workers(1 if fault.kind == "worker" else self.chooser.randint(2, len(self.run.pages)))
+        nodes = self.choose(fault.place, max(fault.nodes, 1))
+        self.say(f"{fault.kind}: {', '.join(nodes)}")
+        if fault.nodes:
+            return self.lose(fault, nodes)
+        for node in nodes:
+            self.disturb(fault, node)
+
+    def kill_workers(self, count: int) -> None:
+        killed = [rank for rank, page in self.chooser.sample(list(enumerate(self.run.pages)), count) if page.kill_now()]
+        self.say(f"ranks {killed} were killed")
+
+    def disturb(self, fault: Fault, node: str) -> None:
+        if fault.kind == "daemon":
+            pid = self.cluster.daemon_pid(node)
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+        elif fault.kind in ("mover", "writer"):
+            for where, process in self.cluster.processes():
+                if where == node and process.command and process.command[0].endswith("/dlrover-" + fault.kind):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process.pid, signal.SIGKILL)
+        elif fault.kind == "short freeze":
+            self.pause(lambda: host_faults.freeze(self.hosts, node), lambda: host_faults.thaw(self.hosts, node), fault.lasts)
+        else:
+            self.pause(lambda: self.cluster.lose(node, power=False), lambda: self.cluster.control("heal-link", node), fault.lasts)
+
+    def pause(self, begin: "typing.Callable[[], object]", end: "typing.Callable[[], object]", seconds: float) -> None:
+        lock = self.hosts.lock()
+        os.close(lock)
+        begin()
+        time.sleep(seconds)
+        end()
+
+    def later(self, seconds: float, what: "typing.Callable[[], object]") -> None:
+        def wait() -> None:
+            time.sleep(seconds)
+            what()
+            self.say("and it is back")
+        thread = threading.Thread(target=wait)
+        self.passing.append(thread)
+        thread.start()
+
+    def lose(self, fault: Fault, nodes: "list[str]") -> None:
+        self.promise(nodes)
+        self.lost += nodes
+        self.touched.update(nodes)
+        if fault.lasts:
+            self.returning.update(nodes)
+        if fault.kind == "long freeze":
+            host_faults.freeze(self.hosts, nodes[0])
+            self.later(fault.lasts, lambda: host_faults.thaw(self.hosts, nodes[0]))
+        else:
+            self.cluster.lose(*nodes, power=fault.kind != "long cut")
+        if fault.kind == "long cut":
+            self.later(fault.lasts, lambda: self.cluster.control("heal-link", nodes[0]))
+
+    def promise(self, nodes: "list[str]") -> None:
+        """What must not be lost by the loss of these nodes."""
+        status = self.status()
+        safe = (status.get("copies") or {}).get("safe_step", -1)
+        stored = (status.get("storage") or {}).get("stored_step", -1)
+        newest = max((promise.step for promise in self.promises), default=-1)
+        if safe > newest and status.get("state") == "running":
+            self.since_safe = 0
+        self.since_safe += len(nodes)
+        if self.since_safe <= self.schedule.copies:
+            self.promises.append(Promise(time.time(), max(safe, newest), f"step {safe} was safe before the loss of {', '.join(nodes)}"))
+        else:  # all copies may be gone: what is on storage is still there
+            self.promises.append(Promise(time.time(), stored, f"step {stored} was on storage before the loss of {', '.join(nodes)}"))
+            self.say("more nodes than the redundancy covers")
+
+    # ---- the end ----
+
+    def expect_end(self) -> None:
+        wait_until(lambda: {page.phase_name for page in self.run.pages} == {"done"}, 120, "all ranks done", 0.1)
+        wait_until(lambda: "JobState=COMPLETED " in self.run.show(), 60, f"the job's end: {self.run.show()[:600]}", 0.5)
+        # A batch host that comes back too late gets the end of its job as a signal.
+        returned = self.field("BatchHost") in self.returning
+        if "ExitCode=0:0 " not in self.run.show() and not (returned and self.field("ExitCode") == "0:15"):
+            self.fault(f"the job's exit code: {self.field('ExitCode')}")
+
+    def judge(self, starts: "list[Start]") -> None:
+        if self.run.violations():
+            self.fault(self.run.violations())
+        if self.run.out.read_bytes() != reference(self.cluster, SIZE, STEPS):
+            self.fault("the field differs from the undisturbed one")
+        worlds = collections.defaultdict(set)
+        for start in starts:
+            worlds[start.generation].add(start.restored)
+            broken = self.broken(start)
+            if broken:
+                self.fault(f"rank {start.rank} of generation {start.generation} went on from step {start.restored}: {broken}")
+        for generation, steps in worlds.items():
+            if len(steps) > 1 and not self.schedule.requeues:  # the next run counts its generations anew
+                self.fault(f"ranks of generation {generation} went on from different steps: {sorted(steps)}")
+
+    def broken(self, start: Start) -> str:
+        """The promise in force when this process began that it broke."""
+        given = [promise for promise in self.promises if promise.since <= start.started]
+        # A loss of all copies takes back what was promised before it.
+        return given[-1].why if given and start.restored < given[-1].step else ""
+
+    def tidy(self) -> None:
+        for thread in self.passing:
+            thread.join()
+        if self.faults:
+            self.story += ["", self.run.time_line(), self.run.output()]
+        self.cluster.run("scancel", str(self.run.job), user="root")
+        for node in self.touched:
+            self.cluster.control("kill-node", node, check=False)
+            self.cluster.start_node(node)
+        try:
+            self.cluster.expect_clean(20)
+            wait_until(lambda: self.node_states() == {"idle none"}, 40, "all nodes idle", 0.3)
+        except AssertionError as error:
+            self.fault(f"{error}; nodes are {self.node_states()}")
+
+    def node_states(self) -> "set[str]":
+        return set(self.cluster.run("sinfo", "-h", "-N", "-o", "%T %E", user="root").stdout.splitlines())
+
+
+def campaign(cluster: Cluster, seeds: "typing.Iterable[int]", keep_going: bool) -> int:
+    """How many schedules ended wrongly. Each is told in a line, with all that is known where it ended wrongly."""
+    wrong = 0
+    for seed in seeds:
+        schedule = draw(seed)
+        begun = time.monotonic()
+        trial = Trial(cluster, schedule)
+        faults = trial.execute()
+        print(f"{'WRONG' if faults else 'right'}: seed {seed}, {time.monotonic() - begun:.1f} s: {schedule}", flush=True)
+        if faults:
+            wrong += 1
+            print(*(f"  {fault}" for fault in faults), *(f"    {line}" for text in trial.story for line in text.splitlines()), sep="\n", flush=True)
+            if not keep_going:
+                break
+    return wrong

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sample of the random faults; the whole campaign is tests/chaos and runs nightly."""
+
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import chaos
+
+CHAOS = pathlib.Path(__file__).resolve().parents[1] / "chaos"
+
+
+class Chaos(unittest.TestCase):
+    def test_schedules_are_the_seeds_and_bearable(self) -> None:
+        for seed in range(1, 3001):
+            schedule = chaos.draw(seed)
+            self.assertEqual(schedule, chaos.draw(seed))
+            lost = sum(fault.nodes for fault in schedule.faults)
+            self.assertLessEqual(schedule.workers + schedule.spares + max(0, lost - schedule.spares), chaos.CLUSTER_NODES, schedule)
+            self.assertTrue(schedule.faults)
+            self.assertLess(schedule.copies, schedule.workers)
+
+    def test_sample(self) -> None:
+        done = subprocess.run([sys.executable, str(CHAOS), "--seed", "3", "--schedules", "3", "--keep-going"], capture_output=True, text=True,
+                              timeout=900, check=False)
+        print(done.stdout)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
