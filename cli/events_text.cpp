@@ -100,6 +100,8 @@ const char *event_name(EventKind kind) {
             return "warning";
         case EventKind::CheckpointStored:
             return "checkpoint-stored";
+        case EventKind::NodeJoined:
+            return "node-joined";
     }
     return "unknown";
 }

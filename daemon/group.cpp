@@ -72,7 +72,7 @@ void Group::restore(const RecordName &name, std::span<const std::uint8_t> value,
 }
 
 void Group::restore_promise(std::span<const std::uint8_t> value) {
-    auto promise = decode_promise(value, node_count());
+    auto promise = decode_promise(value, elastic::max_table);
     if (promise.ok())
         promise_ = std::move(*promise);
     else
@@ -303,7 +303,17 @@ void Group::act(elastic::AskSlurm &action) {
             return services_.slurm.requeue_job(job(), std::move(names), done);
         case What::complete_job:
             return services_.slurm.complete_job(job(), action.exit_code, done);
+        case What::add_nodes:
+        case What::end_companion:
+            return done(Status(Code::unsupported, "this daemon does not add nodes yet"));
+        case What::drop_coming:
+            return done(Status());
     }
+}
+
+void Group::act(elastic::NodesAdded &action) {
+    log::warning({job(), step()},
+                 std::to_string(action.added.size()) + " nodes have joined: this daemon does not know how");
 }
 
 void Group::answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *loaded) {
@@ -316,8 +326,10 @@ void Group::answer_slurm(std::uint64_t request, const Status &status, const Slur
         answer.text = status.message();
     } else if (status.code() == Code::not_found)
         answer.job_running = false;
-    else if (!status.ok())
+    else if (!status.ok()) {
         answer.result = Answer::refused;
+        answer.text = status.message();
+    }
     if (loaded) {
         answer.job_running = loaded->running && loaded->restart_count == registration().restart_count;
         for (std::uint32_t i = 0; i < registration().node_names.size(); ++i)
@@ -439,7 +451,7 @@ std::optional<NodeIndex> Group::index_of(const std::string &node) const {
 void Group::on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload) {
     auto from = index_of(node);
     if (!from) return;
-    auto message = decode_message(payload, node_count());
+    auto message = decode_message(payload, elastic::max_table);
     if (message.ok() && over() && !member_) return say_finished(node, *message);
     if (!message)
         return log::error({job(), step()},

@@ -151,6 +151,7 @@ class Group : private JobMemory {
     void act(elastic::StepsVoid &action);
     void act(elastic::StorageAsked &action);
     void act(elastic::AskSlurm &action);
+    void act(elastic::NodesAdded &action);
     void act(elastic::LookAtStorage &action);
     void act(elastic::End &action);
     void act(elastic::Note &action);

@@ -46,6 +46,8 @@ proto::EventKind kind_of(elastic::Note::Kind kind) {
             return To::GroupFinished;
         case From::warning:
             return To::Warning;
+        case From::node_joined:
+            return To::NodeJoined;
     }
     return To::None;
 }

@@ -14,6 +14,7 @@ using namespace elastic;
 
 constexpr std::size_t max_list = 1u << 17;
 constexpr std::size_t max_text = 8192;
+constexpr std::size_t max_name = 256;
 constexpr int max_signal = 64;
 constexpr const char *promise_identifier = "DLR1";
 
@@ -137,6 +138,22 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
     return w;
 }
 
+std::unique_ptr<wire::RosterT> pack(const Roster &r) {
+    auto w = std::make_unique<wire::RosterT>();
+    w->term = r.term.value();
+    for (const NodeSpec &n : r.added) {
+        auto spec = std::make_unique<wire::NodeSpecT>();
+        spec->ranks = n.ranks;
+        spec->name = n.name;
+        spec->companion = n.companion ? n.companion->value() : 0;
+        w->added.push_back(std::move(spec));
+    }
+    w->counted = pack(r.counted);
+    w->firm_added = r.firm_added;
+    w->firm_counted = r.firm_counted;
+    return w;
+}
+
 std::unique_ptr<wire::PromiseT> pack(const Promise &p) {
     auto w = std::make_unique<wire::PromiseT>();
     w->term = p.term.value();
@@ -146,6 +163,7 @@ std::unique_ptr<wire::PromiseT> pack(const Promise &p) {
     w->removed = pack(p.removed);
     w->settled = pack(p.settled);
     if (p.world) w->world = pack(*p.world);
+    if (p.roster != Roster{}) w->roster = pack(p.roster);  // somebody has joined
     return w;
 }
 
@@ -204,6 +222,7 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.protect = pack(m.protect);
     w.safe = pack(m.safe);
     w.freed = pack(m.freed);
+    if (m.roster) w.roster = pack(*m.roster);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -352,7 +371,25 @@ class Unpacker {
         p.removed = nodes(w->removed);
         p.settled = nodes(w->settled);
         p.world = optional_world(w->world);
+        p.roster = roster(w->roster).value_or(Roster{});
         return p;
+    }
+    std::optional<Roster> roster(const std::unique_ptr<wire::RosterT> &w) {
+        if (!w) return std::nullopt;
+        Roster r;
+        bool in_bounds = w->added.size() <= max_table && w->counted.size() <= w->added.size() &&
+                         w->firm_added <= w->added.size() && w->firm_counted <= w->counted.size();
+        if (!expect(in_bounds)) return r;
+        r.term = Term(w->term);
+        for (const auto &n : w->added) {
+            if (!expect(n->ranks > 0 && !n->name.empty() && n->name.size() <= max_name)) return r;
+            auto companion = n->companion == 0 ? std::nullopt : std::optional(JobId(n->companion));
+            r.added.push_back({n->ranks, n->name, companion});
+        }
+        r.counted = nodes(w->counted);
+        r.firm_added = w->firm_added;
+        r.firm_counted = w->firm_counted;
+        return r;
     }
     Goodput goodput(const std::unique_ptr<wire::GoodputT> &w) {
         Goodput g;
@@ -422,7 +459,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              unpack_asked(w),
                              u.checkpoint(w.protect),
                              u.checkpoint(w.safe),
-                             u.checkpoint(w.freed)};
+                             u.checkpoint(w.freed),
+                             u.roster(w.roster)};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();

@@ -88,6 +88,8 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    },
                    [&](const SlurmAnswer &m) { s.on_slurm(m); },
                    [&](const LocalStorage &m) { s.on_storage(m); },
+                   [&](const NodeOffered &m) { s.on_offer(m); },
+                   [&](const NodesComing &m) { s.on_coming(m.count); },
                },
                input);
     return std::exchange(s.out, {});

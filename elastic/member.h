@@ -73,7 +73,21 @@ struct SlurmAnswer {
     enum class Result { done, refused, unreachable } result = Result::done;
     std::vector<NodeIndex> job_nodes;  ///< for read_job: the job's present nodes
     bool job_running = true;           ///< for read_job
-    std::string text = {};             ///< unreachable: why; a sentence's end, empty where nobody answers
+    /// Why; a sentence's end. Unreachable: empty where nobody answers.
+    std::string text = {};
+    std::vector<NodeIndex> ended = {};  ///< for read_job: joined nodes whose own job is known to be over
+};
+/// A node asks to join: its daemon is who it says, and Slurm says that its step is the owner's. Again each
+/// second until it is in NodesAdded. Only a leader in office heeds it.
+struct NodeOffered {
+    std::string name;
+    std::uint16_t ranks = 1;
+    std::optional<JobId> companion;  ///< as in NodeSpec
+};
+/// Jobs of nodes that Slurm was asked for (AskSlurm::What::add_nodes), wait or run, and are not in NodesAdded
+/// yet. Whenever the number changes on the leader's node; after the table has grown, not before.
+struct NodesComing {
+    std::uint32_t count = 0;
 };
 /// The answer to LookAtStorage with this number.
 struct LocalStorage {
@@ -88,7 +102,7 @@ struct Tick {};
 
 using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed,
                            LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
-                           PeerLink, SlurmAnswer, LocalStorage>;
+                           PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 
@@ -148,9 +162,27 @@ struct StorageAsked {
 };
 struct AskSlurm {
     std::uint64_t request = 0;
-    enum class What { read_job, shrink_to, requeue, complete_job } what = What::read_job;
-    std::vector<NodeIndex> nodes;  ///< shrink_to: the survivors; requeue: the nodes to exclude
-    int exit_code = 0;             ///< complete_job
+    enum class What {
+        read_job,
+        shrink_to,
+        requeue,
+        complete_job,
+        add_nodes,      ///< done: as many as wanted wait or run (NodesComing); refused: text says why
+        drop_coming,    ///< none of those is needed any more
+        end_companion,  ///< end these nodes' own jobs. done: they are over, or gone
+    } what = What::read_job;
+    /// shrink_to: the survivors; requeue: the nodes to exclude, those of jobs of their own too.
+    std::vector<NodeIndex> nodes;
+    int exit_code = 0;  ///< complete_job
+    /// add_nodes: so many are to be on their way in all, those included that already are; so a question that
+    /// is asked twice, by two leaders too, brings no more.
+    std::uint32_t count = 0;
+};
+/// The nodes that have joined so far, in order of their indices after the step's own: on record, for good.
+/// Extend the table before any message of theirs is fed. Each time when there is one more, and when a member
+/// starts that was given fewer.
+struct NodesAdded {
+    std::vector<NodeSpec> added;
 };
 /// Which checkpoint on storage does a run go on from? Feed LocalStorage when it is known; a newer question
 /// takes the place of an older one. Only where GroupConfig::storage.
@@ -182,7 +214,8 @@ struct Note {
         leader_lost,
         gave_up,
         group_finished,
-        warning
+        warning,
+        node_joined
     } kind = Kind::none;
     GenerationId generation;
     std::optional<NodeIndex> node;
@@ -193,7 +226,7 @@ struct Note {
 };
 
 using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepFreed,
-                            Protect, StepsVoid, StorageAsked, AskSlurm, LookAtStorage, End, Note>;
+                            Protect, StepsVoid, StorageAsked, AskSlurm, NodesAdded, LookAtStorage, End, Note>;
 
 // ---- the machine -----------------------------------------------------------------------------------
 
@@ -217,7 +250,8 @@ struct MemberView {
 /// Single-threaded. Deterministic: equal inputs at equal times give equal actions.
 class Member {
   public:
-    /// `promise`: what the keeper had on record, if this is not the first daemon.
+    /// `promise`: what the keeper had on record, if this is not the first daemon. A node that joins (self is
+    /// at or after step_nodes) has none: it must not have been a member under this index before.
     Member(GroupConfig config, std::optional<Promise> promise, Time now, PlantedBug bug = PlantedBug::none);
     ~Member();
     Member(Member &&) noexcept;

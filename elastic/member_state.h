@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of Member, shared by its files: member.cpp (dispatch), local.cpp (inputs of this node),
 // follower.cpp, election.cpp, leader.cpp, generation.cpp (prepare and commit), incident.cpp, fence.cpp (lost
-// nodes and Slurm), stored.cpp (checkpoints on storage), kept.cpp (memory of the job's run before).
+// nodes and Slurm), stored.cpp (checkpoints on storage), kept.cpp (memory of the job's run before),
+// roster.cpp (nodes that join).
 #pragma once
 
 #include <array>
@@ -308,6 +309,10 @@ struct Member::State {
     /// What must not be forgotten: seals of this step and newer ones.
     std::optional<SealTally::Complete> oldest_wanted() const;
     bool belongs(const CheckpointId &id) const;
+
+    // roster.cpp
+    void on_offer(const NodeOffered &m);
+    void on_coming(std::uint32_t count);
 
     // stored.cpp
     bool floor_unknown() const;

@@ -58,6 +58,7 @@ struct Heartbeat {
     GenerationId void_generation;
     std::optional<CheckpointId> asked;                 ///< StorageAsked
     std::optional<CheckpointId> protect, safe, freed;  ///< Protect, MemberView::safe, StepFreed
+    std::optional<Roster> roster;                      ///< left out where the member has it on record
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {

@@ -41,16 +41,26 @@ struct Timings {
 struct NodeSpec {
     std::uint16_t ranks = 1;  ///< how many ranks this node runs when it takes part
     std::string name = {};    ///< for people; empty: "node N"
+    /// The job of its own that it is in: Slurm never names it among the nodes of the group's job, and takes
+    /// it out by ending that job. None: it is in the group's job.
+    std::optional<JobId> companion = {};
+    friend bool operator==(const NodeSpec &, const NodeSpec &) = default;
 };
+
+/// Positions in a group's table, the removed ones too.
+inline constexpr std::uint32_t max_table = 16384;
 
 struct GroupConfig {
     NodeIndex self;
-    std::vector<NodeSpec> nodes;          ///< by NodeIndex
+    std::vector<NodeSpec> nodes;          ///< by NodeIndex: the step's own, then those that joined
+    std::uint32_t step_nodes = 0;         ///< so many of them are the step's own; 0: all
     std::optional<NodeIndex> batch_host;  ///< not in the list, or unknown: none
     std::uint32_t min_nodes = 1, max_nodes = 1, spares = 0, node_unit = 1, max_restarts = 3;
     std::uint32_t slurm_restart_count = 0;
-    bool storage = false;      ///< the lineage has a folder for checkpoints
-    std::uint32_t copies = 0;  ///< of each object, on other nodes than its own
+    bool storage = false;       ///< the lineage has a folder for checkpoints
+    std::uint32_t copies = 0;   ///< of each object, on other nodes than its own
+    bool replacements = false;  ///< Slurm is asked for nodes in place of those that are gone
+    bool any_size = false;      ///< a world can go on from what one of another size has in memory
     Timings timings;
 };
 
@@ -80,6 +90,19 @@ struct World {
     friend bool operator==(const World &, const World &) = default;
 };
 
+/// The nodes that have joined. Each change is one entry more in `added` or `counted`, made by a leader and
+/// firm once majorities have it on record; one that is not firm may be replaced by a later leader's. The
+/// later term holds, in one term the longer lists.
+struct Roster {
+    Term term;                       ///< of the leader who wrote it last
+    std::vector<NodeSpec> added;     ///< in order of their indices, after the step's own nodes
+    std::vector<NodeIndex> counted;  ///< those of them who vote
+    std::uint32_t firm_added = 0, firm_counted = 0;  ///< so many of each are known to be firm
+    std::size_t version() const { return added.size() + counted.size(); }
+    std::size_t firm_version() const { return firm_added + firm_counted; }
+    friend bool operator==(const Roster &, const Roster &) = default;
+};
+
 /// What a member has promised; stored with the keeper before any message that depends on it is sent.
 struct Promise {
     Term term;                           ///< no vote, no message of a lower term is honoured
@@ -89,6 +112,7 @@ struct Promise {
     std::vector<NodeIndex> removed;      ///< nodes that Slurm has removed from the job
     std::vector<NodeIndex> settled;      ///< the part of `removed` that every other node has on record too
     std::optional<World> world;          ///< newest world known to be in force
+    Roster roster;
     friend bool operator==(const Promise &, const Promise &) = default;
 };
 

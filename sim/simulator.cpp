@@ -21,9 +21,9 @@ Overload(Ts...) -> Overload<Ts...>;
 constexpr Duration settle_time = seconds(40);
 
 const char *const input_names[] = {
-    "Tick",        "LocalReady",   "LocalExit",     "LocalFinished",   "LocalStopped",
-    "LocalSealed", "LocalObjects", "LocalProgress", "LocalProtection", "LocalSignal",
-    "Stored",      "PeerMessage",  "PeerLink",      "SlurmAnswer",     "LocalStorage"};
+    "Tick",         "LocalReady",    "LocalExit",       "LocalFinished", "LocalStopped", "LocalSealed",
+    "LocalObjects", "LocalProgress", "LocalProtection", "LocalSignal",   "Stored",       "PeerMessage",
+    "PeerLink",     "SlurmAnswer",   "LocalStorage",    "NodeOffered",   "NodesComing"};
 const char *const message_names[] = {"VoteRequest",  "VoteReply", "Heartbeat", "HeartbeatReply", "Prepare",
                                      "PrepareReply", "Commit",    "Report",    "Finish"};
 
@@ -328,6 +328,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                 push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
                      keep(std::move(p)));
             },
+            [&](NodesAdded &) {},
             [&](LookAtStorage &a) { look_at_storage(node, a); },
             [&](End &a) {
                 if (options_.trace)

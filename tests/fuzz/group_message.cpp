@@ -15,6 +15,7 @@ GroupConfig config() {
     GroupConfig c;
     c.self = NodeIndex(2);
     c.nodes.resize(node_count);
+    c.step_nodes = node_count - 1;
     c.batch_host = NodeIndex(0);
     c.min_nodes = 2;
     c.max_nodes = node_count;
@@ -87,16 +88,23 @@ std::vector<Bytes> seeds() {
     report.exposed = true;
     report.safe = id;
     Promise promise{Term(3), NodeIndex(1), generation, {NodeIndex(0), NodeIndex(1)}, {NodeIndex(3)}};
-    std::vector<Message> messages{
-        VoteRequest{Term(3), generation},
-        VoteReply{Term(3), true, promise, report},
-        Heartbeat{.term = Term(3), .sequence = 5, .world = world, .protect = id, .safe = id, .freed = id},
-        HeartbeatReply{Term(3), 5, report},
-        Prepare{Term(3), generation, {NodeIndex(0), NodeIndex(2)}, {}, "start"},
-        PrepareReply{.term = Term(3), .generation = generation, .accepted = true},
-        Commit{Term(3), world},
-        Report{Term(3), report},
-        Finish{.term = Term(3), .exit_code = 1, .message = "gave up"}};
+    Roster roster{Term(3), {{1, "n5", JobId(7)}, {2, "n6"}}, {NodeIndex(3)}, 2, 1};
+    promise.roster = roster;
+    std::vector<Message> messages{VoteRequest{Term(3), generation},
+                                  VoteReply{Term(3), true, promise, report},
+                                  Heartbeat{.term = Term(3),
+                                            .sequence = 5,
+                                            .world = world,
+                                            .protect = id,
+                                            .safe = id,
+                                            .freed = id,
+                                            .roster = roster},
+                                  HeartbeatReply{Term(3), 5, report},
+                                  Prepare{Term(3), generation, {NodeIndex(0), NodeIndex(2)}, {}, "start"},
+                                  PrepareReply{.term = Term(3), .generation = generation, .accepted = true},
+                                  Commit{Term(3), world},
+                                  Report{Term(3), report},
+                                  Finish{.term = Term(3), .exit_code = 1, .message = "gave up"}};
     std::vector<Bytes> list;
     for (const auto &message : messages) list.push_back(with_choice(0, daemon::encode_message(message)));
     list.push_back(with_choice(1, daemon::encode_promise(promise)));

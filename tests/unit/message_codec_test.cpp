@@ -60,9 +60,13 @@ Goodput full_goodput() {
     return g;
 }
 
+Roster full_roster() {
+    return Roster{Term(4), {NodeSpec{2, "n7", JobId(57)}, NodeSpec{1, "n8"}}, {NodeIndex(2)}, 1, 1};
+}
+
 Promise full_promise() {
-    return Promise{Term(5),        NodeIndex(1),   generation,  {NodeIndex(2), NodeIndex(0)},
-                   {NodeIndex(1)}, {NodeIndex(1)}, full_world()};
+    return Promise{Term(5),        NodeIndex(1),   generation,   {NodeIndex(2), NodeIndex(0)},
+                   {NodeIndex(1)}, {NodeIndex(1)}, full_world(), full_roster()};
 }
 
 std::vector<Message> one_of_each() {
@@ -83,7 +87,8 @@ std::vector<Message> one_of_each() {
                       CheckpointId{generation, TrainStep(7)},
                       CheckpointId{generation, TrainStep(9)},
                       CheckpointId{generation, TrainStep(6)},
-                      CheckpointId{generation, TrainStep(8)}},
+                      CheckpointId{generation, TrainStep(8)},
+                      full_roster()},
             Heartbeat{Term(5), 6, std::nullopt, std::nullopt, {}, {}},
             HeartbeatReply{Term(5), 6, full_report()},
             Prepare{Term(5), generation, {NodeIndex(2)}, {NodeIndex(1)}, "why"},
@@ -116,6 +121,30 @@ BOOST_AUTO_TEST_CASE(nodes_out_of_range_are_refused) {
     BOOST_TEST(!decode_message(encode_message(Commit{Term(5), full_world()}), 2).ok());
     BOOST_TEST(!decode_message(encode_message(Prepare{Term(5), generation, {NodeIndex(7)}, {}, ""}), 7).ok());
     BOOST_TEST(!decode_promise(encode_promise(full_promise()), 2).ok());
+}
+
+BOOST_AUTO_TEST_CASE(rosters_that_cannot_be_are_refused) {
+    auto accepted = [](const Roster &roster) {
+        return decode_message(encode_message(Heartbeat{.term = Term(5), .roster = roster}), 3).ok();
+    };
+    Roster roster = full_roster();
+    BOOST_TEST(accepted(roster));
+    BOOST_TEST(accepted(Roster{}));
+    roster.firm_added = 3;
+    BOOST_TEST(!accepted(roster));
+    roster = full_roster();
+    roster.firm_counted = 2;
+    BOOST_TEST(!accepted(roster));
+    roster = full_roster();
+    roster.counted = {NodeIndex(3)};  // a group of three, in this daemon's view
+    BOOST_TEST(!accepted(roster));
+    for (NodeSpec spec : {NodeSpec{0, "n8"}, NodeSpec{1, ""}, NodeSpec{1, std::string(257, 'n')}}) {
+        roster = full_roster();
+        roster.added.push_back(spec);
+        BOOST_TEST(!accepted(roster));
+    }
+    roster.added.assign(max_table + 1, NodeSpec{1, "n"});
+    BOOST_TEST(!accepted(roster));
 }
 
 BOOST_AUTO_TEST_CASE(partners_and_sources_that_cannot_be_are_refused) {
