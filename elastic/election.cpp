@@ -7,16 +7,18 @@
 namespace dlrover::elastic {
 
 bool Member::State::may_lead() const {
-    if (finish) return false;
+    if (finish || !counts(config.self)) return false;
     if (config.batch_host != config.self || bugged(PlantedBug::batch_host_leads)) return true;
-    return promise.removed.size() + 1 >= node_count();
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!is_self(NodeIndex(i)) && counts(NodeIndex(i)) && !removed(NodeIndex(i))) return false;
+    return true;
 }
 
 /// Candidates stand one after the other, in node order.
 Duration Member::State::place_delay() const {
     std::uint32_t place = 0;
     for (std::uint32_t i = 0; i < config.self.value(); ++i)
-        place += config.batch_host != NodeIndex(i) && !removed(NodeIndex(i));
+        place += config.batch_host != NodeIndex(i) && counts(NodeIndex(i)) && !removed(NodeIndex(i));
     return config.timings.election_step * place;
 }
 
@@ -26,6 +28,7 @@ void Member::State::reset_election() {
 
 void Member::State::on_tick_follower() {
     if (now < election_deadline) return;
+    if (!counts(config.self)) return reset_election();
     if (floor_unknown()) {
         ask_storage();
         election_deadline = now + config.timings.heartbeat;
@@ -87,6 +90,7 @@ bool Member::State::grant(NodeIndex from, const VoteRequest &m) {
 }
 
 void Member::State::on_vote_request(NodeIndex from, const VoteRequest &m) {
+    if (!has_heard()) return;
     term_seen = std::max(term_seen, m.term);
     if (contains(m.removed, from))
         return merge_removed(m.removed, false);  // it has left, and says who else is out
@@ -107,6 +111,7 @@ void Member::State::on_vote_request(NodeIndex from, const VoteRequest &m) {
 void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
     term_seen = std::max({term_seen, m.term, m.promise.term});
     if (role != Role::candidate || removed(from)) return;
+    if (!bugged(PlantedBug::added_forgotten_by_new_leader)) merge_roster(m.promise.roster);
     add_all(promise.settled, m.promise.settled);
     add_all(promise.removed, m.promise.removed);
     if (!m.granted || m.term != promise.term) {
@@ -125,13 +130,19 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
     peer.granted = true;
     generation_seen = std::max(generation_seen, m.promise.generation);
     if (!is_self(from)) peer.report = m.report;
-    if (m.promise.world && (!world || world->id < m.promise.world->id)) world = m.promise.world;
-    std::size_t votes = 0, kept_votes = 0;
+    const auto &theirs = m.promise.world;
+    if (theirs && fits(*theirs) && (!world || world->id < theirs->id)) world = theirs;
+    count_votes();
+}
+
+/// Of nodes that are not removed: who knows less than the others may have been given votes of such.
+void Member::State::count_votes() {
+    std::size_t votes = 0;
+    bool every_survivor = true;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
-        votes += peers[i].granted && !contains(promise.settled, NodeIndex(i));
-        kept_votes += peers[i].granted && !removed(NodeIndex(i));
+        votes += peers[i].granted && counts(NodeIndex(i)) && !removed(NodeIndex(i));
+        every_survivor = every_survivor && (peers[i].granted || !is_survivor(NodeIndex(i)));
     }
-    bool every_survivor = kept_votes + promise.removed.size() >= node_count();
     if (every_survivor) promise.settled = promise.removed;
     if (every_survivor || is_majority(votes)) begin_reign();
 }

@@ -42,7 +42,8 @@ bool Member::State::fell(NodeIndex node) const {
 bool Member::State::lost(NodeIndex node) const {
     if (is_self(node) || removed(node)) return false;
     const Peer &p = peers[node.value()];
-    if (!p.joined && !(world && contains(world->nodes, node))) return false;
+    if (!p.joined && !(world && contains(world->nodes, node)))
+        return node.value() >= config.step_nodes && silence(node) >= config.timings.join;
     if (fell(node)) return silence(node) >= config.timings.agent_lease;
     Duration limit = config.timings.leader_silence;
     return silence(node) >= limit && (broken_at[node.value()] || silence(node) * 5 >= limit * 9);
@@ -65,7 +66,7 @@ void Member::State::fence_lost() {
         NodeIndex n(i);
         if (doubtful(n)) return;
         if (lost(n)) gone.push_back(n);
-        usable += !removed(n) && !lost(n);
+        usable += counts(n) && !removed(n) && !lost(n);
     }
     bool too_few = usable < config.min_nodes || starved();
     if (gone.empty() && !too_few) {
@@ -77,13 +78,24 @@ void Member::State::fence_lost() {
         return;
     }
     slurm.requeue_wanted = too_few || slurm.refusals >= refusals_to_requeue;
-    bool only_batch_host = gone.size() == 1 && gone.front() == config.batch_host;
-    bool must_read = slurm.unsure || slurm.inherited || only_batch_host || slurm.requeue_wanted;
+    bool must_read = slurm.unsure || slurm.inherited || only_batch_host(gone) || slurm.requeue_wanted;
     if (must_read && !slurm.read_fresh && !bugged(PlantedBug::asks_slurm_twice))
         return ask(AskSlurm::What::read_job, {});
     if (slurm.requeue_wanted) return ask_requeue();
-    if (only_batch_host) return adopt_removal(gone, "the batch host is gone");
-    ask_shrink(gone);
+    take_out(gone);
+}
+
+bool Member::State::shrinks_without(const std::vector<NodeIndex> &gone) const {
+    return std::ranges::any_of(gone, [&](NodeIndex n) { return n != config.batch_host && !is_companion(n); });
+}
+
+/// What Slurm has to be asked for first.
+void Member::State::take_out(const std::vector<NodeIndex> &gone) {
+    std::vector<NodeIndex> companions, others;
+    for (NodeIndex n : gone) (is_companion(n) ? companions : others).push_back(n);
+    if (shrinks_without(gone)) return ask_shrink(others);
+    if (!companions.empty()) return ask_end(companions);
+    adopt_removal(gone, "the batch host is gone");
 }
 
 /// A world is wanted, and too few nodes are ready although they were waited for.
@@ -96,9 +108,27 @@ bool Member::State::starved() const {
 std::vector<NodeIndex> Member::State::unheard() const {
     std::vector<NodeIndex> nodes;
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i)) && !peers[i].granted && !removed(NodeIndex(i)))
+        if (!is_self(NodeIndex(i)) && !peers[i].granted && is_survivor(NodeIndex(i)))
             nodes.push_back(NodeIndex(i));
     return nodes;
+}
+
+/// Whether as many are here as gone, so that Slurm's word can decide between them: it does where one side
+/// takes nodes of the job out. A side without any of those, but for the batch host, cannot be taken out so,
+/// and must not take out others. Half also with a node that another leader may count already.
+bool Member::State::holds_half(const std::vector<NodeIndex> &gone) const {
+    std::size_t here = 0, all = electorate();
+    bool has_own = false;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex n(i);
+        if (!is_survivor(n) || contains(gone, n)) continue;
+        has_own = has_own || (!is_companion(n) && (n != config.batch_host || is_self(n)));
+        here += counts(n);
+    }
+    auto next = counted_next();
+    if (next && removed(*next)) next.reset();
+    bool half_next = !next || (here + !contains(gone, *next)) * 2 >= all + 1;
+    return has_own && here * 2 >= all && half_next;
 }
 
 /// A candidate that finds no majority.
@@ -112,10 +142,11 @@ void Member::State::fence_half() {
         wait = std::max(wait, config.timings.agent_lease);
     if (waited < wait && !bugged(PlantedBug::fence_without_reread)) return;
     if (gone.empty()) return;
-    std::size_t voters = electorate() - gone.size();
-    for (NodeIndex n : promise.removed) voters -= !contains(promise.settled, n);
-    bool half = voters * 2 >= electorate() || bugged(PlantedBug::minority_fences);
-    bool enough = node_count() - promise.removed.size() - gone.size() >= config.min_nodes;
+    bool half = holds_half(gone) || bugged(PlantedBug::minority_fences);
+    std::size_t usable = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        usable += counts(NodeIndex(i)) && !removed(NodeIndex(i)) && !contains(gone, NodeIndex(i));
+    bool enough = usable >= config.min_nodes;
     if (slurm.down && bugged(PlantedBug::go_on_without_slurm)) {
         add_all(promise.removed, gone);
         promise.settled = promise.removed;
@@ -124,11 +155,7 @@ void Member::State::fence_half() {
     }
     if (!slurm.read_fresh && !bugged(PlantedBug::fence_without_reread))
         return ask(AskSlurm::What::read_job, {});
-    if (half && enough && slurm.refusals < refusals_to_requeue) {
-        bool only_batch_host = gone.size() == 1 && gone.front() == config.batch_host;
-        if (only_batch_host) return adopt_removal(gone, "the batch host is gone");
-        return ask_shrink(gone);
-    }
+    if (half && enough && slurm.refusals < refusals_to_requeue) return take_out(gone);
     if (waited >= wait + config.timings.fence_wait * requeue_waits) ask_requeue();
 }
 
@@ -153,7 +180,7 @@ void Member::State::ask_shrink(const std::vector<NodeIndex> &lost_nodes) {
     std::vector<NodeIndex> survivors;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
-        bool stays = n == config.batch_host || (!removed(n) && !contains(lost_nodes, n));
+        bool stays = n == config.batch_host || (!removed(n) && !contains(lost_nodes, n) && !is_companion(n));
         if (stays) survivors.push_back(n);
     }
     if (slurm.told.empty() || slurm.asked != lost_nodes)
@@ -162,12 +189,20 @@ void Member::State::ask_shrink(const std::vector<NodeIndex> &lost_nodes) {
     ask(AskSlurm::What::shrink_to, std::move(survivors));
 }
 
+void Member::State::ask_end(const std::vector<NodeIndex> &companions) {
+    if (slurm.told.empty() || slurm.asked != companions)
+        note(Note::Kind::warning, names(companions) + " gone: Slurm is asked to end their jobs");
+    slurm.asked = companions;
+    ask(AskSlurm::What::end_companion, companions);
+}
+
 void Member::State::ask_requeue() {
     std::vector<NodeIndex> bad = role == Role::candidate ? unheard() : std::vector<NodeIndex>{};
     if (role == Role::leader)
         for (std::uint32_t i = 0; i < node_count(); ++i)
             if (lost(NodeIndex(i))) bad.push_back(NodeIndex(i));
     add_all(bad, promise.removed);
+    std::erase_if(bad, [&](NodeIndex n) { return n.value() >= node_count(); });
     note(Note::Kind::warning, "too few nodes are left: Slurm is asked to requeue the job");
     ask(AskSlurm::What::requeue, std::move(bad));
 }
@@ -181,6 +216,7 @@ void Member::State::wait_for_slurm(const std::string &why) {
 }
 
 void Member::State::on_slurm(const SlurmAnswer &m) {
+    if (joining.request == m.request) return on_nodes_answer(m);
     if (slurm.pending != m.request) return;
     slurm.pending.reset();
     if (finish) return;
@@ -202,8 +238,13 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         return finish_group(1, "too few nodes are left: the job was requeued", NextRun::comes);
     if (slurm.what == AskSlurm::What::shrink_to) {
         slurm.unsure = slurm.inherited = false;
-        adopt_removal(slurm.asked, "Slurm took them out of the job");
+        return adopt_removal(slurm.asked, "Slurm took them out of the job");
     }
+    if (slurm.what == AskSlurm::What::end_companion) adopt_removal(slurm.asked, "their jobs are over");
+}
+
+bool Member::State::in_job(const SlurmAnswer &m, NodeIndex node) const {
+    return is_companion(node) ? !contains(m.ended, node) : contains(m.job_nodes, node);
 }
 
 /// What the job looks like now: Slurm's word is final.
@@ -212,9 +253,9 @@ void Member::State::on_job(const SlurmAnswer &m) {
         slurm.retry_at = now + slurm_retry;
         return;
     }
-    if (!m.job_running || !contains(m.job_nodes, config.self)) {
+    if (!m.job_running || !in_job(m, config.self)) {
         std::string why = m.job_running ? "Slurm has taken this node out of the job" : "the job has ended";
-        if (m.job_running && role != Role::follower) leave_to_others(m.job_nodes);
+        if (m.job_running && role != Role::follower) leave_to_others(m);
         evicted = true;
         out.push_back(StopWorkers{promise.generation, why});
         // The others say how the group has fared: what ends here is no failure of the job.
@@ -224,7 +265,7 @@ void Member::State::on_job(const SlurmAnswer &m) {
     slurm.unsure = false;
     std::vector<NodeIndex> absent;
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!contains(m.job_nodes, NodeIndex(i)) && !removed(NodeIndex(i))) absent.push_back(NodeIndex(i));
+        if (!in_job(m, NodeIndex(i)) && !removed(NodeIndex(i))) absent.push_back(NodeIndex(i));
     slurm.read_fresh = absent.empty();
     if (!absent.empty()) return adopt_removal(absent, "they are no longer part of the job");
     if (role == Role::leader) fence_lost();
@@ -235,9 +276,9 @@ void Member::State::on_job(const SlurmAnswer &m) {
 
 /// The last word of one that leads or wants to, and is out of the job: who else is, so that none of them
 /// stands next.
-void Member::State::leave_to_others(const std::vector<NodeIndex> &job_nodes) {
+void Member::State::leave_to_others(const SlurmAnswer &m) {
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!contains(job_nodes, NodeIndex(i))) add_all(promise.removed, {NodeIndex(i)});
+        if (!in_job(m, NodeIndex(i))) add_all(promise.removed, {NodeIndex(i)});
     VoteRequest last{promise.term, promise.generation, promise.removed};
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!is_self(NodeIndex(i))) send(NodeIndex(i), last);
@@ -249,6 +290,7 @@ void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std
     note(Note::Kind::warning, names(nodes) + " removed: " + why);
     slurm.refusals = 0;
     slurm.told.clear();
+    joining.retry_at = now;
     if (role == Role::candidate) return stand();  // again, for the votes of every survivor
     if (role != Role::leader) return;
     removal_sequence = sequence + 1;

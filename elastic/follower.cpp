@@ -52,8 +52,9 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     }
     goodput = m.goodput;
     goodput_at = now;
+    if (m.roster) merge_roster(*m.roster);
     merge_removed(m.removed, m.settled);
-    if (m.world && m.world->id >= promise.generation) install(*m.world);
+    if (m.world && fits(*m.world) && m.world->id >= promise.generation) install(*m.world);
     // A late heartbeat may tell of a step that is lost by now; what this world goes on from is not.
     if (m.complete_step && belongs({m.complete_generation, *m.complete_step}))
         complete_here(*m.complete_step, m.complete_generation);
@@ -107,6 +108,9 @@ void Member::State::stop_before(const GenerationId &id, const std::string &reaso
 
 void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
     if (!accept_leader(from, m.term) || m.world_nodes.empty() || m.generation.number == 0) return;
+    // A node that has not heard of one that joined is asked again after the next heartbeat.
+    for (NodeIndex n : m.world_nodes)
+        if (n.value() >= node_count()) return;
     if (m.generation < promise.generation) {
         return send_when_stored(from, PrepareReply{m.term, promise.generation, false, 0, {}});
     }
@@ -125,7 +129,7 @@ void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
 }
 
 void Member::State::on_commit(NodeIndex from, const Commit &m) {
-    if (accept_leader(from, m.term) && m.world.id >= promise.generation) install(m.world);
+    if (accept_leader(from, m.term) && fits(m.world) && m.world.id >= promise.generation) install(m.world);
 }
 
 /// Takes a committed world over: once told to the agents, it is not told again by this daemon.

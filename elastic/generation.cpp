@@ -19,7 +19,7 @@ std::vector<NodeIndex> Member::State::first_nodes() const {
     std::vector<NodeIndex> ready;
     std::size_t present = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
-        if (removed(NodeIndex(i))) continue;
+        if (removed(NodeIndex(i)) || !counts(NodeIndex(i))) continue;
         ++present;
         if (peers[i].joined && peers[i].report.ready) ready.push_back(NodeIndex(i));
     }
@@ -43,8 +43,10 @@ std::vector<NodeIndex> Member::State::choose_nodes() const {
         return !removed(n) && answers(n) && peers[n.value()].joined && peers[n.value()].report.ready;
     };
     std::vector<NodeIndex> others, chosen;
+    std::vector<bool> was_there(node_count());
+    for (NodeIndex n : before) was_there[n.value()] = true;
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!contains(before, NodeIndex(i)) && ready(NodeIndex(i))) others.push_back(NodeIndex(i));
+        if (!was_there[i] && counts(NodeIndex(i)) && ready(NodeIndex(i))) others.push_back(NodeIndex(i));
     auto spare = others.begin();
     for (NodeIndex n : before) {
         if (!removed(n) && !lost(n) && (!waited || ready(n)))
@@ -75,7 +77,8 @@ void Member::State::propose(std::string reason, bool counts) {
     if (again && bugged(PlantedBug::generation_reuse)) p.id = preparing->id;
     p.nodes = std::move(nodes);
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!contains(p.nodes, NodeIndex(i)) && !removed(NodeIndex(i))) p.spares.push_back(NodeIndex(i));
+        if (!contains(p.nodes, NodeIndex(i)) && !removed(NodeIndex(i)) && this->counts(NodeIndex(i)))
+            p.spares.push_back(NodeIndex(i));
     bool first = generation_seen.number == 0;
     p.restart_count = again ? preparing->restart_count : world ? world->restart_count + 1 : first ? 0 : 1;
     p.budget_used = budget.used();
@@ -119,7 +122,7 @@ bool Member::State::may_commit() const {
     std::size_t voters = 0, silent_ones = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
-        voters += peers[i].accepted && !contains(promise.settled, n);
+        voters += peers[i].accepted && counts(n) && !contains(promise.settled, n);
         silent_ones += !peers[i].accepted && !removed(n) && answers(n);
     }
     if (!bugged(PlantedBug::no_majority_of_previous) &&

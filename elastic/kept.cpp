@@ -16,7 +16,8 @@ bool Member::State::begins_again() const {
 /// Whoever is in the job may hold objects, spares too.
 bool Member::State::all_heard() const {
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!removed(NodeIndex(i)) && !is_self(NodeIndex(i)) && !peers[i].joined) return false;
+        if (!removed(NodeIndex(i)) && !is_self(NodeIndex(i)) && counts(NodeIndex(i)) && !peers[i].joined)
+            return false;
     return true;
 }
 

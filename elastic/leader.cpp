@@ -2,6 +2,7 @@
 // A reign: heartbeats, reports, completion, the end.
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "elastic/member_state.h"
 
@@ -25,6 +26,9 @@ void Member::State::begin_reign() {
         p.alive_at = p.granted ? stood : Time::min() / 2;
     }
     sequence = removal_sequence = 0;
+    take_over_roster();
+    growing = {};
+    growing.pause = config.timings.join;
     sent = {};
     preparing.reset();
     incident.reset();
@@ -68,7 +72,8 @@ bool Member::State::acting() const {
     if (bugged(PlantedBug::leader_ignores_silence)) return true;
     std::size_t answering = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        answering += !contains(promise.settled, NodeIndex(i)) && answers(NodeIndex(i));
+        answering +=
+            counts(NodeIndex(i)) && !contains(promise.settled, NodeIndex(i)) && answers(NodeIndex(i));
     return is_majority(answering);
 }
 
@@ -90,9 +95,12 @@ bool Member::State::look_around() {
         step_down("no majority of the nodes answers");
         return false;
     }
+    change_roster();
     if (now >= next_heartbeat) send_heartbeats();
     add_up(false);
     fence_lost();
+    consider_missing();
+    consider_growth(false);
     if (role == Role::leader && !finish && consider_protection()) send_heartbeats();
     return true;
 }
@@ -132,6 +140,7 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     h.protect = protect_told;
     h.safe = local.safe;
     h.freed = freed_told;
+    if (p.acked < roster_sequence) h.roster = promise.roster;
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;
     send(to, Prepare{promise.term, preparing->id, preparing->nodes, promise.removed, preparing->reason});
@@ -150,7 +159,8 @@ void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) 
     p.acked = m.sequence;
     if (world && m.sequence > 1) p.world_known = true;
     settle_removed();
-    on_report(from, m.report);
+    settle_roster();
+    if (role == Role::leader) on_report(from, m.report);
 }
 
 /// A removal counts for majorities when every survivor has it on record.
@@ -158,7 +168,7 @@ void Member::State::settle_removed() {
     if (promise.settled.size() == promise.removed.size()) return;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex node(i);
-        if (!is_self(node) && !removed(node) && peers[i].acked < removal_sequence) return;
+        if (!is_self(node) && is_survivor(node) && peers[i].acked < removal_sequence) return;
     }
     promise.settled = promise.removed;
     persist();
@@ -249,6 +259,9 @@ bool Member::State::count_complete() {
         return true;
     }
     if (config.copies == 0) tally.drop_older_than(newest->step);
+    if (world && newest->generation == world->id) growing.pause = config.timings.join;
+    if (config.copies == 0 || protection.given_up != Protection::GivenUp::no)
+        growing.moment = world && newest->generation == world->id;
     // Found only now, but not of this world: an earlier reign has counted it.
     if (world && newest->generation == world->id) budget.on_complete(newest->step);
     if (meter) meter->on_checkpoint();
@@ -306,6 +319,8 @@ void Member::State::consider_start() {
 
 void Member::State::consider_running() {
     if (all_finished()) return finish_group(0, "");
+    if (std::exchange(growing.moment, false)) consider_growth(true);
+    if (preparing) return;
     for (NodeIndex n : world->nodes)
         if (removed(n)) return propose(names({n}) + " lost", false);
     for (NodeIndex n : world->nodes) {
@@ -340,6 +355,7 @@ void Member::State::finish_group(int code, std::string message, NextRun next_run
     note(code == 0 ? Note::Kind::group_finished : Note::Kind::gave_up,
          code == 0 ? "all ranks finished" : message);
     if (config.batch_host && removed(*config.batch_host)) ask(AskSlurm::What::complete_job, {}, code);
+    drop_coming();
     Finish f{promise.term, code, std::move(message), goodput, next_run};
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!is_self(NodeIndex(i))) send(NodeIndex(i), f);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "elastic/member_state.h"
+#include "elastic/roster.h"
 
 namespace dlrover::elastic {
 namespace {
@@ -31,6 +32,7 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
     } else {
         s.promise.term = floor;
     }
+    s.start_table();
     s.world = s.promise.world;
     if (s.world) s.born_world = s.world->id;
     s.term_seen = s.promise.term;
@@ -41,6 +43,24 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
     // Before the first promise nobody can lead: the first candidate need not wait for a silence. A later
     // daemon may have answered a leader that still counts on it.
     s.election_deadline = now + s.place_delay() + (s.reborn ? s.config.timings.election : Duration(0));
+}
+
+/// The driver may know of nodes that the promise does not, or the other way round.
+void Member::State::start_table() {
+    std::size_t given = config.nodes.size();
+    if (config.step_nodes == 0 || config.step_nodes > given)
+        config.step_nodes = static_cast<std::uint32_t>(given);
+    Roster &r = promise.roster;
+    if (!could_be(r, config.step_nodes)) r = {};
+    Roster known;
+    known.added.assign(config.nodes.begin() + config.step_nodes, config.nodes.end());
+    known.firm_added = static_cast<std::uint32_t>(known.added.size());
+    merge(r, known);
+    config.nodes.resize(config.step_nodes);
+    config.nodes.insert(config.nodes.end(), r.added.begin(), r.added.begin() + r.firm_added);
+    if (node_count() > given) tell_added();
+    if (promise.world && !fits(*promise.world)) promise.world.reset();
+    std::erase_if(promise.world_nodes, [&](NodeIndex n) { return n.value() >= node_count(); });
 }
 
 Member::~Member() = default;
@@ -153,6 +173,7 @@ void Member::State::on_stored(const Stored &m) {
         else
             held.push_back(std::move(h));
     }
+    settle_roster();
 }
 
 void Member::State::send(NodeIndex to, Message message) {
@@ -194,6 +215,12 @@ void Member::State::end(Finish f) {
     finish = std::move(f);
     preparing.reset();
     next_heartbeat = now;
+}
+
+std::size_t Member::State::electorate() const {
+    std::size_t nodes = config.step_nodes + promise.roster.firm_counted;
+    for (NodeIndex n : promise.settled) nodes -= counts(n);
+    return nodes;
 }
 
 std::uint32_t Member::State::world_size(const std::vector<NodeIndex> &nodes) const {

@@ -85,7 +85,8 @@ struct NodeOffered {
     std::optional<JobId> companion;  ///< as in NodeSpec
 };
 /// Jobs of nodes that Slurm was asked for (AskSlurm::What::add_nodes), wait or run, and are not in NodesAdded
-/// yet. Whenever the number changes on the leader's node; after the table has grown, not before.
+/// yet: on the leader's node after each answer to it, and whenever the number changes; after the table has
+/// grown, not before.
 struct NodesComing {
     std::uint32_t count = 0;
 };

@@ -88,6 +88,28 @@ struct Protection {
     std::uint32_t late_times = 0;  ///< in a row
 };
 
+/// A leader's part of the roster, and of the nodes that Slurm is asked for.
+struct Joining {
+    std::vector<NodeOffered> offers;   ///< wait for their turn
+    bool open = false;                 ///< what was written last is not on record with a majority yet
+    std::uint64_t stored_by = 0;       ///< the Store of it
+    std::vector<std::string> refused;  ///< names: told once
+    std::optional<std::uint64_t> request;
+    std::uint32_t asked = 0;              ///< by `request`; 0: none is needed any more
+    std::optional<std::uint32_t> coming;  ///< none: unknown
+    Time retry_at{0};
+    Duration pause{0};
+    std::string told;  ///< why there are none
+};
+
+/// When a smaller world may become a larger one.
+struct Growing {
+    bool moment = false;  ///< a step of this world has just become complete; safe, where there are copies
+    std::optional<Time> since;  ///< more nodes stand by
+    Time not_before{0};
+    Duration pause{0};
+};
+
 /// Heartbeats sent, newest last: when was sequence n sent?
 class SentTimes {
   public:
@@ -139,6 +161,8 @@ struct Member::State {
     Time next_look{0};                  ///< leader: after what is lost
     std::optional<Time> majority_lost;  ///< candidate: no majority since then
     std::uint64_t sequence = 0, removal_sequence = 0;
+    std::uint64_t roster_sequence =
+        0;                         ///< the first heartbeat with the roster as it is now; 0: none has joined
     GenerationId generation_seen;  ///< highest one that a voter has promised
     Term term_seen;
     SentTimes sent;
@@ -159,6 +183,8 @@ struct Member::State {
     Goodput::Counted baseline;  ///< of the world that this reign took over: added up before it
     Goodput::Counted counted;   ///< by the meter
     SlurmTalk slurm;
+    Joining joining;
+    Growing growing;
 
     // Stores that are not on record yet, and what waits for them.
     struct Held {
@@ -182,10 +208,11 @@ struct Member::State {
     void note(Note::Kind kind, std::string text);
     void end(Finish f);
     bool is_self(NodeIndex node) const { return node == config.self; }
+    void start_table();
     std::uint32_t node_count() const { return static_cast<std::uint32_t>(config.nodes.size()); }
     bool removed(NodeIndex node) const { return contains(promise.removed, node); }
     /// Nodes whose majority decides; removals count once every survivor has them on record.
-    std::size_t electorate() const { return node_count() - promise.settled.size(); }
+    std::size_t electorate() const;
     bool is_majority(std::size_t nodes) const { return nodes * 2 > electorate(); }
     std::uint32_t world_size(const std::vector<NodeIndex> &nodes) const;
     std::optional<NodeIndex> node_of(const World &w, Rank rank) const;
@@ -228,6 +255,7 @@ struct Member::State {
     void on_vote_request(NodeIndex from, const VoteRequest &m);
     bool grant(NodeIndex from, const VoteRequest &m);
     void on_vote_reply(NodeIndex from, const VoteReply &m);
+    void count_votes();
     void step_down(const std::string &why);
 
     // leader.cpp
@@ -311,8 +339,36 @@ struct Member::State {
     bool belongs(const CheckpointId &id) const;
 
     // roster.cpp
+    bool counts(NodeIndex node) const;
+    std::optional<NodeIndex> counted_next() const;
+    /// Must have on record what decisions of others rest on.
+    bool is_survivor(NodeIndex node) const {
+        return !removed(node) && (counts(node) || counted_next() == node);
+    }
+    bool is_companion(NodeIndex node) const { return config.nodes[node.value()].companion.has_value(); }
+    bool has_heard() const;
+    bool fits(const World &w) const;
+    void merge_roster(const Roster &r);
+    void extend_table();
+    void tell_added();
+    void write_roster();
+    void take_over_roster();
+    bool roster_is_firm() const;
+    void settle_roster();
+    void note_joined(NodeIndex node);
+    void change_roster();
+    std::optional<NodeIndex> joiner_to_count() const;
+    bool in_table(const std::string &name) const;
+    std::size_t present() const;
+    const char *why_refused(const NodeOffered &offer) const;
+    void refuse(const NodeOffered &offer, const std::string &why);
     void on_offer(const NodeOffered &m);
     void on_coming(std::uint32_t count);
+    void consider_missing();
+    void on_nodes_answer(const SlurmAnswer &m);
+    void drop_coming();
+    std::size_t could_grow_by() const;
+    void consider_growth(bool step_complete);
 
     // stored.cpp
     bool floor_unknown() const;
@@ -326,16 +382,24 @@ struct Member::State {
     bool lost(NodeIndex node) const;
     bool doubtful(NodeIndex node) const;
     bool starved() const;
+    bool holds_half(const std::vector<NodeIndex> &gone) const;
     void fence_lost();
     void fence_half();
     void fence_alone();
     void ask(AskSlurm::What what, std::vector<NodeIndex> nodes, int exit_code = 0);
+    void take_out(const std::vector<NodeIndex> &gone);
+    bool shrinks_without(const std::vector<NodeIndex> &gone) const;
+    bool only_batch_host(const std::vector<NodeIndex> &gone) const {
+        return gone.size() == 1 && gone.front() == config.batch_host;
+    }
     void ask_shrink(const std::vector<NodeIndex> &lost_nodes);
+    void ask_end(const std::vector<NodeIndex> &companions);
+    bool in_job(const SlurmAnswer &m, NodeIndex node) const;
     void ask_requeue();
     void on_slurm(const SlurmAnswer &m);
     void wait_for_slurm(const std::string &why);
     void on_job(const SlurmAnswer &m);
-    void leave_to_others(const std::vector<NodeIndex> &job_nodes);
+    void leave_to_others(const SlurmAnswer &m);
     void adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why);
     std::vector<NodeIndex> unheard() const;
     std::string names(const std::vector<NodeIndex> &nodes) const;

@@ -38,9 +38,11 @@ enum class PlantedBug : std::uint8_t {
     sources_left_out,           ///< a node that took another's place is not told where its objects are
     copy_counted_early,         ///< a copy counts before it is there (in the simulated node)
     kept_passed_over,           ///< a requeued job's first world does not look at what its nodes have kept
+    added_counts_at_once,       ///< a node that joins is counted before majorities have it on record
+    added_forgotten_by_new_leader,  ///< a new leader does not take over what its voters have on record
 };
 
-inline constexpr std::array<std::string_view, 29> planted_bug_names = {
+inline constexpr std::array<std::string_view, 31> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -70,6 +72,8 @@ inline constexpr std::array<std::string_view, 29> planted_bug_names = {
     "sources_left_out",
     "copy_counted_early",
     "kept_passed_over",
+    "added_counts_at_once",
+    "added_forgotten_by_new_leader",
 };
 
 }  // namespace dlrover::elastic

@@ -138,6 +138,7 @@ bool Member::State::consider_protection() {
     if (!p.target && !all_joined()) return false;
     if (!p.target) find_safe(false);
     if (p.target && tally.safe(*p.target, {.safe_early = bugged(PlantedBug::safe_too_early)})) {
+        growing.moment = growing.moment || (p.safe != p.target && p.target->generation == world->id);
         p.safe = p.kept = p.target;
         p.given_up = Protection::GivenUp::no;
         p.late_times = 0;

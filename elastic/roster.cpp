@@ -1,10 +1,325 @@
 // SPDX-License-Identifier: Apache-2.0
+// Nodes that join, and those that Slurm is asked for.
+//
+// The roster is one value that leaders write in turn, as in Paxos: a leader takes over the newest that its
+// voters have accepted, writes it again in its own term, and changes it, by one entry at a time, only after
+// the one before is firm: on record with a majority of its term's members. So an entry that is firm is in
+// every later roster, and who has a roster on record knows that all but its last entry are firm.
+//
+// First a node gets its index for good; then it hears the leader; then it is counted. Until that is firm
+// (on record with majorities of the members without it and with it, and with itself) it takes part in no
+// decision. The members that two leaders know of differ by one such entry at most, so their majorities
+// overlap; and two halves are halves of both (fence.cpp).
+#include "elastic/roster.h"
+
+#include <algorithm>
+#include <utility>
+
 #include "elastic/member_state.h"
 
 namespace dlrover::elastic {
+namespace {
 
-void Member::State::on_offer(const NodeOffered &) {}
+constexpr std::size_t max_offers = 64;
+constexpr std::size_t max_told = 64;
+constexpr Duration first_pause = std::chrono::minutes(1), longest_pause = std::chrono::minutes(30);
+constexpr Duration drop_pause = std::chrono::seconds(10);
 
-void Member::State::on_coming(std::uint32_t) {}
+bool later(const Roster &a, const Roster &b) {
+    return std::pair(a.term, a.version()) > std::pair(b.term, b.version());
+}
+
+template <typename T>
+void take_prefix(std::vector<T> &to, const std::vector<T> &from, std::size_t count) {
+    to.resize(std::max(to.size(), count));
+    std::copy_n(from.begin(), count, to.begin());
+}
+
+}  // namespace
+
+bool could_be(const Roster &r, std::size_t step_nodes) {
+    if (r.firm_added > r.added.size() || r.firm_counted > r.counted.size()) return false;
+    if (r.version() > r.firm_version() + 1 || step_nodes + r.added.size() > max_table) return false;
+    for (auto it = r.counted.begin(); it != r.counted.end(); ++it) {
+        bool joined = it->value() >= step_nodes && it->value() < step_nodes + r.firm_added;
+        if (!joined || std::find(r.counted.begin(), it, *it) != it) return false;
+    }
+    return true;
+}
+
+bool merge(Roster &mine, const Roster &other) {
+    // It cannot be without what is known to be firm.
+    if (other.added.size() < mine.firm_added && later(other, mine)) return false;
+    if (other.counted.size() < mine.firm_counted && later(other, mine)) return false;
+    Roster before = mine;
+    if (later(other, mine)) {
+        mine = other;
+        mine.firm_added = std::max(before.firm_added, other.firm_added);
+        mine.firm_counted = std::max(before.firm_counted, other.firm_counted);
+    }
+    if (other.firm_added > mine.firm_added) {
+        take_prefix(mine.added, other.added, other.firm_added);
+        mine.firm_added = other.firm_added;
+    }
+    if (other.firm_counted > mine.firm_counted) {
+        take_prefix(mine.counted, other.counted, other.firm_counted);
+        mine.firm_counted = other.firm_counted;
+    }
+    return mine != before;
+}
+
+// ---- on every node --------------------------------------------------------------------------------
+
+bool Member::State::counts(NodeIndex node) const {
+    if (node.value() < config.step_nodes) return true;
+    const auto &voters = promise.roster.counted;
+    auto end = voters.begin() + promise.roster.firm_counted;
+    return std::find(voters.begin(), end, node) != end;
+}
+
+std::optional<NodeIndex> Member::State::counted_next() const {
+    const Roster &r = promise.roster;
+    return r.counted.size() > r.firm_counted ? std::optional(r.counted.back()) : std::nullopt;
+}
+
+/// A node that joins may have been given its index by a leader that is no more: it makes no promise before it
+/// has heard one that knows it.
+bool Member::State::has_heard() const {
+    return config.self.value() < config.step_nodes || reborn || leader_seen;
+}
+
+bool Member::State::fits(const World &w) const {
+    auto known = [&](NodeIndex n) { return n.value() < node_count(); };
+    return std::ranges::all_of(w.nodes, known) && std::ranges::all_of(w.spares, known) &&
+           std::ranges::all_of(w.partners, known) &&
+           std::ranges::all_of(w.sources, [&](const ObjectSource &s) { return known(s.node); });
+}
+
+void Member::State::merge_roster(const Roster &r) {
+    if (!could_be(r, config.step_nodes) || !merge(promise.roster, r)) return;
+    persist();
+    extend_table();
+}
+
+void Member::State::extend_table() {
+    const Roster &r = promise.roster;
+    if (node_count() >= config.step_nodes + r.firm_added) return;
+    for (std::size_t i = node_count() - config.step_nodes; i < r.firm_added; ++i)
+        config.nodes.push_back(r.added[i]);
+    heard_at.resize(node_count(), now);
+    linked_at.resize(node_count(), now);
+    broken_at.resize(node_count());
+    if (!peers.empty()) peers.resize(node_count());
+    tell_added();
+}
+
+void Member::State::tell_added() {
+    out.push_back(NodesAdded{{config.nodes.begin() + config.step_nodes, config.nodes.end()}});
+}
+
+// ---- the leader -----------------------------------------------------------------------------------
+
+void Member::State::write_roster() {
+    promise.roster.term = promise.term;
+    persist();
+    joining.open = true;
+    joining.stored_by = store_issued;
+    roster_sequence = sequence + 1;
+}
+
+/// What an earlier leader has left half done.
+void Member::State::take_over_roster() {
+    joining = {};
+    joining.pause = first_pause;
+    roster_sequence = promise.roster.version() > 0 ? 1 : 0;
+    if (promise.roster.version() > promise.roster.firm_version()) write_roster();
+}
+
+bool Member::State::roster_is_firm() const {
+    if (store_done < joining.stored_by) return false;
+    auto has = [&](NodeIndex n) { return is_self(n) || peers[n.value()].acked >= roster_sequence; };
+    auto next = counted_next();
+    if (next && !removed(*next) && !has(*next)) return false;
+    std::size_t have = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        have += counts(NodeIndex(i)) && !contains(promise.settled, NodeIndex(i)) && has(NodeIndex(i));
+    return is_majority(have);  // and so it is of the members with `next`
+}
+
+void Member::State::settle_roster() {
+    if (role != Role::leader || finish || !joining.open) return;
+    if (!roster_is_firm() && !bugged(PlantedBug::added_counts_at_once)) return;
+    joining.open = false;
+    Roster &r = promise.roster;
+    if (r.version() > r.firm_version()) {
+        if (auto next = counted_next(); next && !removed(*next)) note_joined(*next);
+        r.firm_added = static_cast<std::uint32_t>(r.added.size());
+        r.firm_counted = static_cast<std::uint32_t>(r.counted.size());
+        persist();
+        roster_sequence = sequence + 1;
+        extend_table();
+        if (!may_lead()) return step_down("a node has joined that can lead in place of the batch host");
+    }
+    change_roster();
+    send_heartbeats();
+}
+
+void Member::State::note_joined(NodeIndex node) {
+    Note n;
+    n.kind = Note::Kind::node_joined;
+    n.node = node;
+    n.text = names({node}) + " has joined the group";
+    if (const auto &job = config.nodes[node.value()].companion)
+        n.text += " (job " + std::to_string(job->value()) + ")";
+    out.push_back(std::move(n));
+    joining.pause = first_pause;
+}
+
+/// The next entry, if there is one to make.
+void Member::State::change_roster() {
+    if (joining.open || !acting()) return;
+    auto next = joiner_to_count();
+    if (!next && joining.offers.empty()) return;
+    Roster &r = promise.roster;
+    if (r.term != promise.term) return write_roster();
+    if (next) {
+        r.counted.push_back(*next);
+        return write_roster();
+    }
+    NodeOffered offer = std::move(joining.offers.front());
+    joining.offers.erase(joining.offers.begin());
+    if (const char *why = why_refused(offer)) return refuse(offer, why);
+    r.added.push_back({offer.ranks, offer.name, offer.companion});
+    if (offer.companion && joining.coming > 0u) --*joining.coming;
+    write_roster();
+}
+
+/// A node that has its index, and answers.
+std::optional<NodeIndex> Member::State::joiner_to_count() const {
+    for (std::uint32_t i = config.step_nodes; i < node_count(); ++i)
+        if (!counts(NodeIndex(i)) && !removed(NodeIndex(i)) && peers[i].acked > 0) return NodeIndex(i);
+    return std::nullopt;
+}
+
+bool Member::State::in_table(const std::string &name) const {
+    auto is = [&](std::uint32_t i, const NodeSpec &spec) {
+        return spec.name == name && !removed(NodeIndex(i));
+    };
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (is(i, config.nodes[i])) return true;
+    const auto &added = promise.roster.added;
+    return added.size() > promise.roster.firm_added && added.back().name == name;
+}
+
+/// In the table, and not removed; with the one that is being added.
+std::size_t Member::State::present() const {
+    std::size_t nodes = promise.roster.added.size() - promise.roster.firm_added;
+    for (std::uint32_t i = 0; i < node_count(); ++i) nodes += !removed(NodeIndex(i));
+    return nodes;
+}
+
+const char *Member::State::why_refused(const NodeOffered &offer) const {
+    if (in_table(offer.name)) return "";  // an offer is repeated until it is taken
+    if (config.step_nodes + promise.roster.added.size() >= max_table)
+        return "too many nodes have joined and left";
+    if (present() >= std::size_t{config.max_nodes} + config.spares)
+        return "the group has all the nodes that it can use";
+    return nullptr;
+}
+
+void Member::State::refuse(const NodeOffered &offer, const std::string &why) {
+    bool told = std::ranges::find(joining.refused, offer.name) != joining.refused.end();
+    if (why.empty() || told || joining.refused.size() >= max_told) return;
+    joining.refused.push_back(offer.name);
+    note(Note::Kind::warning, offer.name + " is not let in: " + why);
+}
+
+void Member::State::on_offer(const NodeOffered &m) {
+    if (role != Role::leader || finish || !acting() || m.name.empty() || m.ranks == 0) return;
+    if (const char *why = why_refused(m)) return refuse(m, why);
+    bool waits = std::ranges::find(joining.offers, m.name, &NodeOffered::name) != joining.offers.end();
+    if (waits || joining.offers.size() >= max_offers) return;
+    joining.offers.push_back(m);
+    if (joining.open) return;
+    change_roster();
+    send_heartbeats();
+}
+
+// ---- nodes in place of others ---------------------------------------------------------------------
+
+void Member::State::on_coming(std::uint32_t count) {
+    if (role == Role::leader) joining.coming = count;
+}
+
+/// So many are to be on their way. A question that a leader before has asked may reach Slurm only now: its
+/// answer would be for the table as it was.
+void Member::State::consider_missing() {
+    if (!config.replacements || generation_seen.number == 0 || joining.request || !acting()) return;
+    if (now < joining.retry_at || now - began < config.timings.agent_lease) return;
+    std::size_t wanted = std::size_t{config.max_nodes} + config.spares;
+    std::size_t here = present() + joining.offers.size();
+    auto missing = static_cast<std::uint32_t>(wanted > here ? wanted - here : 0);
+    if (missing == 0 && joining.coming.value_or(0) == 0) return;
+    if (missing > 0 && joining.coming && *joining.coming >= missing) return;
+    joining.request = slurm.next_request++;
+    joining.asked = missing;
+    joining.retry_at = now + (missing > 0 ? joining.pause : drop_pause);
+    if (missing > 0) joining.pause = std::min(joining.pause * 2, longest_pause);
+    AskSlurm ask{*joining.request, AskSlurm::What::add_nodes, {}, 0, missing};
+    if (missing == 0) ask.what = AskSlurm::What::drop_coming;
+    out.push_back(std::move(ask));
+}
+
+void Member::State::on_nodes_answer(const SlurmAnswer &m) {
+    joining.request.reset();
+    if (finish || role != Role::leader) return;
+    if (m.result == SlurmAnswer::Result::done) {
+        joining.coming = joining.asked;
+        joining.told.clear();
+        return;
+    }
+    joining.coming.reset();  // it may have been done
+    std::string why = m.text;
+    if (m.result == SlurmAnswer::Result::unreachable) why = "Slurm does not answer";
+    if (joining.asked == 0 || why == joining.told) return;
+    joining.told = why;
+    note(Note::Kind::warning, "Slurm gives no node in place of those that are gone: " + why);
+}
+
+/// The group is over: whoever is still to come is not needed.
+void Member::State::drop_coming() {
+    bool perhaps = !promise.removed.empty() || promise.roster.version() > 0 || joining.request;
+    if (!config.replacements || !(joining.coming ? *joining.coming > 0 || joining.request : perhaps)) return;
+    out.push_back(AskSlurm{slurm.next_request++, AskSlurm::What::drop_coming, {}, 0, 0});
+}
+
+// ---- growing back ---------------------------------------------------------------------------------
+
+/// How many more nodes a world could have now.
+std::size_t Member::State::could_grow_by() const {
+    if (world->nodes.size() >= config.max_nodes) return 0;
+    // Where another size can not go on from memory, the world has to be of storage already.
+    bool goes_on = config.any_size || !complete || (config.copies > 0 && world->stored_world_size > 0);
+    if (!goes_on) return 0;
+    std::size_t nodes = choose_nodes().size();
+    return nodes > world->nodes.size() ? nodes - world->nodes.size() : 0;
+}
+
+/// Just after a step has become complete, so that least is lost; or, where none ever was, after a while. Not
+/// again for a while: a world that failed at once would fail again.
+void Member::State::consider_growth(bool step_complete) {
+    bool nothing_saved = world && !complete && !world->restore_step;
+    if (!world || preparing || awaiting || (incident && !incident->committed)) return;
+    if (!acting() || (!step_complete && !nothing_saved)) return;
+    std::size_t more = could_grow_by();
+    if (more == 0) return growing.since.reset();
+    if (!growing.since) growing.since = now;
+    if (now < growing.not_before) return;
+    if (!step_complete && now - *growing.since < config.timings.join) return;
+    growing.since.reset();
+    growing.not_before = now + growing.pause;
+    growing.pause = std::min(growing.pause * 2, longest_pause);
+    propose(std::to_string(more) + (more == 1 ? " node has joined" : " nodes have joined"), false);
+}
 
 }  // namespace dlrover::elastic

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "elastic/node_list.h"
 #include "sim/simulator.h"
 
 namespace dlrover::sim {
@@ -18,7 +19,10 @@ void Simulator::check_acting(std::uint32_t node, Term term) {
     check(term >= acting_term_, "a leader acts after a later one has acted");
     check(term != acting_term_ || !acting_node_ || *acting_node_ == node, "two leaders act in one term");
     if (term > acting_term_) {
-        bool alone = slurm_.nodes.size() < 2;
+        const auto &keeper = nodes_[node].keeper;
+        bool alone = slurm_.nodes.size() < 2 && keeper;
+        for (std::size_t i = 0; alone && i < keeper->roster.firm_counted; ++i)
+            alone = contains(keeper->removed, keeper->roster.counted[i]);
         check(alone || config_.batch_host != NodeIndex(node), "the batch host leads beside other nodes");
     }
     acting_term_ = term;
@@ -57,11 +61,13 @@ void Simulator::check_world(const World &world) {
         return keeper && keeper->generation >= world.id;
     };
     auto is_removed = [&](NodeIndex n) { return !in_job(n.value()) || n == config_.batch_host; };
+    for (NodeIndex n : world.nodes) check(truly_counts(n.value()), "a node takes part that is not counted");
     for (NodeIndex n : world.nodes)
         check(recorded(n), "a world is in force before all its nodes have it on record");
     std::size_t all = 0, have = 0, before = 0, before_have = 0;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         NodeIndex n(i);
+        if (!truly_counts(i)) continue;
         have += recorded(n);
         all += !is_removed(n) || recorded(n);
         if (!newest_world_) continue;
@@ -182,6 +188,7 @@ void Simulator::check_publish(std::uint32_t node, const World &world) {
 void Simulator::check_store(const Promise &promise) {
     for (NodeIndex n : promise.removed)
         check(!in_job(n.value()) || n == config_.batch_host, "a node is given up that Slurm has in the job");
+    check_roster(promise);
 }
 
 void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {
@@ -193,12 +200,15 @@ void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {
                   (n.job_read > now_ - milliseconds(50) && now_ - *slurm_.requeued_at < milliseconds(3000)),
               "Slurm is asked for a requeue again");
     if (ask.what != AskSlurm::What::shrink_to) return;
+    for (NodeIndex survivor : ask.nodes)
+        check(survivor.value() < step_nodes_, "Slurm is told of a node that is not of the job");
     bool read = n.job_read >= now_ - milliseconds(50) && n.job_read >= Time(0);
     check(leads || read, "a side without a leader asks Slurm without reading the job");
     // An answer may take a while: what the job was when it was read.
     Time known = read ? std::min(n.job_seen, now_ - milliseconds(50)) : now_ - milliseconds(50);
     bool covers_all = true;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        if (i >= step_nodes_) break;
         bool survives = std::find(ask.nodes.begin(), ask.nodes.end(), NodeIndex(i)) != ask.nodes.end();
         auto gone = slurm_.removed_at.find(NodeIndex(i));
         if (!survives) covers_all = covers_all && gone != slurm_.removed_at.end() && gone->second < known;
@@ -246,8 +256,8 @@ bool Simulator::settled(std::string *state) const {
         return true;
     }
     *state = "running";
-    return steps_since_heal_ >= 3 && safe_again() && newest_world_ && runs_.contains(newest_world_->id) &&
-           whole(runs_.at(newest_world_->id));
+    return steps_since_heal_ >= 3 && safe_again() && grown_back() && newest_world_ &&
+           runs_.contains(newest_world_->id) && whole(runs_.at(newest_world_->id));
 }
 
 }  // namespace dlrover::sim

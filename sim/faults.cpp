@@ -12,14 +12,14 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 void Simulator::plan_faults() {
-    std::uint32_t count = 1 + random_.below(6);
+    std::uint32_t count = calm_start_ ? 0 : 1 + random_.below(6);
     Time at = milliseconds(random_.between(0, 2500));
     for (std::uint32_t i = 0; i < count; ++i) {
         faults_.push_back(static_cast<Fault>(random_.below(static_cast<std::uint32_t>(Fault::count))));
         push(at, Kind::fault, 0, static_cast<std::uint32_t>(faults_.size() - 1));
         at += milliseconds(random_.chance(40) ? random_.between(0, 60) : random_.between(60, 2500));
     }
-    faults_end_ = std::max(at, copies_end_) + milliseconds(random_.between(500, 5000));
+    faults_end_ = std::max({at, copies_end_, joins_end_}) + milliseconds(random_.between(500, 5000));
     push(faults_end_, Kind::heal, 0);
     push(faults_end_, Kind::check, 0);
 }

@@ -24,6 +24,7 @@ struct Arguments {
     std::uint32_t nodes = 100, jobs = 1;
     std::uint64_t replay = 0;
     std::optional<std::uint32_t> copies;
+    std::optional<bool> joins;
     bool trace = false, keep_going = false;
 };
 
@@ -47,7 +48,7 @@ Range parse_range(const std::string &text) {
 int run_share(const Arguments &a, Range seeds, std::uint32_t first, std::uint32_t step) {
     int failed = 0;
     for (std::uint64_t seed = seeds.from + first; seed <= seeds.to; seed += step) {
-        sim::Simulator simulator({seed, a.nodes, find_bug(a.bug), a.trace, a.copies});
+        sim::Simulator simulator({seed, a.nodes, find_bug(a.bug), a.trace, a.copies, a.joins});
         sim::Outcome outcome = simulator.run();
         if (outcome.violation.empty()) continue;
         std::cout << "seed " << seed << ": " << outcome.violation << " (at " << outcome.at.count() / 1000
@@ -91,6 +92,7 @@ int main(int argc, char **argv) {
     app.add_option("--seeds", a.seeds, "first and last seed, A:B");
     app.add_option("--nodes", a.nodes, "nodes of the group")->check(CLI::Range(1, 10000));
     app.add_option("--copies", a.copies, "of each object on other nodes; else from the seed, 0 to 2");
+    app.add_option("--joins", a.joins, "0, 1: Slurm grants nodes in place of others; else from the seed");
     app.add_option("--bug", a.bug, "plant this bug");
     app.add_option("--replay", a.replay, "run this seed alone");
     app.add_flag("--trace", a.trace, "print every event");

@@ -24,13 +24,18 @@ void Simulator::begin_next_run() {
     next_run_begun_ = true;
     for (Node &n : nodes_)
         if (n.dead || (n.ended && n.next_run == NextRun::none)) n.objects.clear();
+    for (std::uint32_t i = step_nodes_; i < nodes_.size(); ++i) nodes_[i].objects.clear();
     move_objects();
     expect_kept();
     ++config_.slurm_restart_count;
     // The run before has left its claim on storage.
     if (config_.storage) storage_.next_term = Term(((acting_term_.value() >> 32) + 1) << 32);
     slurm_ = {};
-    for (std::uint32_t i = 0; i < nodes_.size(); ++i) begin_next_run(i);
+    for (std::uint32_t i = step_nodes_; i < nodes_.size(); ++i) lose_node(i);
+    config_.nodes.resize(step_nodes_);
+    firm_added_ = 0;
+    firm_counted_.clear();
+    for (std::uint32_t i = 0; i < step_nodes_; ++i) begin_next_run(i);
     newest_world_.reset();
     safe_.reset();
     steps_since_heal_ = 0;
@@ -58,8 +63,8 @@ void Simulator::begin_next_run(std::uint32_t node) {
 /// Slurm's order of the nodes is another one where some of them are.
 void Simulator::move_objects() {
     if (next_random_.chance(50)) return;
-    for (std::uint32_t i = 0; i + 1 < nodes_.size(); ++i) {
-        std::uint32_t other = i + next_random_.below(nodes_.size() - i);
+    for (std::uint32_t i = 0; i + 1 < step_nodes_; ++i) {
+        std::uint32_t other = i + next_random_.below(step_nodes_ - i);
         std::swap(nodes_[i].objects, nodes_[other].objects);
         std::swap(nodes_[i].foreign, nodes_[other].foreign);
     }

@@ -53,6 +53,7 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
     last_step_ = random_.chance(25) ? static_cast<std::uint64_t>(random_.between(5, 60)) : 1u << 30;
     plan_storage();
     plan_copies();
+    plan_joins();
     plan_faults();
 }
 
@@ -90,7 +91,8 @@ Outcome Simulator::run() {
             now_ = e.at;
             ++outcome.events;
             if (e.kind != Kind::fault && e.kind != Kind::heal && e.kind != Kind::check &&
-                e.kind != Kind::next_run && nodes_[e.node].frozen_until > now_) {
+                e.kind != Kind::next_run && e.kind != Kind::offer && e.kind != Kind::coming &&
+                nodes_[e.node].frozen_until > now_) {
                 Node &n = nodes_[e.node];
                 if (e.kind == Kind::deadline && n.deadline_at == e.at) n.deadline_at = n.frozen_until;
                 e.at = n.frozen_until;  // its order keeps it in sequence
@@ -138,6 +140,7 @@ Simulator::Payload Simulator::take(const Event &e) {
         case Kind::copy:
         case Kind::copied:
         case Kind::fetched:
+        case Kind::offer:
             free_payloads_.push_back(e.payload);
             return std::move(payloads_[e.payload]);
         default:
@@ -169,6 +172,7 @@ void Simulator::handle(const Event &e) {
         case Kind::slurm_answers:
             if (!same) return;
             if (!std::get<SlurmAnswer>(p.input).job_nodes.empty()) n.job_read = now_;
+            n.coming_told.reset();
             return feed(e.node, p.input);
         case Kind::daemon_up:
             if (!n.member && !n.dead) start_daemon(e.node);
@@ -182,6 +186,10 @@ void Simulator::handle(const Event &e) {
             return heal();
         case Kind::next_run:
             return begin_next_run();
+        case Kind::offer:
+            return offer(p);
+        case Kind::coming:
+            return look_at_queue();
         case Kind::check:
             return push(now_ + milliseconds(500), Kind::check, 0);
         case Kind::copy_fault:
@@ -262,6 +270,7 @@ void Simulator::set_deadline(std::uint32_t node) {
 void Simulator::act_store(std::uint32_t node, Store &store) {
     Node &n = nodes_[node];
     check_store(store.promise);
+    hit_writer(node, store.promise);
     if (options_.trace)
         trace("node " + std::to_string(node) + " stores term " + std::to_string(store.promise.term.value()) +
               ", generation " + to_string(store.promise.generation));
@@ -328,7 +337,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                 push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
                      keep(std::move(p)));
             },
-            [&](NodesAdded &) {},
+            [&](NodesAdded &a) { on_added(node, a); },
             [&](LookAtStorage &a) { look_at_storage(node, a); },
             [&](End &a) {
                 if (options_.trace)
@@ -353,6 +362,10 @@ void Simulator::start_daemon(std::uint32_t node) {
     ++n.incarnation;
     GroupConfig c = config_;
     c.self = NodeIndex(node);
+    c.nodes.resize(step_nodes_);
+    // The driver's own record may be older than the promise.
+    if (node >= step_nodes_ || !config_.replacements || joins_random_.chance(50))
+        c.nodes.insert(c.nodes.end(), n.added.begin(), n.added.end());
     n.deadline_at = Time(0);
     n.asked.reset();
     n.member.emplace(std::move(c), n.keeper, now_ + n.offset, options_.bug);
@@ -412,6 +425,7 @@ void Simulator::transmit(std::uint32_t from, std::uint32_t to, Message message) 
 }
 
 bool Simulator::in_job(std::uint32_t node) const {
+    if (const Companion *c = companion_of(node)) return slurm_.running && !c->over;
     return std::find(slurm_.nodes.begin(), slurm_.nodes.end(), NodeIndex(node)) != slurm_.nodes.end();
 }
 

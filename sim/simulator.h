@@ -3,6 +3,7 @@
 // Slurm simulated. Every rule is checked while it runs.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <queue>
@@ -24,6 +25,7 @@ struct Options {
     elastic::PlantedBug bug = elastic::PlantedBug::none;
     bool trace = false;
     std::optional<std::uint32_t> copies;  ///< of each object on other nodes; none: from the seed
+    std::optional<bool> joins;            ///< Slurm grants nodes in place of others; none: from the seed
 };
 
 struct Outcome {
@@ -69,6 +71,8 @@ class Simulator {
         fetched,
         copy_fault,
         next_run,
+        offer,
+        coming,
         check
     };
     struct Event {
@@ -119,6 +123,16 @@ class Simulator {
         elastic::NextRun next_run = elastic::NextRun::none;  ///< as it ended
         Copies copies;
         std::set<std::pair<CheckpointId, Rank>> foreign;  ///< of `objects`: copies for others
+        std::vector<elastic::NodeSpec> added;             ///< NodesAdded; the driver's record
+        std::optional<std::uint32_t> coming_told;         ///< NodesComing
+        std::size_t roster_version = 0;                   ///< on record
+    };
+    struct Companion {  ///< a job of one node that Slurm was asked for
+        JobId job;
+        std::string name;
+        Time started{0}, joined_at{Time::min() / 2};
+        bool over = false;
+        std::optional<std::uint32_t> node;  ///< its index
     };
     struct Run {  ///< a generation's training
         elastic::World world;
@@ -138,6 +152,7 @@ class Simulator {
         std::uint32_t unreachable_side = 0;  ///< of a partition; 0: none
         std::map<NodeIndex, Time> removed_at;
         std::optional<Time> requeued_at;
+        std::deque<Companion> companions;
     };
     enum class Fault : std::uint8_t {
         worker,
@@ -230,6 +245,26 @@ class Simulator {
     void slurm_arrives(std::uint32_t node, const elastic::AskSlurm &ask);
     bool slurm_does(std::uint32_t node, const elastic::AskSlurm &ask);
 
+    // joins.cpp
+    void plan_joins();
+    Companion *companion_of(std::uint32_t node);
+    const Companion *companion_of(std::uint32_t node) const;
+    bool is_known(std::uint32_t node, const Companion &c) const;
+    std::uint32_t count_coming(std::uint32_t node) const;
+    bool grant_nodes(std::uint32_t node, std::uint32_t count);
+    void check_companions() const;
+    bool given_up(std::uint32_t node) const;
+    void end_companion(Companion &c, bool reached);
+    bool slurm_does_companions(std::uint32_t node, const elastic::AskSlurm &ask);
+    void look_at_queue();
+    void on_added(std::uint32_t node, const elastic::NodesAdded &m);
+    void offer(const Payload &p);
+    void start_joiner(std::uint32_t node, const std::vector<elastic::NodeSpec> &added);
+    void hit_writer(std::uint32_t node, const elastic::Promise &promise);
+    bool truly_counts(std::uint32_t node) const;
+    void check_roster(const elastic::Promise &promise);
+    bool grown_back() const;
+
     // next_run.cpp
     bool plan_next_run();
     void begin_next_run();
@@ -294,14 +329,16 @@ class Simulator {
     Random storage_random_{options_.seed ^ 0x73746f72616765u};
     Random copies_random_{options_.seed ^ 0x636f70696573u};
     Random next_random_{options_.seed ^ 0x6e657874u};  ///< of the job's next run
-    elastic::LocalStorage storage_;                    ///< what is there before the run
-    elastic::GroupConfig config_;
+    Random joins_random_{options_.seed ^ 0x6a6f696e73u};
+    elastic::LocalStorage storage_;  ///< what is there before the run
+    elastic::GroupConfig config_;    ///< with all nodes that have joined
+    std::uint32_t step_nodes_ = 0;
     Time now_{0};
     std::uint64_t order_ = 0, messages_ = 0, steps_since_heal_ = 0;
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::vector<Payload> payloads_;
     std::vector<std::uint32_t> free_payloads_;
-    std::vector<Node> nodes_;
+    std::deque<Node> nodes_;  ///< those that join are added while others are looked at
     std::map<GenerationId, Run> runs_;
     Slurm slurm_;
     std::vector<Fault> faults_;
@@ -311,10 +348,13 @@ class Simulator {
     std::uint32_t torn_ = 0;  ///< steps to come in which a worker fails while the others seal
     bool hopeless_ = false, signalled_ = false;
     CopyFault copy_fault_ = CopyFault::none;
-    Time copies_end_{0};
+    Time copies_end_{0}, joins_end_{0};
+    bool calm_start_ = false;  ///< no faults but those that joins bring
     std::uint64_t last_step_ = 0;  ///< the program ends here
 
     // What the checks remember.
+    std::uint32_t firm_added_ = 0;
+    std::set<NodeIndex> firm_counted_;
     Term acting_term_;
     std::optional<std::uint32_t> acting_node_;
     std::map<GenerationId, std::vector<NodeIndex>> prepared_;

@@ -18,10 +18,12 @@ bool Simulator::slurm_does(std::uint32_t node, const AskSlurm &ask) {
         ++slurm_.requeues;
         slurm_.requeued_at = now_;
         next_run_planned_ = plan_next_run();
+        for (Companion &c : slurm_.companions) end_companion(c, true);
         for (std::uint32_t i = 0; i < nodes_.size(); ++i)
             push(now_ + milliseconds(random_.between(1, 500)), Kind::kill_removed, i);
         return true;
     }
+    if (ask.what != AskSlurm::What::shrink_to) return slurm_does_companions(node, ask);
     auto present = [&](NodeIndex n) {
         return std::find(slurm_.nodes.begin(), slurm_.nodes.end(), n) != slurm_.nodes.end();
     };
@@ -55,6 +57,8 @@ void Simulator::slurm_arrives(std::uint32_t node, const AskSlurm &ask) {
         nodes_[node].job_seen = now_;
         answer.job_nodes = slurm_.nodes;
         answer.job_running = slurm_.running;
+        for (std::uint32_t i = step_nodes_; i < config_.nodes.size(); ++i)
+            if (!in_job(i)) answer.ended.push_back(NodeIndex(i));
     } else if (slurm_.mode == Mode::refusing) {
         answer.result = SlurmAnswer::Result::refused;
     } else {

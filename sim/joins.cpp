@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that Slurm grants in place of others: each is a job of its own, which starts late or never, asks to
+// join, and may die at any point of it.
+#include <algorithm>
+#include <utility>
+
+#include "sim/simulator.h"
+
+namespace dlrover::sim {
+
+using namespace elastic;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+constexpr std::uint32_t first_job = 1000;
+constexpr Duration gives_up = seconds(20);  ///< a node that asks to join and is not let in
+}  // namespace
+
+/// Of a stream of its own: runs without joins stay what they are.
+void Simulator::plan_joins() {
+    step_nodes_ = static_cast<std::uint32_t>(nodes_.size());
+    config_.step_nodes = step_nodes_;
+    bool joins = options_.joins.value_or(joins_random_.chance(33));
+    if (!joins || step_nodes_ > 30) return;
+    config_.replacements = true;
+    config_.any_size = joins_random_.chance(80);
+    config_.min_nodes = 1 + joins_random_.below(config_.min_nodes);
+    config_.node_unit = config_.min_nodes % config_.node_unit == 0 ? config_.node_unit : 1;
+    if (joins_random_.chance(70)) config_.max_restarts = 50;
+    calm_start_ = joins_random_.chance(60);
+    for (std::uint32_t i = 0; i < step_nodes_; ++i) config_.nodes[i].name = "n" + std::to_string(i);
+    push(seconds(1), Kind::coming, 0);
+    for (std::uint32_t lost = 0; lost < 1 + step_nodes_ / 4; ++lost)
+        push(milliseconds(joins_random_.between(1500, 4000)), Kind::copy_fault,
+             joins_random_.below(step_nodes_), static_cast<std::uint32_t>(CopyFault::receiver_node));
+    Time at = seconds(5);
+    std::uint32_t count = joins_random_.below(4);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        at += milliseconds(joins_random_.between(0, 4000));
+        faults_.push_back(static_cast<Fault>(joins_random_.below(static_cast<std::uint32_t>(Fault::count))));
+        push(at, Kind::fault, 0, static_cast<std::uint32_t>(faults_.size() - 1));
+    }
+    joins_end_ = at + seconds(1);
+}
+
+Simulator::Companion *Simulator::companion_of(std::uint32_t node) {
+    if (node < step_nodes_ || node >= config_.nodes.size()) return nullptr;
+    return &slurm_.companions[config_.nodes[node].companion->value() - first_job];
+}
+
+const Simulator::Companion *Simulator::companion_of(std::uint32_t node) const {
+    return const_cast<Simulator *>(this)->companion_of(node);
+}
+
+// ---- Slurm ------------------------------------------------------------------------------------------
+
+bool Simulator::is_known(std::uint32_t node, const Companion &c) const {
+    return std::ranges::any_of(nodes_[node].added, [&](const NodeSpec &s) { return s.companion == c.job; });
+}
+
+/// As the driver of this node sees it.
+std::uint32_t Simulator::count_coming(std::uint32_t node) const {
+    return static_cast<std::uint32_t>(std::ranges::count_if(
+        slurm_.companions, [&](const Companion &c) { return !c.over && !is_known(node, c); }));
+}
+
+bool Simulator::grant_nodes(std::uint32_t node, std::uint32_t count) {
+    if (joins_random_.chance(10)) return false;
+    for (std::uint32_t coming = count_coming(node); coming < count; ++coming) {
+        Companion c;
+        auto number = static_cast<std::uint32_t>(slurm_.companions.size());
+        c.job = JobId(first_job + number);
+        c.name = "new" + std::to_string(number);
+        slurm_.companions.push_back(c);
+        trace("Slurm queues job " + std::to_string(c.job.value()));
+        if (joins_random_.chance(10)) continue;  // it never starts
+        Payload p;
+        p.number = number;
+        p.other = config_.slurm_restart_count;
+        push(now_ + milliseconds(joins_random_.between(100, joins_random_.chance(20) ? 12000 : 2500)),
+             Kind::offer, 0, keep(std::move(p)));
+    }
+    check_companions();
+    return true;
+}
+
+/// Never more than the group can use; but one may have been let in while the question was on its way.
+void Simulator::check_companions() const {
+    std::size_t coming = 0, joined = 0;
+    for (const Companion &c : slurm_.companions) {
+        coming += !c.over && !c.node;
+        joined += c.joined_at > now_ - seconds(2);
+    }
+    std::size_t gone = 0, here = 0;
+    for (std::uint32_t i = 0; i < step_nodes_; ++i) here += in_job(i) && !given_up(i);
+    for (std::uint32_t i = step_nodes_; i < nodes_.size(); ++i) here += in_job(i);
+    check(here + coming <= std::size_t{config_.max_nodes} + config_.spares + gone + joined,
+          "Slurm is asked for more nodes than are gone");
+}
+
+/// By anybody: the batch host stays in Slurm's job.
+bool Simulator::given_up(std::uint32_t node) const {
+    return std::ranges::any_of(nodes_, [&](const Node &n) {
+        return n.keeper && std::ranges::find(n.keeper->removed, NodeIndex(node)) != n.keeper->removed.end();
+    });
+}
+
+void Simulator::end_companion(Companion &c, bool reached) {
+    if (c.over) return;
+    trace("job " + std::to_string(c.job.value()) + " is over");
+    c.over = true;
+    if (c.node && reached)
+        push(now_ + milliseconds(joins_random_.between(1, 1000)), Kind::kill_removed, *c.node);
+}
+
+bool Simulator::slurm_does_companions(std::uint32_t node, const AskSlurm &ask) {
+    if (ask.what == AskSlurm::What::add_nodes) return grant_nodes(node, ask.count);
+    if (ask.what == AskSlurm::What::drop_coming) {
+        for (Companion &c : slurm_.companions)
+            if (!is_known(node, c)) end_companion(c, false);
+        return true;
+    }
+    for (NodeIndex n : ask.nodes) {
+        Companion *c = companion_of(n.value());
+        check(c != nullptr, "a node of the group's own job is to be ended as one of another");
+        const Node &target = nodes_[n.value()];
+        end_companion(*c, !target.dead && target.side == nodes_[node].side && joins_random_.chance(50));
+    }
+    return true;
+}
+
+// ---- drivers ------------------------------------------------------------------------------------------
+
+/// The leader's driver looks at the queue now and then.
+void Simulator::look_at_queue() {
+    push(now_ + milliseconds(300), Kind::coming, 0);
+    auto head = leader();
+    if (!head || nodes_[*head].dead || nodes_[*head].frozen_until > now_) return;
+    Node &n = nodes_[*head];
+    bool away = slurm_.mode == Slurm::Mode::unreachable ||
+                (slurm_.unreachable_side != 0 && n.side == slurm_.unreachable_side);
+    std::uint32_t count = count_coming(*head);
+    if (away || !slurm_.running || n.coming_told == count) return;
+    n.coming_told = count;
+    feed(*head, NodesComing{count});
+}
+
+void Simulator::on_added(std::uint32_t node, const NodesAdded &m) {
+    Node &n = nodes_[node];
+    check(m.added.size() >= n.added.size(), "a node's table gets shorter");
+    n.added = m.added;
+    n.coming_told.reset();
+    for (std::size_t i = 0; i < m.added.size(); ++i) {
+        std::size_t index = step_nodes_ + i;
+        if (index == config_.nodes.size()) {
+            config_.nodes.push_back(m.added[i]);
+            Node fresh;  // until it starts
+            fresh.dead = true;
+            fresh.offset = Duration(joins_random_.between(0, 1000000000));
+            if (index == nodes_.size()) nodes_.push_back({});
+            fresh.incarnation = nodes_[index].incarnation + 1;
+            nodes_[index] = std::move(fresh);
+            companion_of(static_cast<std::uint32_t>(index))->node = static_cast<std::uint32_t>(index);
+        }
+        check(config_.nodes[index] == m.added[i], "two nodes have one index");
+    }
+}
+
+/// A granted node asks the leader, again and again, until it is in the table; then its daemon starts.
+void Simulator::offer(const Payload &p) {
+    if (p.other != config_.slurm_restart_count || !slurm_.running) return;
+    Companion &c = slurm_.companions[p.number];
+    if (c.started == Time(0)) c.started = now_;
+    if (c.over) return;
+    if (joins_random_.chance(4) || now_ - c.started > gives_up) return end_companion(c, false);
+    auto head = leader();
+    bool heard = head && !nodes_[*head].dead && nodes_[*head].side == 0 && nodes_[*head].frozen_until <= now_;
+    if (heard && is_known(*head, c)) return start_joiner(*c.node, nodes_[*head].added);
+    if (heard) feed(*head, NodeOffered{c.name, config_.nodes[0].ranks, c.job});
+    push(now_ + milliseconds(joins_random_.between(200, 1000)), Kind::offer, 0, keep(p));
+}
+
+void Simulator::start_joiner(std::uint32_t node, const std::vector<NodeSpec> &added) {
+    trace("node " + std::to_string(node) + " joins");
+    Node &n = nodes_[node];
+    companion_of(node)->joined_at = now_;
+    n.dead = false;
+    n.agent = !joins_random_.chance(5);
+    n.added = added;
+    start_daemon(node);
+    if (joins_random_.chance(10))
+        push(now_ + milliseconds(joins_random_.between(0, 400)), Kind::copy_fault, node,
+             static_cast<std::uint32_t>(CopyFault::receiver_node));
+}
+
+/// A leader dies between having the roster on record and telling it.
+void Simulator::hit_writer(std::uint32_t node, const Promise &promise) {
+    Node &n = nodes_[node];
+    std::size_t version = promise.roster.version();
+    bool writes = version > std::exchange(n.roster_version, version) && promise.roster.term == promise.term &&
+                  n.member->view().leader == NodeIndex(node);
+    if (!writes || now_ > faults_end_ || !joins_random_.chance(15)) return;
+    bool falls = joins_random_.chance(30);
+    push(now_ + Duration(joins_random_.between(0, 1500)), Kind::copy_fault, node,
+         static_cast<std::uint32_t>(falls ? CopyFault::sender_daemon : CopyFault::sender_node));
+}
+
+// ---- rules ----------------------------------------------------------------------------------------------
+
+/// For somebody: then it may take part in majorities.
+bool Simulator::truly_counts(std::uint32_t node) const {
+    return node < step_nodes_ || firm_counted_.contains(NodeIndex(node));
+}
+
+/// What is called firm is on record with majorities; a node that is counted, with itself as well.
+void Simulator::check_roster(const Promise &promise) {
+    const Roster &r = promise.roster;
+    auto has = [&](std::uint32_t i, bool is_counted) {
+        const auto &keeper = nodes_[i].keeper;
+        if (!keeper) return false;
+        const Roster &other = keeper->roster;
+        if (!is_counted) return other.added.size() >= r.firm_added;
+        return other.counted.size() >= r.firm_counted &&
+               other.counted[r.firm_counted - 1] == r.counted[r.firm_counted - 1];
+    };
+    auto majority = [&](bool is_counted, std::optional<std::uint32_t> with) {
+        std::size_t all = 0, have = 0;
+        for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+            if (!truly_counts(i) && with != i) continue;
+            bool out = !in_job(i) || NodeIndex(i) == config_.batch_host;
+            have += has(i, is_counted);
+            all += !out || has(i, is_counted);
+        }
+        return have * 2 > all;
+    };
+    if (r.firm_added > firm_added_) {
+        check(majority(false, {}), "a node is in the table for good before a majority has it on record");
+        firm_added_ = r.firm_added;
+    }
+    if (r.firm_counted <= firm_counted_.size()) return;
+    check(r.firm_counted == firm_counted_.size() + 1, "two nodes are counted at once");
+    std::uint32_t next = r.counted[r.firm_counted - 1].value();
+    check(majority(true, {}) && majority(true, next),
+          "a node is counted before majorities have it on record");
+    check(has(next, true) || !in_job(next), "a node is counted that does not know it");
+    firm_counted_.insert(NodeIndex(next));
+}
+
+/// After the faults: as many nodes take part as can.
+bool Simulator::grown_back() const {
+    if (!config_.replacements || !config_.any_size || !newest_world_) return true;
+    std::size_t usable = 0;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
+        const Node &n = nodes_[i];
+        usable += truly_counts(i) && in_job(i) && !n.dead && !n.ended && n.agent && n.member && !given_up(i);
+    }
+    usable = std::min<std::size_t>(usable, config_.max_nodes);
+    return newest_world_->nodes.size() >= usable - usable % config_.node_unit;
+}
+
+}  // namespace dlrover::sim
