@@ -214,8 +214,9 @@ void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {
         if (!survives) covers_all = covers_all && gone != slurm_.removed_at.end() && gone->second < known;
     }
     check(!covers_all, "Slurm is asked twice for one failure");
-    std::size_t present = slurm_.nodes.size();
-    check(leads || ask.nodes.size() * 2 >= present, "a minority takes the others out of the job");
+    std::size_t present = slurm_.nodes.size(), here = ask.nodes.size(), joined = 0;
+    for (NodeIndex joiner : firm_counted_) joined += in_job(joiner.value());
+    check(leads || (here + joined) * 2 >= present + joined, "a minority takes the others out of the job");
 }
 
 /// Nothing that a worker of an old generation says may open an incident.
@@ -246,7 +247,8 @@ bool Simulator::settled(std::string *state) const {
     std::size_t ended = 0, alive = 0;
     int code = 0;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
-        if (nodes_[i].dead || !in_job(i)) continue;
+        // A node that was never counted ends by itself, when it hears nobody.
+        if (nodes_[i].dead || !in_job(i) || !truly_counts(i)) continue;
         ++alive;
         ended += nodes_[i].ended;
         if (nodes_[i].ended) code = nodes_[i].exit_code;
