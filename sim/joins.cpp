@@ -25,15 +25,17 @@ void Simulator::plan_joins() {
     if (!joins || step_nodes_ > 30) return;
     config_.replacements = true;
     config_.any_size = joins_random_.chance(80);
-    config_.min_nodes = 1 + joins_random_.below(config_.min_nodes);
+    config_.min_nodes = 1 + joins_random_.below(std::min(config_.min_nodes, 2u));
     config_.node_unit = config_.min_nodes % config_.node_unit == 0 ? config_.node_unit : 1;
     if (joins_random_.chance(70)) config_.max_restarts = 50;
     calm_start_ = joins_random_.chance(60);
     for (std::uint32_t i = 0; i < step_nodes_; ++i) config_.nodes[i].name = "n" + std::to_string(i);
     push(seconds(1), Kind::coming, 0);
-    for (std::uint32_t lost = 0; lost < 1 + step_nodes_ / 4; ++lost)
+    std::uint32_t losses = step_nodes_ > 4 && joins_random_.chance(50) ? 2 : 1;
+    for (std::uint32_t i = 0; i < losses; ++i)
         push(milliseconds(joins_random_.between(1500, 4000)), Kind::copy_fault,
-             joins_random_.below(step_nodes_), static_cast<std::uint32_t>(CopyFault::receiver_node));
+             (1 + joins_random_.below(step_nodes_)) % step_nodes_,
+             static_cast<std::uint32_t>(CopyFault::receiver_node));
     Time at = seconds(5);
     std::uint32_t count = joins_random_.below(4);
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -41,7 +43,7 @@ void Simulator::plan_joins() {
         faults_.push_back(static_cast<Fault>(joins_random_.below(static_cast<std::uint32_t>(Fault::count))));
         push(at, Kind::fault, 0, static_cast<std::uint32_t>(faults_.size() - 1));
     }
-    joins_end_ = at + seconds(1);
+    joins_end_ = std::max(at, Time(seconds(9)));
 }
 
 Simulator::Companion *Simulator::companion_of(std::uint32_t node) {
@@ -72,9 +74,10 @@ bool Simulator::grant_nodes(std::uint32_t node, std::uint32_t count) {
         auto number = static_cast<std::uint32_t>(slurm_.companions.size());
         c.job = JobId(first_job + number);
         c.name = "new" + std::to_string(number);
+        c.starts = !joins_random_.chance(10);
         slurm_.companions.push_back(c);
         trace("Slurm queues job " + std::to_string(c.job.value()));
-        if (joins_random_.chance(10)) continue;  // it never starts
+        if (!c.starts) continue;
         Payload p;
         p.number = number;
         p.other = config_.slurm_restart_count;
@@ -250,10 +253,12 @@ void Simulator::check_roster(const Promise &promise) {
 /// After the faults: as many nodes take part as can.
 bool Simulator::grown_back() const {
     if (!config_.replacements || !config_.any_size || !newest_world_) return true;
+    for (const Companion &c : slurm_.companions)
+        if (c.starts && !c.over && !c.node) return false;
     std::size_t usable = 0;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         const Node &n = nodes_[i];
-        usable += truly_counts(i) && in_job(i) && !n.dead && !n.ended && n.agent && n.member && !given_up(i);
+        usable += in_job(i) && !n.dead && !n.ended && n.agent && n.member && !given_up(i);
     }
     usable = std::min<std::size_t>(usable, config_.max_nodes);
     return newest_world_->nodes.size() >= usable - usable % config_.node_unit;

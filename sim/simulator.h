@@ -131,7 +131,7 @@ class Simulator {
         JobId job;
         std::string name;
         Time started{0}, joined_at{Time::min() / 2};
-        bool over = false;
+        bool starts = true, over = false;
         std::optional<std::uint32_t> node;  ///< its index
     };
     struct Run {  ///< a generation's training
@@ -349,7 +349,7 @@ class Simulator {
     bool hopeless_ = false, signalled_ = false;
     CopyFault copy_fault_ = CopyFault::none;
     Time copies_end_{0}, joins_end_{0};
-    bool calm_start_ = false;  ///< no faults but those that joins bring
+    bool calm_start_ = false;      ///< no faults but those that joins bring
     std::uint64_t last_step_ = 0;  ///< the program ends here
 
     // What the checks remember.
