@@ -158,10 +158,10 @@ void Member::State::settle_roster() {
         persist();
         roster_sequence = sequence + 1;
         extend_table();
-        if (!may_lead()) return step_down("a node has joined that can lead in place of the batch host");
     }
-    change_roster();
+    if (may_lead()) change_roster();
     send_heartbeats();
+    if (!may_lead()) step_down("a node has joined that can lead in place of the batch host");
 }
 
 void Member::State::note_joined(NodeIndex node) {
@@ -173,6 +173,7 @@ void Member::State::note_joined(NodeIndex node) {
         n.text += " (job " + std::to_string(job->value()) + ")";
     out.push_back(std::move(n));
     joining.pause = first_pause;
+    joining.retry_at = now;
 }
 
 /// The next entry, if there is one to make.

@@ -3,6 +3,7 @@
 // still unless told. Nodes can be cut off, daemons can fall and come back.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <set>
@@ -16,10 +17,7 @@ namespace dlrover::elastic {
 class TestGroup {
   public:
     explicit TestGroup(GroupConfig config) : config_(std::move(config)) {
-        seen_.resize(config_.nodes.size());
-        kept_.resize(config_.nodes.size());
-        sums_.resize(config_.nodes.size());
-        members_.resize(config_.nodes.size());
+        grow(config_.nodes.size());
         for (std::uint32_t i = 0; i < members_.size(); ++i) boot(i);
     }
     static GroupConfig config(std::uint32_t nodes, std::uint32_t min, std::uint32_t max) {
@@ -36,6 +34,26 @@ class TestGroup {
         c.self = NodeIndex(node);
         members_[node].emplace(std::move(c), kept_[node], now_);
         if (sums_[node]) members_[node]->resume(sums_[node]->goodput, sums_[node]->goodput_at);
+    }
+    /// Of a node that is in the leader's table, as its driver would after NodesAdded.
+    void join(std::uint32_t node) {
+        config_.step_nodes =
+            config_.step_nodes == 0 ? static_cast<std::uint32_t>(config_.nodes.size()) : config_.step_nodes;
+        auto added = actions<NodesAdded>(leader()).back().added;
+        config_.nodes.resize(config_.step_nodes);
+        config_.nodes.insert(config_.nodes.end(), added.begin(), added.end());
+        grow(config_.nodes.size());
+        boot(node);
+        feed(node, LocalReady{true, {}});
+    }
+    /// A node asks the leader to join, gets its index, and joins; then everybody has heard of it.
+    std::uint32_t add(const std::string &name, std::uint32_t job) {
+        auto node = static_cast<std::uint32_t>(config_.nodes.size());
+        feed(leader(), NodeOffered{name, 1, JobId(job)});
+        run(std::chrono::milliseconds(100));
+        join(node);
+        run(std::chrono::milliseconds(500));
+        return node;
     }
     void crash(std::uint32_t node) {
         sums_[node] = members_[node]->view();
@@ -100,15 +118,25 @@ class TestGroup {
     /// Slurm's answers; asked() keeps what was wanted.
     SlurmAnswer::Result slurm = SlurmAnswer::Result::done;
     std::string no_change;  ///< why Slurm can be read only; empty: changes are made
-    std::vector<NodeIndex> job_nodes;
+    std::vector<NodeIndex> job_nodes, ended;
+    std::optional<std::string> no_nodes;  ///< why Slurm adds none
     std::vector<AskSlurm> asked;
+    std::size_t count_asked(AskSlurm::What what) const {
+        return static_cast<std::size_t>(std::ranges::count(asked, what, &AskSlurm::what));
+    }
 
   private:
+    void grow(std::size_t nodes) {
+        seen_.resize(nodes);
+        kept_.resize(nodes);
+        sums_.resize(nodes);
+        members_.resize(nodes);
+    }
     void take(std::uint32_t node, const Action &action) {
         seen_[node].push_back(action);
         if (auto *m = std::get_if<SendMessage>(&action)) {
             std::uint32_t to = m->to.value();
-            if (!cut_.contains(node) && !cut_.contains(to))
+            if (to < members_.size() && !cut_.contains(node) && !cut_.contains(to))
                 queue_.emplace_back(to, PeerMessage{NodeIndex(node), m->message});
         }
         if (auto *s = std::get_if<Store>(&action)) {
@@ -124,6 +152,11 @@ class TestGroup {
         if (auto *a = std::get_if<AskSlurm>(&action)) {
             asked.push_back(*a);
             SlurmAnswer answer{a->request, slurm, job_nodes, true};
+            answer.ended = ended;
+            if (a->what == AskSlurm::What::add_nodes && no_nodes) {
+                answer.result = SlurmAnswer::Result::refused;
+                answer.text = *no_nodes;
+            }
             if (!no_change.empty() && a->what != AskSlurm::What::read_job) {
                 answer.result = SlurmAnswer::Result::unreachable;
                 answer.text = no_change;
