@@ -266,6 +266,7 @@ MemberView Member::view() const {
     v.protecting = s.protect_told;
     v.goodput = s.goodput;
     v.goodput_at = s.goodput_at;
+    v.roster = s.promise.roster;
     return v;
 }
 

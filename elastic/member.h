@@ -246,6 +246,7 @@ struct MemberView {
     std::optional<CheckpointId> protecting;  ///< newest Protect
     Goodput goodput;                         ///< as the leader last told
     Time goodput_at{0};                      ///< its wall time ends here
+    Roster roster;
 };
 
 /// Single-threaded. Deterministic: equal inputs at equal times give equal actions.

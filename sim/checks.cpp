@@ -24,6 +24,9 @@ void Simulator::check_acting(std::uint32_t node, Term term) {
         for (std::size_t i = 0; alone && i < keeper->roster.firm_counted; ++i)
             alone = contains(keeper->removed, keeper->roster.counted[i]);
         check(alone || config_.batch_host != NodeIndex(node), "the batch host leads beside other nodes");
+        auto roster = nodes_[node].member->view().roster;
+        check(roster.added.size() >= firm_added_ && roster.counted.size() >= firm_counted_.size(),
+              "a new leader does not know who has joined");
     }
     acting_term_ = term;
     acting_node_ = node;

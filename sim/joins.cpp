@@ -197,15 +197,16 @@ void Simulator::start_joiner(std::uint32_t node, const std::vector<NodeSpec> &ad
              static_cast<std::uint32_t>(CopyFault::receiver_node));
 }
 
-/// A leader dies between having the roster on record and telling it.
+/// A leader dies between having the roster on record and telling it, or tells only some.
 void Simulator::hit_writer(std::uint32_t node, const Promise &promise) {
     Node &n = nodes_[node];
     std::size_t version = promise.roster.version();
     bool writes = version > std::exchange(n.roster_version, version) && promise.roster.term == promise.term &&
                   n.member->view().leader == NodeIndex(node);
-    if (!writes || now_ > faults_end_ || !joins_random_.chance(15)) return;
+    if (!writes || now_ > faults_end_ || !joins_random_.chance(25)) return;
+    n.muted = true;
     bool falls = joins_random_.chance(30);
-    push(now_ + Duration(joins_random_.between(0, 1500)), Kind::copy_fault, node,
+    push(now_ + Duration(joins_random_.between(0, 6000)), Kind::copy_fault, node,
          static_cast<std::uint32_t>(falls ? CopyFault::sender_daemon : CopyFault::sender_node));
 }
 

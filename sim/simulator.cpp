@@ -366,6 +366,8 @@ void Simulator::start_daemon(std::uint32_t node) {
     // The driver's own record may be older than the promise.
     if (node >= step_nodes_ || !config_.replacements || joins_random_.chance(50))
         c.nodes.insert(c.nodes.end(), n.added.begin(), n.added.end());
+    else
+        n.added.clear();
     n.deadline_at = Time(0);
     n.asked.reset();
     n.member.emplace(std::move(c), n.keeper, now_ + n.offset, options_.bug);
@@ -389,6 +391,7 @@ void Simulator::crash_daemon(std::uint32_t node) {
     Node &n = nodes_[node];
     if (!n.member) return;
     n.member.reset();
+    n.muted = false;
     ++n.incarnation;
     n.deadline_at = Time(0);
     end_copies(node);
@@ -417,6 +420,7 @@ void Simulator::transmit(std::uint32_t from, std::uint32_t to, Message message) 
         trace("node " + std::to_string(from) + " -> " + std::to_string(to) + ": " +
               message_names[message.index()]);
     if (!linked(from, to) || (chaos_ && random_.chance(10))) return;
+    if (nodes_[from].muted && joins_random_.chance(70)) return;
     Payload p;
     p.input = PeerMessage{NodeIndex(from), std::move(message)};
     p.number = config_.slurm_restart_count;

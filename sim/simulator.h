@@ -126,6 +126,7 @@ class Simulator {
         std::vector<elastic::NodeSpec> added;             ///< NodesAdded; the driver's record
         std::optional<std::uint32_t> coming_told;         ///< NodesComing
         std::size_t roster_version = 0;                   ///< on record
+        bool muted = false;  ///< it is about to die; little of what it says is heard
     };
     struct Companion {  ///< a job of one node that Slurm was asked for
         JobId job;
