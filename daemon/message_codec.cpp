@@ -377,7 +377,7 @@ class Unpacker {
     std::optional<Roster> roster(const std::unique_ptr<wire::RosterT> &w) {
         if (!w) return std::nullopt;
         Roster r;
-        bool in_bounds = w->added.size() <= max_table && w->counted.size() <= w->added.size() &&
+        bool in_bounds = w->added.size() <= max_joined && w->counted.size() <= w->added.size() &&
                          w->firm_added <= w->added.size() && w->firm_counted <= w->counted.size();
         if (!expect(in_bounds)) return r;
         r.term = Term(w->term);

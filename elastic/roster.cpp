@@ -39,7 +39,8 @@ void take_prefix(std::vector<T> &to, const std::vector<T> &from, std::size_t cou
 
 bool could_be(const Roster &r, std::size_t step_nodes) {
     if (r.firm_added > r.added.size() || r.firm_counted > r.counted.size()) return false;
-    if (r.version() > r.firm_version() + 1 || step_nodes + r.added.size() > max_table) return false;
+    if (r.version() > r.firm_version() + 1 || r.added.size() > max_joined) return false;
+    if (step_nodes + r.added.size() > max_table) return false;
     for (auto it = r.counted.begin(); it != r.counted.end(); ++it) {
         bool joined = it->value() >= step_nodes && it->value() < step_nodes + r.firm_added;
         if (!joined || std::find(r.counted.begin(), it, *it) != it) return false;
@@ -221,7 +222,8 @@ std::size_t Member::State::present() const {
 
 const char *Member::State::why_refused(const NodeOffered &offer) const {
     if (in_table(offer.name)) return "";  // an offer is repeated until it is taken
-    if (config.step_nodes + promise.roster.added.size() >= max_table)
+    std::size_t added = promise.roster.added.size();
+    if (added >= max_joined || config.step_nodes + added >= max_table)
         return "too many nodes have joined and left";
     if (present() >= std::size_t{config.max_nodes} + config.spares)
         return "the group has all the nodes that it can use";

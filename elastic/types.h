@@ -49,6 +49,8 @@ struct NodeSpec {
 
 /// Positions in a group's table, the removed ones too.
 inline constexpr std::uint32_t max_table = 16384;
+/// Of them those that joined: a promise with their names has to fit into one record.
+inline constexpr std::uint32_t max_joined = 1024;
 
 struct GroupConfig {
     NodeIndex self;

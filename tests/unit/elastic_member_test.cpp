@@ -116,6 +116,23 @@ BOOST_AUTO_TEST_CASE(a_lost_spare_is_noticed_while_there_is_news_all_the_time) {
     BOOST_TEST(g.count<Publish>(1) == 1u);
 }
 
+/// Slurm took the other one out, but its answer got lost; the other one says so when it leaves.
+BOOST_AUTO_TEST_CASE(a_candidate_goes_on_when_the_only_other_one_says_that_it_is_out) {
+    GroupConfig c = TestGroup::config(2, 1, 2);
+    c.batch_host.reset();
+    TestGroup g(c);
+    g.job_nodes = nodes({0, 1});
+    g.start();
+    std::uint32_t left = 1 - g.leader();
+    NodeIndex gone(g.leader());
+    g.no_change = "it does not answer";
+    g.cut(gone.value());
+    g.run(4s);
+    BOOST_REQUIRE((g.view(left).leader != NodeIndex(left)));
+    g.feed(left, PeerMessage{gone, VoteRequest{Term(1), {}, {gone}}});
+    BOOST_TEST((*g.view(left).leader == NodeIndex(left)));
+}
+
 BOOST_AUTO_TEST_CASE(a_lost_node_is_fenced_once_and_its_spare_takes_over) {
     TestGroup g(TestGroup::config(4, 2, 3));
     g.job_nodes = nodes({0, 1, 2, 3});

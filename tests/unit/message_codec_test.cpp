@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(rosters_that_cannot_be_are_refused) {
         roster.added.push_back(spec);
         BOOST_TEST(!accepted(roster));
     }
-    roster.added.assign(max_table + 1, NodeSpec{1, "n"});
+    roster.added.assign(max_joined + 1, NodeSpec{1, "n"});
     BOOST_TEST(!accepted(roster));
 }
 

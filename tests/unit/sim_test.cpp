@@ -17,9 +17,10 @@ namespace {
 constexpr std::uint64_t most_seeds = 8000;
 
 Outcome run(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug = PlantedBug::none,
-            std::optional<std::uint32_t> copies = std::nullopt) {
+            std::optional<std::uint32_t> copies = std::nullopt, std::optional<bool> joins = std::nullopt) {
     Options options;
     options.copies = copies;
+    options.joins = joins;
     options.seed = seed;
     options.nodes = nodes;
     options.bug = bug;
@@ -50,13 +51,13 @@ BOOST_AUTO_TEST_CASE(a_hundred_nodes_keep_the_rules) {
 /// Found among 100,000; each was a fault of the members.
 BOOST_DATA_TEST_CASE(seeds_that_once_failed,
                      boost::unit_test::data::make({511u, 12964u, 68448u, 71019u, 80479u, 93051u}), seed) {
-    BOOST_TEST(run(seed, 100, PlantedBug::none, 0).violation == "");
+    BOOST_TEST(run(seed, 100, PlantedBug::none, 0, false).violation == "");
 }
 
 /// Found among 100,000: rank 0's daemon died after it had promised a generation, and came back without the
 /// port.
 BOOST_AUTO_TEST_CASE(a_small_group_that_once_failed) {
-    BOOST_TEST(run(68693, 6, PlantedBug::none, 0).violation == "");
+    BOOST_TEST(run(68693, 6, PlantedBug::none, 0, false).violation == "");
 }
 
 struct CopiesCase {
@@ -90,7 +91,22 @@ BOOST_DATA_TEST_CASE(
         {7, 4171, 2, "a leader whose daemon had fallen did not know what the others kept"},
         {4, 26783, 2, "of two steps that were not safe the one was kept whose partner had gone"}}),
     c) {
-    BOOST_TEST(run(c.seed, c.nodes, PlantedBug::none, c.copies).violation == "");
+    BOOST_TEST(run(c.seed, c.nodes, PlantedBug::none, c.copies, false).violation == "");
+}
+
+BOOST_DATA_TEST_CASE(groups_that_nodes_join_keep_the_rules,
+                     boost::unit_test::data::make({2u, 3u, 4u, 5u, 7u}), nodes) {
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        Outcome outcome = run(seed, nodes, PlantedBug::none, std::nullopt, true);
+        BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
+                              "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
+    }
+}
+
+/// The other one had left the job and said so, and Slurm's answer had got lost.
+BOOST_AUTO_TEST_CASE(a_candidate_that_once_waited_for_ever) {
+    BOOST_TEST(run(2582, 3, PlantedBug::none, 0, true).violation == "");
+    BOOST_TEST(run(685, 2, PlantedBug::none, 1, true).violation == "");
 }
 
 BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
