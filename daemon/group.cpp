@@ -102,7 +102,7 @@ void Group::resume() {
         arena_.drop_guest_grants(part.ranks.empty() ? Rank(0) : part.ranks.front(),
                                  static_cast<std::uint32_t>(part.ranks.size()));
         arena_.release_grants_before(world_->id);
-        copies_->on_world(std::move(part));
+        tell_copies_of_world();
     }
     feed(elastic::LocalObjects{arena_.seals()});
 }
@@ -238,7 +238,10 @@ void Group::act(elastic::StopWorkers &action) {
             agent.stopped = std::max(agent.stopped, stopping_);
         else
             push_stop(agent, action.reason);
-    if (copies_ && world_ && stopping_ >= world_->id) copies_->stop();
+    if (copies_ && world_ && stopping_ >= world_->id) {
+        copies_->stop();
+        tables_->on_world(std::nullopt);
+    }
     services_.loop.post([this, alive = alive_] {
         if (*alive) report_stopped();
     });

@@ -12,6 +12,7 @@
 #include "daemon/group_copies.h"
 #include "daemon/group_mover.h"
 #include "daemon/group_storage.h"
+#include "daemon/group_tables.h"
 #include "daemon/message_codec.h"
 #include "daemon/progress_pages.h"
 #include "daemon/slurm.h"
@@ -125,6 +126,7 @@ class Group : private JobMemory {
         std::map<Rank, std::optional<SlotIndex>>
             keepers;                  ///< of what it reads, and their slots once it asked
         bool reading_stored = false;  ///< restores from storage
+        bool reading_spread = false;  ///< restores what a world of another size has in memory
         bool subscribed = false;
         bool skipping = false;  ///< its last save found no slot
     };
@@ -230,6 +232,7 @@ class Group : private JobMemory {
     void on_restore(Worker &worker, std::uint32_t id);
     void refuse_restore(ConnectionId to, std::uint32_t id, const std::string &missing);
     void on_restore_done(Worker &worker, const local::RestoreDoneT &done);
+    void on_restore_spread(Worker &worker, std::uint32_t id);
     std::string restore_text(const Worker &worker, bool stored) const;
     void end_worker(Worker &worker);
     local::SlotGrantedT grant_message(Worker &worker, const Arena::Place &place,
@@ -281,6 +284,7 @@ class Group : private JobMemory {
     Arena arena_;
     std::unique_ptr<GroupStorage> storage_;       ///< none without a folder
     std::unique_ptr<GroupMover> mover_;           ///< none while no mover has said hello
+    std::unique_ptr<GroupTables> tables_;         ///< as copies_
     std::unique_ptr<GroupCopies> copies_;         ///< none where no copies are kept on other nodes
     std::map<Rank, std::string> memory_refused_;  ///< to whom, and why
     bool few_slots_told_ = false;

@@ -100,15 +100,29 @@ void GroupCopies::on_world(Part part) {
 void GroupCopies::protect(const CheckpointId &id) {
     if (stopped_) return;
     protecting_ = id;
+    for (Rank rank : of_other_size(id) ? part_.answers : std::vector<Rank>{}) want(rank);
     push_copies();
     for (const auto &[key, word] : std::exchange(early_, {})) on_offer(key.first, word);
 }
 
-/// Of what is here by now: a rank's object may itself be on its way.
+void GroupCopies::want(Rank rank) {
+    bool known = !stopped_ && rank.value() < part_.homes.size();
+    if (!known || !gave_up_.empty() || wanted_.contains(rank)) return;
+    if (services_.arena.holds(rank, *part_.restore)) return;
+    if (wanted_.empty()) wanted_since_ = services_.loop.now();
+    Wanted &wanted = wanted_[rank];
+    wanted.from = part_.homes[rank.value()];
+    ++fetched_.objects;
+    ask_for(rank, wanted);
+    schedule();
+}
+
+/// Of what is here by now: a rank's object may itself be on its way. What a world of another size has saved
+/// gets its copies from who answers for it.
 void GroupCopies::push_copies() {
     if (!protecting_) return;
     std::vector<Rank> here;
-    for (Rank rank : part_.ranks)
+    for (Rank rank : of_other_size(*protecting_) ? part_.answers : part_.ranks)
         if (services_.arena.holds(rank, *protecting_)) here.push_back(rank);
     act(copier_.protect(services_.loop.now(), *protecting_, here, part_.partners));
 }
@@ -133,6 +147,8 @@ void GroupCopies::on_word(NodeIndex from, const MoveWord &word) {
             return on_drop(from, word);
         case Kind::Missing:
             return on_missing(from, word);
+        case Kind::FetchTable:
+        case Kind::Table:
         case Kind::None:
             return;
     }
@@ -257,6 +273,10 @@ void GroupCopies::answer(NodeIndex to, Kind kind, const MoveWord &to_word, const
     hooks_.send(to, word);
 }
 
+bool GroupCopies::runs_here(Rank rank) const {
+    return std::ranges::find(part_.ranks, rank) != part_.ranks.end();
+}
+
 bool GroupCopies::is_wanted(Rank rank, const CheckpointId &id) const {
     return wanted_.contains(rank) && part_.restore == id;
 }
@@ -266,7 +286,7 @@ bool GroupCopies::is_wanted(Rank rank, const CheckpointId &id) const {
 std::string GroupCopies::reason_against(NodeIndex from, const MoveWord &word) const {
     if (stopped_) return "a new world is being prepared";
     if (is_wanted(word.rank, word.id)) return {};
-    if (!part_.guests.contains(from) || std::ranges::find(part_.ranks, word.rank) != part_.ranks.end())
+    if (!part_.guests.contains(from) || (runs_here(word.rank) && !of_other_size(word.id)))
         return "this node keeps no copies of that one's objects";
     if (protecting_ != word.id) return "it is not the step that gets its copies now";
     return {};
@@ -300,15 +320,19 @@ void GroupCopies::on_offer(NodeIndex from, const MoveWord &word) {
         against = "it is busy";
     if (!against.empty()) return answer(from, Kind::Refuse, word, against);
     ckpt::Holder holder = ckpt::lasting_holder | ++last_holder_;
-    auto place = services_.arena.begin_copy(word.rank, holder, word.id, bytes_of(word.object),
-                                            !is_wanted(word.rank, word.id),
-                                            [this, alive = alive_, key](Status stored) {
-                                                if (!*alive || !incoming_.contains(key)) return;
-                                                if (!stored.ok()) return refuse(key, stored.message());
-                                                receive(key);
-                                            });
-    if (!place || !place->has_value())
-        return answer(from, Kind::Refuse, word, place ? "no slot is free there" : place.status().message());
+    auto place =
+        services_.arena.begin_copy(word.rank, holder, word.id, bytes_of(word.object), !runs_here(word.rank),
+                                   [this, alive = alive_, key](Status stored) {
+                                       if (!*alive || !incoming_.contains(key)) return;
+                                       if (!stored.ok()) return refuse(key, stored.message());
+                                       receive(key);
+                                   });
+    if (!place || !place->has_value()) {
+        std::string why = place ? "no slot is free there" : place.status().message();
+        answer(from, Kind::Refuse, word, why);
+        if (is_wanted(word.rank, word.id)) on_fetch_failed(word.rank, why);
+        return;
+    }
     incoming_[key] = {word,  holder,      (*place)->slot, (*place)->segments, 0, services_.loop.now(),
                       false, std::nullopt};
     schedule();

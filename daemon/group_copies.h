@@ -40,6 +40,10 @@ class GroupCopies {
         std::set<NodeIndex> guests;                  ///< whose copies are kept here
         std::vector<elastic::ObjectSource> sources;  ///< of `ranks`
         std::optional<CheckpointId> restore;
+        /// Where a world of another size has saved it: who has each rank's object of it, by rank, and the
+        /// ranks whose objects get their copies from this node.
+        std::vector<NodeIndex> homes;
+        std::vector<Rank> answers;
     };
 
     struct Fetching {
@@ -61,6 +65,9 @@ class GroupCopies {
     /// The leader's word: this step gets its copies now.
     void protect(const CheckpointId &id);
     void on_word(NodeIndex from, const MoveWord &word);
+    /// A rank here needs this object, which a rank of a world of another size has saved: it comes, unless it
+    /// is here.
+    void want(Rank rank);
     /// What a rank here goes on from is on its way: how much of it is here; none: nothing is. Every fetch
     /// ends: with the objects, or with trouble_of_fetch().
     std::optional<Fetching> fetching() const;
@@ -123,6 +130,8 @@ class GroupCopies {
     void cancel(const IncomingKey &key);
     void refuse(const IncomingKey &key, const std::string &text);
     void answer(NodeIndex to, MoveWord::Kind kind, const MoveWord &to_word, const std::string &text = {});
+    bool runs_here(Rank rank) const;
+    bool of_other_size(const CheckpointId &id) const { return !part_.homes.empty() && part_.restore == id; }
     bool is_wanted(Rank rank, const CheckpointId &id) const;
     void ask_for(Rank rank, Wanted &wanted);
     void on_missing(NodeIndex from, const MoveWord &word);

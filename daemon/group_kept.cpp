@@ -23,6 +23,7 @@ bool Group::keep_memory() {
     if (!services_.requeues || record_.next_run == proto::NextRun::None || limit == limit.zero())
         return false;
     copies_.reset();
+    tables_.reset();
     pages_.drop();
     arena_.keep_sealed();
     auto kept = arena_.holding();

@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "daemon/group.h"
+#include "elastic/placement.h"
 #include "transport/sockets.h"
 
 namespace dlrover::daemon {
@@ -23,6 +24,9 @@ void Group::create_copies() {
         feed(elastic::LocalProtection{works});
     };
     hooks.fetched = [this](const Status &status) { on_fetched(status); };
+    tables_ =
+        std::make_unique<GroupTables>(GroupTables::Services{services_.loop, arena_, services_.budget, uid()},
+                                      GroupTables::Hooks{hooks.send, hooks.name_of});
     copies_ = std::make_unique<GroupCopies>(GroupCopies::Services{services_.loop, arena_}, std::move(hooks));
     copies_->use_mover(mover_.get());
 }
@@ -38,17 +42,26 @@ GroupCopies::Part Group::part_in(const elastic::World &world) const {
         if (owner == self()) part.partners.push_back(world.partners[i]);
         if (world.partners[i] == self()) part.guests.insert(owner);
     }
+    if (world.memory_world_size > 0)
+        for (const auto &source : world.sources) part.homes.push_back(source.node);
+    part.answers = elastic::answered_ranks(world, self());
     auto place = place_in(world);
     if (!place) return part;
     Rank first(first_rank(world, *place));
     for (std::uint32_t i = 0; i < ranks_of(self()); ++i) part.ranks.emplace_back(first.value() + i);
     for (const auto &source : world.sources)
-        if (std::ranges::find(part.ranks, source.rank) != part.ranks.end()) part.sources.push_back(source);
+        if (part.homes.empty() && std::ranges::find(part.ranks, source.rank) != part.ranks.end())
+            part.sources.push_back(source);
     return part;
 }
 
 void Group::tell_copies_of_world() {
-    if (copies_ && world_) copies_->on_world(part_in(*world_));
+    if (!copies_ || !world_) return;
+    auto part = part_in(*world_);
+    std::optional<GroupTables::Part> tables;
+    if (!part.homes.empty()) tables = GroupTables::Part{self(), *part.restore, part.homes};
+    tables_->on_world(std::move(tables));
+    copies_->on_world(std::move(part));
 }
 
 /// Ranks that neither run nor keep their copies here since this world: nobody writes into their slots.
@@ -78,6 +91,8 @@ void Group::on_move_word(const std::string &node, const std::vector<std::uint8_t
     auto word = decode_move_word(payload);
     if (!word)
         return log::error({job(), step()}, "a word of " + node + " is refused: " + word.status().message());
+    bool of_table = word->kind == MoveWord::Kind::FetchTable || word->kind == MoveWord::Kind::Table;
+    if (of_table) return tables_->on_word(*from, *word);
     copies_->on_word(*from, *word);
 }
 

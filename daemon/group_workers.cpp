@@ -62,6 +62,25 @@ local::RestorePlanT plan_while(const GroupCopies::Fetching &fetching) {
     return plan;
 }
 
+std::unique_ptr<local::SpreadCheckpointT> describe_tables(const GroupTables &tables, const Arena &arena,
+                                                          const CheckpointId &id) {
+    auto spread = std::make_unique<local::SpreadCheckpointT>();
+    spread->checkpoint = std::make_unique<local::StoredCheckpointT>();
+    spread->checkpoint->generation = to_proto_ptr(id.generation);
+    spread->checkpoint->train_step = id.step.value();
+    spread->checkpoint->world_size = tables.wanted();
+    for (const GroupTables::Table &table : tables.tables()) {
+        auto entry = std::make_unique<local::SpreadTableT>();
+        entry->offset = table.offset;
+        entry->bytes = table.object->table_bytes;
+        entry->data_bytes = table.object->data_bytes;
+        entry->xxh3 = table.object->table_xxh3;
+        entry->here = arena.holds(Rank(static_cast<std::uint32_t>(spread->tables.size())), id);
+        spread->tables.push_back(std::move(entry));
+    }
+    return spread;
+}
+
 /// Other ranks' memory: each time with descriptors that can not be written through.
 Result<std::vector<SharedFd>> describe_read_only(const std::vector<Arena::Segment> &segments,
                                                  std::vector<std::unique_ptr<local::SlotSegmentT>> &out) {
@@ -273,6 +292,7 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
     if (!world_->restore_step) return services_.port.answer(to, id, std::move(plan));
     worker.reading_stored = world_->stored_world_size > 0;
     if (worker.reading_stored) return services_.port.answer(to, id, plan_from_storage());
+    if (world_->memory_world_size > 0) return on_restore_spread(worker, id);
     // Also where this rank's own is here already: its keepers' may not be.
     if (auto fetching = copies_ ? copies_->fetching() : std::nullopt)
         return services_.port.answer(to, id, plan_while(*fetching));
@@ -291,10 +311,43 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
     services_.port.answer(to, id, std::move(plan), std::move(fds));
 }
 
+/// Saved by a world of another size: the worker gets the tables of all ranks' objects, and asks for those
+/// that it needs.
+void Group::on_restore_spread(Worker &worker, std::uint32_t id) {
+    ConnectionId to = worker.client.id;
+    if (!tables_) return refuse_restore(to, id, "this node has no part in copies");
+    tables_->begin();
+    if (!tables_->trouble().empty()) return refuse_restore(to, id, tables_->trouble());
+    if (!tables_->whole())
+        return services_.port.answer(to, id,
+                                     plan_while({tables_->wanted(), tables_->here(), tables_->bytes(), 0}));
+    auto memory = tables_->memory();
+    if (!memory) return refuse_restore(to, id, memory.status().message());
+    worker.reading_spread = true;
+    worker.reading_id = {world_->restore_generation, *world_->restore_step};
+    local::RestorePlanT plan;
+    plan.train_step = static_cast<std::int64_t>(world_->restore_step->value());
+    plan.spread = describe_tables(*tables_, arena_, worker.reading_id);
+    plan.ledger = tables_->tables().front().object->ledger;
+    auto segment = std::make_unique<local::SlotSegmentT>();
+    segment->bytes = tables_->bytes();
+    segment->fd = true;
+    plan.segments.push_back(std::move(segment));
+    services_.port.answer(to, id, std::move(plan), {std::move(*memory)});
+}
+
 void Group::on_restore_kept(Worker &worker, std::uint32_t id, Rank rank) {
     ConnectionId to = worker.client.id;
     auto keeper = worker.keepers.find(rank);
-    if (!in_force(worker) || !worker.reading || keeper == worker.keepers.end())
+    bool spread = worker.reading_spread && in_force(worker) && rank.value() < world_->memory_world_size;
+    if (spread && !arena_.holds(rank, worker.reading_id)) {
+        copies_->want(rank);
+        auto fetching = copies_->fetching();
+        if (fetching) return services_.port.answer(to, id, plan_while(*fetching));
+        return refuse_restore(to, id, "the object of rank " + std::to_string(rank.value()) + " is not here");
+    }
+    if (spread) keeper = worker.keepers.try_emplace(rank).first;
+    if (!in_force(worker) || (!worker.reading && !spread) || keeper == worker.keepers.end())
         return services_.port.fail(
             to, id, local::Refusal::BadMessage,
             "rank " + std::to_string(rank.value()) + " keeps nothing of what this one is restoring");
@@ -314,10 +367,16 @@ void Group::end_reading(Worker &worker) {
         if (slot) arena_.end_read(rank, *slot);
     worker.reading.reset();
     worker.keepers.clear();
+    bool tables_wanted = std::ranges::any_of(
+        workers_, [&](const auto &entry) { return &entry.second != &worker && entry.second.reading_spread; });
+    if (std::exchange(worker.reading_spread, false) && !tables_wanted) tables_->drop();
 }
 
 std::string Group::restore_text(const Worker &worker, bool stored) const {
     if (stored) return "State restored from storage.";
+    if (world_ && world_->memory_world_size > 0)
+        return "State restored from memory, saved by " + std::to_string(world_->memory_world_size) +
+               " ranks.";
     for (const auto &source : world_ ? world_->sources : std::vector<elastic::ObjectSource>{})
         if (source.rank == worker.rank)
             return "State restored from memory, fetched from " + node_name(source.node) + ".";
@@ -326,7 +385,7 @@ std::string Group::restore_text(const Worker &worker, bool stored) const {
 
 void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
     bool stored = std::exchange(worker.reading_stored, false);
-    if (!worker.reading && !stored) return;
+    if (!worker.reading && !worker.reading_spread && !stored) return;
     end_reading(worker);
     std::int64_t step =
         world_ && world_->restore_step ? static_cast<std::int64_t>(world_->restore_step->value()) : -1;

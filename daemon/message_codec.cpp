@@ -130,6 +130,7 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
     w->restore_generation = pack(world.restore_generation);
     w->budget_used = world.budget_used;
     w->stored_world_size = world.stored_world_size;
+    w->memory_world_size = world.memory_world_size;
     w->partners = pack(world.partners);
     for (const ObjectSource &s : world.sources) {
         w->source_ranks.push_back(s.rank.value());
@@ -353,6 +354,11 @@ class Unpacker {
         if (!expect(!world.nodes.empty())) return world;
         world.partners = partners(w->partners, world.nodes.size());
         world.sources = sources(*w);
+        world.memory_world_size = world.restore_step ? w->memory_world_size : 0;
+        // Each rank's object is somewhere.
+        for (std::size_t i = 0; world.memory_world_size > 0 && i < world.sources.size(); ++i)
+            expect(world.sources[i].rank.value() == i);
+        expect(world.memory_world_size == 0 || world.sources.size() == world.memory_world_size);
         return world;
     }
     World world(const std::unique_ptr<wire::WorldT> &w) {

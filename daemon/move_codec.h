@@ -30,7 +30,12 @@ struct MoveWord {
     std::uint64_t transfer = 0;
     std::vector<std::uint8_t> key;
     std::string text;  ///< at most 1 KiB
+    // FetchTable, Table
+    std::uint64_t at = 0;
+    std::vector<std::uint8_t> bytes;  ///< at most max_table_piece_bytes
 };
+
+inline constexpr std::size_t max_table_piece_bytes = std::size_t{256} << 10;
 
 proto::Bytes encode_move_word(const MoveWord &word);
 /// corrupt: the bytes do not verify, or a value is out of range.

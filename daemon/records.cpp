@@ -66,6 +66,7 @@ records::WorldRecordT to_record(const elastic::World &world) {
     record.restore_step = world.restore_step ? static_cast<std::int64_t>(world.restore_step->value()) : -1;
     record.restore_generation = to_proto_ptr(world.restore_generation);
     record.stored_world_size = world.stored_world_size;
+    record.memory_world_size = world.memory_world_size;
     record.restart_count = world.restart_count;
     record.master_port = world.master_port;
     record.reason = world.reason;
@@ -93,6 +94,7 @@ elastic::World from_record(const records::WorldRecordT &record) {
     std::size_t sources = std::min(record.source_ranks.size(), record.source_nodes.size());
     for (std::size_t i = 0; i < sources; ++i)
         world.sources.push_back({Rank(record.source_ranks[i]), NodeIndex(record.source_nodes[i])});
+    world.memory_world_size = world.restore_step ? record.memory_world_size : 0;
     return world;
 }
 

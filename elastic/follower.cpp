@@ -59,7 +59,8 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     if (m.complete_step && belongs({m.complete_generation, *m.complete_step}))
         complete_here(*m.complete_step, m.complete_generation);
     asked_here(m.asked);
-    tell_protection(m.protect, m.safe, m.freed);
+    // What this node has told of its objects for a newer world stays true until that one begins.
+    if (!world || promise.generation <= world->id) tell_protection(m.protect, m.safe, m.freed);
     std::pair void_word(m.void_generation, m.void_below.value_or(TrainStep()));
     if (m.void_below && world && world->id == m.void_generation && void_told != void_word) {
         void_told = void_word;

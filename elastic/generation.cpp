@@ -172,8 +172,9 @@ SealTally Member::State::tally_reported(std::uint32_t holders, Counts counts) co
 }
 
 /// Copies make a step complete although nodes are gone; also one that is older than what the world before
-/// went on from, which may have had no copies yet. But a world of another size can not go on from objects in
-/// memory, where storage has a step that it can.
+/// went on from, which may have had no copies yet. What a world of another size has saved counts like any
+/// other where objects can be moved; an older step, or one of another size, gives way to a newer one on
+/// storage.
 std::optional<SealTally::Complete> Member::State::newest_in_memory(
     const std::vector<NodeIndex> &nodes) const {
     if (begins_again()) return newest_kept(nodes);
@@ -189,12 +190,13 @@ std::optional<SealTally::Complete> Member::State::newest_in_memory(
     }
     // Of a step that was saved again one goes.
     if (newest) newest->generation = reported.best_of(newest->step, world_size(nodes))->generation;
+    bool fits = newest && reported.world_size({newest->generation, newest->step}) == world_size(nodes);
+    if (!fits && bugged(PlantedBug::other_size_passed_over)) return std::nullopt;
     if (!newest || !config.storage) return newest;
-    bool fits = reported.world_size({newest->generation, newest->step}) == world_size(nodes);
     if (fits && !older) return newest;
     if (!storage.found) return std::nullopt;
     const auto &stored = storage.found->newest;
-    return !stored || (fits && stored->step < newest->step) ? newest : std::nullopt;
+    return !stored || stored->step <= newest->step ? newest : std::nullopt;
 }
 
 /// The prepared world, with the newest step that is complete in the nodes' memory, or else on storage.
@@ -221,7 +223,7 @@ World Member::State::decide_world() {
         w.restore_generation = storage.found->newest->generation;
         w.stored_world_size = storage.found->world_size;
     }
-    w.sources = find_sources(w);
+    name_sources(w);
     if (begins_again()) note_unused(w);
     return w;
 }
@@ -262,6 +264,8 @@ void Member::State::note_world(const World &w, Duration took) {
     n.text = std::to_string(world_size(w.nodes)) + " ranks on " + std::to_string(w.nodes.size()) + " nodes, ";
     n.text += w.restore_step ? "from step " + std::to_string(w.restore_step->value()) : "from the beginning";
     if (w.stored_world_size > 0) n.text += " on storage";
+    if (w.memory_world_size > 0)
+        n.text += " in memory, saved by " + std::to_string(w.memory_world_size) + " ranks";
     n.text += " (" + w.reason + ")";
     out.push_back(std::move(n));
 }

@@ -319,7 +319,8 @@ struct Member::State {
 
     // protection.cpp
     std::vector<NodeIndex> choose_partners(const World &w) const;
-    std::vector<ObjectSource> find_sources(const World &w) const;
+    NodeIndex home_of(const World &w, const CheckpointId &id, Rank rank) const;
+    void name_sources(World &w) const;
     /// Whether there is news for the followers.
     bool consider_protection();
     bool cannot_protect() const;

@@ -154,4 +154,15 @@ Placement place_again(std::span<const PlacedNode> nodes, unsigned copies, const 
     return placement;
 }
 
+std::vector<Rank> answered_ranks(const World &world, NodeIndex node) {
+    std::vector<Rank> ranks;
+    for (std::uint32_t rank = 0; rank < world.memory_world_size && rank < world.sources.size(); ++rank) {
+        NodeIndex home = world.sources[rank].node;
+        if (std::ranges::find(world.nodes, home) == world.nodes.end())
+            home = world.nodes[rank % world.nodes.size()];
+        if (home == node) ranks.emplace_back(rank);
+    }
+    return ranks;
+}
+
 }  // namespace dlrover::elastic

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/ids.h"
+#include "elastic/types.h"
 
 namespace dlrover::elastic {
 
@@ -39,5 +39,9 @@ struct Candidate {
 /// `places` nodes in the order of their places: as many as can be sit where they have the objects, the others
 /// keep the candidates' order. All of them where there are not so many.
 std::vector<NodeIndex> seat(std::span<const Candidate> candidates, std::uint32_t places);
+
+/// Of a step in memory that a world of another size has saved: the ranks whose objects get their copies from
+/// this node. Where none of the world's nodes has one, it fetches it first.
+std::vector<Rank> answered_ranks(const World &world, NodeIndex node);
 
 }  // namespace dlrover::elastic

@@ -36,19 +36,48 @@ std::uint32_t Member::State::holders_wanted(const World &w) {
     return w.nodes.empty() ? 1 : 1 + static_cast<std::uint32_t>(w.partners.size() / w.nodes.size());
 }
 
-std::vector<ObjectSource> Member::State::find_sources(const World &w) const {
-    std::vector<ObjectSource> sources;
-    if (config.copies == 0 || !w.restore_step || w.stored_world_size > 0) return sources;
+/// Who answers for an object that a rank of a world of another size has saved: of its holders one whose
+/// partners hold it too, so that few copies are missing; a node of the world, where one holds it.
+NodeIndex Member::State::home_of(const World &w, const CheckpointId &id, Rank rank) const {
+    auto found = tally.holders(id, rank);
+    std::vector<NodeIndex> holders(found.begin(), found.end());
+    std::size_t each = w.partners.size() / w.nodes.size();
+    auto merit = [&](NodeIndex node) {
+        auto place = static_cast<std::size_t>(std::ranges::find(w.nodes, node) - w.nodes.begin());
+        if (place == w.nodes.size()) return std::size_t{0};
+        std::size_t sum = 1;
+        for (std::size_t i = place * each; i < (place + 1) * each; ++i)
+            sum += contains(holders, w.partners[i]);
+        return sum;
+    };
+    std::size_t first = rank.value() % holders.size();
+    NodeIndex best = holders[first];
+    for (std::size_t i = 1; i < holders.size(); ++i) {
+        NodeIndex next = holders[(first + i) % holders.size()];
+        if (merit(best) < merit(next)) best = next;
+    }
+    return best;
+}
+
+/// Where the objects are that this world goes on from: those that a rank's node lacks, or, saved by a world
+/// of another size, all of them, since nobody knows yet which rank needs what.
+void Member::State::name_sources(World &w) const {
+    if (config.copies == 0 || !w.restore_step || w.stored_world_size > 0) return;
     CheckpointId id{w.restore_generation, *w.restore_step};
-    if (tally.world_size(id) != world_size(w.nodes) || bugged(PlantedBug::sources_left_out)) return sources;
+    std::uint32_t saved_by = tally.world_size(id);
+    if (saved_by == 0 || bugged(PlantedBug::sources_left_out)) return;
+    if (saved_by != world_size(w.nodes)) {
+        w.memory_world_size = saved_by;
+        for (std::uint32_t r = 0; r < saved_by; ++r) w.sources.push_back({Rank(r), home_of(w, id, Rank(r))});
+        return;
+    }
     Rank rank(0);
     for (NodeIndex node : w.nodes)
         for (std::uint32_t i = 0; i < config.nodes[node.value()].ranks; ++i, rank = Rank(rank.value() + 1)) {
             auto holders = tally.holders(id, rank);
             if (holders.empty() || std::ranges::find(holders, node) != holders.end()) continue;
-            sources.push_back({rank, holders[rank.value() % holders.size()]});
+            w.sources.push_back({rank, holders[rank.value() % holders.size()]});
         }
-    return sources;
 }
 
 /// A word of an earlier world was about other partners.
@@ -113,11 +142,16 @@ void Member::State::find_safe(bool giving_up) {
 }
 
 /// The newest complete step; at the beginning of a reign the one that has copies already, since these take
-/// the places of others. None of another world size: its objects are not this world's.
+/// the places of others. None of another world size, whose objects are not this world's, but for the one that
+/// it goes on from.
 void Member::State::choose_target(bool afresh) {
     Protection &p = protection;
     CheckpointId next{complete->generation, complete->step};
-    auto fits = [&](const CheckpointId &id) { return tally.world_size(id) == world_size(world->nodes); };
+    CheckpointId from{world->restore_generation, world->restore_step.value_or(TrainStep())};
+    auto fits = [&](const CheckpointId &id) {
+        return tally.world_size(id) == world_size(world->nodes) ||
+               (world->memory_world_size > 0 && id == from);
+    };
     if (!p.target) {
         auto begun = tally.newest_copied();
         if (begun > p.safe && fits(*begun)) next = *begun;
@@ -150,6 +184,11 @@ bool Member::State::consider_protection() {
     // size needs the slots.
     auto freed = p.given_up != Protection::GivenUp::no || !p.target ? newest : p.target;
     if (p.given_up == Protection::GivenUp::no && p.target && !p.safe) freed.reset();
+    if (bugged(PlantedBug::other_size_freed_early) && world->memory_world_size > 0 && p.target) {
+        p.kept.reset();
+        local.safe.reset();
+        freed = newest;
+    }
     auto before = std::tuple(protect_told, local.safe, freed_told);
     tell_protection(p.target, p.kept, freed);
     return before != std::tuple(protect_told, local.safe, freed_told);

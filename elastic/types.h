@@ -66,7 +66,7 @@ struct GroupConfig {
     Timings timings;
 };
 
-/// A rank whose node does not hold the object that the rank goes on from, and a node that does.
+/// A rank's object that a world goes on from, and a node that holds it.
 struct ObjectSource {
     Rank rank;
     NodeIndex node;
@@ -88,7 +88,10 @@ struct World {
     std::uint32_t stored_world_size = 0;
     /// Who keeps copies of each node's objects: as many for each of `nodes`, one node's after the other's.
     std::vector<NodeIndex> partners;
-    std::vector<ObjectSource> sources;  ///< of restore_step's objects, where they are elsewhere
+    /// > 0: restore_step is in memory, and so many ranks have saved it, another number than this world's.
+    std::uint32_t memory_world_size = 0;
+    /// Of restore_step's objects, where they are elsewhere; with memory_world_size of all of them, in order.
+    std::vector<ObjectSource> sources;
     friend bool operator==(const World &, const World &) = default;
 };
 

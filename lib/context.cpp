@@ -56,7 +56,7 @@ Result<std::unique_ptr<dlrover_context>> dlrover_context::open() {
         return c->progress.attach(std::move(page));
     };
     context->link = std::make_unique<DaemonLink>(e, welcome);
-    context->store = std::make_unique<DaemonStore>(*context->link, e);
+    context->store = std::make_unique<DaemonStore>(*context->link, e, context->mutex);
     context->events = std::make_unique<Events>(*context->link);
     DLROVER_TRY(context->link->connect(context->link->deadline()));
     return context;

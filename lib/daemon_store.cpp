@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "ckpt/segment_grants.h"
 #include "lib/stored_checkpoint.h"
+#include "lib/stored_tensors.h"
 
 namespace dlrover::lib {
 namespace {
@@ -70,6 +71,12 @@ Result<StoredRequest> to_request(const local::RestorePlanT &plan, const Environm
     request.world_size = e.world_size;
     request.threads = e.copy_threads;
     return request;
+}
+
+CheckpointId spread_id(const local::RestorePlanT &plan) {
+    const auto &checkpoint = *plan.spread->checkpoint;
+    return {{Term(checkpoint.generation->term()), checkpoint.generation->number()},
+            TrainStep(checkpoint.train_step)};
 }
 
 }  // namespace
@@ -295,6 +302,7 @@ Result<ObjectSource> DaemonStore::open_plan(LocalMessage reply) {
     if (plan->train_step < 0)
         return Status(Code::not_found, "there is no checkpoint: start from the beginning");
     if (plan->stored) return open_stored(*plan);
+    if (plan->spread) return open_spread(std::move(reply));
     SlotIndex slot(plan->slot);
     auto range = map_to_read(slot, to_grants(plan->segments, std::move(reply.fds)));
     if (!range) return range.take_status();
@@ -319,13 +327,17 @@ Result<KeeperObject> DaemonStore::open_keeper(std::uint32_t rank) {
     // Not over a new connection, on which nothing is being restored.
     auto reply = link_.call_once(ask, link_.deadline());
     if (!reply) return reply.take_status();
-    auto *plan = reply->message.body.AsRestorePlan();
+    return map_kept(std::move(*reply), rank, opened_->kept);
+}
+
+Result<KeeperObject> DaemonStore::map_kept(LocalMessage reply, std::uint32_t rank,
+                                           std::deque<SegmentRange> &kept) {
+    auto *plan = reply.message.body.AsRestorePlan();
     if (plan == nullptr || plan->train_step < 0) return unexpected();
-    auto range = SegmentRange::map(to_grants(plan->segments, std::move(reply->fds)), Access::read_only);
+    auto range = SegmentRange::map(to_grants(plan->segments, std::move(reply.fds)), Access::read_only);
     if (!range) return range.take_status();
-    opened_->kept.push_back(std::move(*range));
-    const SegmentRange &kept = opened_->kept.back();
-    return KeeperObject{rank, kept.base(), kept.bytes(), to_layout(*plan)};
+    kept.push_back(std::move(*range));
+    return KeeperObject{rank, kept.back().base(), kept.back().bytes(), to_layout(*plan)};
 }
 
 Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
@@ -349,6 +361,90 @@ Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
                         std::move(opened->object.places)};
 }
 
+Result<SpreadStep> DaemonStore::to_spread(LocalMessage &reply) const {
+    auto *plan = reply.message.body.AsRestorePlan();
+    const auto &checkpoint = plan->spread->checkpoint;
+    bool whole = checkpoint && checkpoint->generation && !plan->spread->tables.empty() &&
+                 checkpoint->world_size == plan->spread->tables.size() && plan->segments.size() == 1 &&
+                 reply.fds.size() == 1;
+    if (!whole) return unexpected();
+    SpreadStep step;
+    step.id = spread_id(*plan);
+    step.lineage = environment_.lineage;
+    auto memory = ckpt::Mapping::file(reply.fds.front().get(), plan->segments.front()->bytes);
+    if (!memory) return memory.take_status();
+    step.memory = std::move(*memory);
+    for (const auto &table : plan->spread->tables) {
+        if (!table) return unexpected();
+        step.tables.push_back({table->offset, table->bytes, table->data_bytes, table->xxh3, table->here});
+    }
+    return step;
+}
+
+/// In memory, but saved by a world of another size: as from storage there, all ranks' pieces are in reach.
+Result<ObjectSource> DaemonStore::open_spread(LocalMessage reply) {
+    auto step = to_spread(reply);
+    if (!step) return step.take_status();
+    CheckpointId id = step->id;
+    auto pieces = std::make_shared<MemoryPieces>(
+        std::move(*step), [this, id](std::uint32_t rank, bool wait) { return fetch_object(rank, wait, id); });
+    auto like = pieces->find_table(0);
+    if (!like) return pieces->judge(like.take_status());
+    ckpt::ObjectIdentity who = (*like)->identity();
+    who.rank = Rank(environment_.rank);
+    who.world_size = environment_.world_size;
+    auto own = empty_object(std::move(who), (*like)->skeleton(), reply.message.body.AsRestorePlan()->ledger);
+    if (!own) return own.take_status();
+    stored_ = std::move(own->memory);
+    unsigned threads = environment_.copy_threads;
+    return ObjectSource{stored_.base(),
+                        stored_.bytes(),
+                        std::move(own->layout),
+                        true,
+                        std::make_unique<StoredTensors>(pieces, threads, environment_.verify_parts),
+                        all_objects(pieces, threads),
+                        {},
+                        std::move(own->places)};
+}
+
+/// None: it is on its way.
+Result<std::optional<KeeperObject>> DaemonStore::ask_object(std::uint32_t rank, const CheckpointId &id) {
+    local::RestoreKeptT ask;
+    ask.rank = rank;
+    std::lock_guard lock(mutex_);
+    auto reply = link_.call_once(ask, link_.deadline());
+    if (!reply.ok() && !link_.connected()) {
+        DLROVER_TRY(renew_plan(id));
+        reply = link_.call_once(ask, link_.deadline());
+    }
+    if (!reply) return reply.take_status();
+    auto *plan = reply->message.body.AsRestorePlan();
+    if (plan != nullptr && plan->coming) return std::optional<KeeperObject>();
+    auto object = map_kept(std::move(*reply), rank, spread_);
+    if (!object) return object.take_status();
+    return std::optional(std::move(*object));
+}
+
+/// Another daemon does not know what is being restored here.
+Status DaemonStore::renew_plan(const CheckpointId &id) {
+    auto reply = ask_plan();
+    if (!reply) return reply.take_status();
+    auto *plan = reply->message.body.AsRestorePlan();
+    if (plan->spread && plan->spread->checkpoint && plan->spread->checkpoint->generation &&
+        spread_id(*plan) == id)
+        return {};
+    return Status(Code::stale, "the daemon goes on from another step now");
+}
+
+Result<std::optional<KeeperObject>> DaemonStore::fetch_object(std::uint32_t rank, bool wait,
+                                                              const CheckpointId &id) {
+    for (auto pause = first_pause;; pause = std::min(2 * pause, longest_pause)) {
+        auto object = ask_object(rank, id);
+        if (!object || *object || !wait) return object;
+        std::this_thread::sleep_for(pause);
+    }
+}
+
 Result<ObjectSource> DaemonStore::open() {
     auto plan = ask_plan();
     if (!plan) return plan.take_status();
@@ -367,6 +463,7 @@ void DaemonStore::close(bool ok, std::uint64_t restore_us, const std::string &te
     done.text = text;
     link_.tell(done);
     stored_ = ckpt::Mapping();
+    spread_.clear();
     if (!opened_) return;
     // The daemon does not send the descriptors of this slot again: the mapping serves the next save there.
     if (opened_->range.set_access(Access::read_write).ok())

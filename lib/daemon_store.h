@@ -3,13 +3,16 @@
 // the daemon as long as the call's deadline allows.
 #pragma once
 
+#include <deque>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 
 #include "ckpt/mapping.h"
 #include "lib/background_populate.h"
 #include "lib/daemon_link.h"
+#include "lib/memory_pieces.h"
 #include "lib/store.h"
 
 namespace dlrover::lib {
@@ -18,7 +21,9 @@ using ckpt::Access, ckpt::SegmentGrant, ckpt::SegmentRange;
 
 class DaemonStore final : public Store {
   public:
-    DaemonStore(DaemonLink &link, const Environment &environment) : link_(link), environment_(environment) {}
+    /// `mutex` serialises the calls; what is read after open() takes it itself where it asks the daemon.
+    DaemonStore(DaemonLink &link, const Environment &environment, std::mutex &mutex)
+        : link_(link), environment_(environment), mutex_(mutex) {}
     /// After every WorkerHello: what the daemon said, and the end of grants that it may have kept for us
     /// across its restart and that nobody is going to seal.
     void on_welcome(const proto::local::WorkerWelcomeT &welcome);
@@ -38,7 +43,7 @@ class DaemonStore final : public Store {
     struct Opened {
         SlotIndex slot;
         SegmentRange range;
-        std::vector<SegmentRange> kept;  ///< of the keepers
+        std::deque<SegmentRange> kept;  ///< of the keepers
     };
     using Begun = std::variant<SaveTarget, SaveSkipped>;
     using Sealed = std::variant<std::monostate, SaveSkipped>;
@@ -64,11 +69,20 @@ class DaemonStore final : public Store {
     Result<proto::LocalMessage> ask_plan();
     Result<ObjectSource> open_plan(proto::LocalMessage reply);
     Result<KeeperObject> open_keeper(std::uint32_t rank);
+    Result<KeeperObject> map_kept(proto::LocalMessage reply, std::uint32_t rank,
+                                  std::deque<SegmentRange> &kept);
+    Result<ObjectSource> open_spread(proto::LocalMessage reply);
+    Result<SpreadStep> to_spread(proto::LocalMessage &reply) const;
+    /// One of the objects of a step that is spread over several nodes. Takes the lock.
+    Result<std::optional<KeeperObject>> fetch_object(std::uint32_t rank, bool wait, const CheckpointId &id);
+    Result<std::optional<KeeperObject>> ask_object(std::uint32_t rank, const CheckpointId &id);
+    Status renew_plan(const CheckpointId &id);
     Result<ObjectSource> open_stored(const proto::local::RestorePlanT &plan);
     Result<SegmentRange> map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments);
 
     DaemonLink &link_;
     const Environment &environment_;
+    std::mutex &mutex_;
     std::int64_t restore_step_ = -1;
     bool storage_ = false;  ///< the group has a folder for checkpoints
     std::map<SlotIndex, SegmentRange> slots_;
@@ -77,7 +91,8 @@ class DaemonStore final : public Store {
     bool saving_ = false;            ///< a slot is granted to us
     std::uint64_t granted_on_ = 0;   ///< DaemonLink::connections() when it was
     std::optional<Opened> opened_;
-    ckpt::Mapping stored_;  ///< an object that was read from storage
+    ckpt::Mapping stored_;             ///< an object that was read from storage, or an empty one
+    std::deque<SegmentRange> spread_;  ///< objects of other ranks of a step that is spread
 };
 
 }  // namespace dlrover::lib

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "lib/piece_source.h"
 #include "lib/restore.h"
-#include "lib/stored_object.h"
 
 namespace dlrover::lib {
 namespace {
@@ -58,10 +58,10 @@ class OwnObject final : public RankObjects {
     std::uint32_t own_;
 };
 
-class StoredObjects final : public RankObjects {
+class AllObjects final : public RankObjects {
   public:
-    StoredObjects(std::shared_ptr<StoredFiles> files, unsigned threads)
-        : files_(std::move(files)), threads_(threads) {}
+    AllObjects(std::shared_ptr<PieceSource> source, unsigned threads)
+        : source_(std::move(source)), threads_(threads) {}
 
     Result<std::uint64_t> count(std::uint32_t rank) override {
         auto table = table_of(rank);
@@ -83,24 +83,22 @@ class StoredObjects final : public RankObjects {
         auto info = chunk(rank, index);
         if (!info) return info.take_status();
         DLROVER_TRY(check_size(*info, out));
-        Status status = read_stored_chunk(*files_, rank, index, out.data(), threads_);
-        return status.ok() ? Status() : files_->judge(std::move(status));
+        Status status = source_->read_chunk(rank, index, out, threads_);
+        return status.ok() ? Status() : source_->judge(std::move(status));
     }
 
   private:
     Result<const ckpt::ObjectTableView *> table_of(std::uint32_t rank) {
-        if (rank >= files_->ranks())
+        if (rank >= source_->ranks())
             return Status(Code::invalid_argument, "the checkpoint was saved by " +
-                                                      std::to_string(files_->ranks()) +
+                                                      std::to_string(source_->ranks()) +
                                                       " ranks: there is no rank " + std::to_string(rank));
-        auto file = files_->rank(rank);
-        if (!file) return files_->judge(file.take_status());
-        const ckpt::ObjectTableView *table = &(*file)->table();
-        files_->release();
+        auto table = source_->find_table(rank);
+        if (!table) return source_->judge(table.take_status());
         return table;
     }
 
-    std::shared_ptr<StoredFiles> files_;
+    std::shared_ptr<PieceSource> source_;
     unsigned threads_;
 };
 
@@ -110,8 +108,8 @@ std::unique_ptr<RankObjects> own_object(const ObjectReader &object, std::uint32_
     return std::make_unique<OwnObject>(object, own);
 }
 
-std::unique_ptr<RankObjects> stored_objects(std::shared_ptr<StoredFiles> files, unsigned threads) {
-    return std::make_unique<StoredObjects>(std::move(files), threads);
+std::unique_ptr<RankObjects> all_objects(std::shared_ptr<PieceSource> source, unsigned threads) {
+    return std::make_unique<AllObjects>(std::move(source), threads);
 }
 
 }  // namespace dlrover::lib

@@ -10,7 +10,7 @@
 namespace dlrover::lib {
 
 class ObjectReader;
-class StoredFiles;
+class PieceSource;
 
 /// One thread at a time. A rank that did not save it is invalid_argument; one that is out of reach
 /// unsupported.
@@ -28,7 +28,7 @@ class RankObjects {
 /// From memory and plain files: the object of rank `own` alone. `object` outlives this.
 std::unique_ptr<RankObjects> own_object(const ObjectReader &object, std::uint32_t own);
 
-/// From storage: every rank's. Tables are read when they are asked for.
-std::unique_ptr<RankObjects> stored_objects(std::shared_ptr<StoredFiles> files, unsigned threads);
+/// Every rank's. Tables are read when they are asked for.
+std::unique_ptr<RankObjects> all_objects(std::shared_ptr<PieceSource> source, unsigned threads);
 
 }  // namespace dlrover::lib

@@ -14,7 +14,7 @@ Result<StoredCheckpoint> with_files(Result<StoredObject> object, std::shared_ptr
     if (!object) return files->judge(object.take_status());
     return StoredCheckpoint{std::move(*object),
                             std::make_unique<StoredTensors>(files, request.threads, verify_parts),
-                            stored_objects(files, request.threads)};
+                            all_objects(files, request.threads)};
 }
 
 }  // namespace

@@ -13,9 +13,9 @@ namespace {
 using ckpt::checksum_block_bytes;
 constexpr std::uint64_t window_bytes = 8 * checksum_block_bytes;
 
-/// A chunk with its file open.
+/// A chunk that can be read.
 struct Source {
-    const ckpt::StorageFile *file;
+    const RankPieces *pieces;
     std::uint64_t index, bytes, checksum;
     std::byte *to;
     std::uint64_t first_hash;
@@ -30,7 +30,7 @@ struct Window {
 Status read_window(const Source &source, const Window &window, std::vector<std::uint64_t> &hashes) {
     std::vector<std::byte> scratch(source.to == nullptr ? window.bytes : 0);
     std::span out(source.to == nullptr ? scratch.data() : source.to + window.at, window.bytes);
-    DLROVER_TRY(source.file->read_bytes(source.index, window.at, out));
+    DLROVER_TRY(source.pieces->read_bytes(source.index, window.at, out));
     std::uint64_t next = source.first_hash + window.at / checksum_block_bytes;
     for (std::uint64_t at = 0; at < window.bytes; at += checksum_block_bytes) {
         auto n = std::min<std::uint64_t>(checksum_block_bytes, window.bytes - at);
@@ -42,10 +42,10 @@ Status read_window(const Source &source, const Window &window, std::vector<std::
 Status check(const Source &source, std::span<const std::uint64_t> hashes) {
     if (source.bytes == 0)
         return ckpt::chunk_checksum({}) == source.checksum ? Status()
-                                                           : source.file->wrong_chunk(source.index);
+                                                           : source.pieces->wrong_chunk(source.index);
     auto own = hashes.subspan(source.first_hash, ckpt::checksum_blocks(source.bytes));
     return ckpt::combine_block_hashes(own) == source.checksum ? Status()
-                                                              : source.file->wrong_chunk(source.index);
+                                                              : source.pieces->wrong_chunk(source.index);
 }
 
 Status read_sources(std::span<const Source> sources, std::uint64_t blocks, unsigned threads) {
@@ -63,17 +63,17 @@ Status read_sources(std::span<const Source> sources, std::uint64_t blocks, unsig
 
 }  // namespace
 
-Status read_chunks(StoredFiles &files, std::span<const ChunkRead> reads, unsigned threads) {
+Status read_chunks(PieceSource &source, std::span<const ChunkRead> reads, unsigned threads) {
     std::vector<ChunkRead> ordered(reads.begin(), reads.end());
     std::stable_sort(ordered.begin(), ordered.end(), [](auto &a, auto &b) { return a.rank < b.rank; });
-    return for_ranks(files, std::span<const ChunkRead>(ordered), [&](std::span<const ChunkRead> some) {
+    return for_ranks(source, std::span<const ChunkRead>(ordered), [&](std::span<const ChunkRead> some) {
         std::vector<Source> sources;
         std::uint64_t blocks = 0;
         for (const ChunkRead &read : some) {
-            auto file = files.rank(read.rank);
-            if (!file) return file.take_status();
-            ckpt::ChunkInfo chunk = (*file)->table().chunk(read.index);
-            sources.push_back({*file, read.index, chunk.bytes, chunk.checksum, read.to, blocks});
+            auto pieces = source.pieces(read.rank);
+            if (!pieces) return pieces.take_status();
+            ckpt::ChunkInfo chunk = (*pieces)->table().chunk(read.index);
+            sources.push_back({*pieces, read.index, chunk.bytes, chunk.checksum, read.to, blocks});
             blocks += ckpt::checksum_blocks(chunk.bytes);
         }
         return read_sources(sources, blocks, threads);

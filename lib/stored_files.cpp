@@ -3,9 +3,11 @@
 
 #include <unistd.h>
 
+#include <numeric>
 #include <optional>
 
 #include "lib/parallel.h"
+#include "lib/stored_object.h"
 
 namespace dlrover::lib {
 namespace {
@@ -18,6 +20,29 @@ std::string name_of(const ckpt::CheckpointId &id) {
 }
 
 }  // namespace
+
+class StoredFiles::Pieces final : public RankPieces {
+  public:
+    explicit Pieces(const ckpt::StorageFile &file) : file_(file) {}
+    const ckpt::ObjectTableView &table() const override { return file_.table(); }
+    Status read_bytes(std::uint64_t index, std::uint64_t at, std::span<std::byte> out) const override {
+        return file_.read_bytes(index, at, out);
+    }
+    Status read_part_into(std::uint64_t index, std::span<const std::uint64_t> offset,
+                          std::span<const std::uint64_t> shape, const ckpt::BoxPlace &to,
+                          std::span<std::byte> out) const override {
+        return file_.read_part_into(index, offset, shape, to, out);
+    }
+    Status wrong_chunk(std::uint64_t index) const override { return file_.wrong_chunk(index); }
+
+  private:
+    const ckpt::StorageFile &file_;
+};
+
+StoredFiles::StoredFiles(const StoredRequest &request)
+    : folder_(request.folder), path_(request.folder), id_(request.id) {}
+
+StoredFiles::~StoredFiles() = default;
 
 Result<std::shared_ptr<StoredFiles>> StoredFiles::open(const StoredRequest &request) {
     std::shared_ptr<StoredFiles> files(new StoredFiles(request));
@@ -59,6 +84,33 @@ Result<const ckpt::StorageFile *> StoredFiles::rank(std::uint32_t rank) {
         ++open_;
     }
     return &found->second;
+}
+
+std::vector<std::uint32_t> StoredFiles::nearest() const {
+    std::vector<std::uint32_t> order(ranks());
+    std::iota(order.begin(), order.end(), 0u);
+    return order;
+}
+
+Result<const ckpt::ObjectTableView *> StoredFiles::find_table(std::uint32_t number) {
+    auto file = rank(number);
+    if (!file) return file.take_status();
+    const ckpt::ObjectTableView *table = &(*file)->table();
+    release();
+    return table;
+}
+
+Result<const RankPieces *> StoredFiles::pieces(std::uint32_t number) {
+    auto file = rank(number);
+    if (!file) return file.take_status();
+    auto &made = pieces_[number];
+    if (!made) made = std::make_unique<Pieces>(**file);
+    return made.get();
+}
+
+Status StoredFiles::read_chunk(std::uint32_t rank, std::uint64_t index, std::span<std::byte> out,
+                               unsigned threads) {
+    return read_stored_chunk(*this, rank, index, out.data(), threads);
 }
 
 Status StoredFiles::load_tables(unsigned threads) {

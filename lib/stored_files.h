@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ckpt/checkpoint_folder.h"
+#include "lib/piece_source.h"
 
 namespace dlrover::lib {
 
@@ -21,30 +22,36 @@ struct StoredRequest {
 };
 
 /// One thread at a time, but for reading from the files that rank() gave. Everything blocks.
-class StoredFiles {
+class StoredFiles final : public PieceSource {
   public:
     /// Reads the manifest. corrupt: it is damaged, gone, or not what was asked for; the sentence tells all.
     static Result<std::shared_ptr<StoredFiles>> open(const StoredRequest &request);
 
     const ckpt::Manifest &manifest() const noexcept { return manifest_; }
-    std::uint32_t ranks() const noexcept { return static_cast<std::uint32_t>(manifest_.ranks.size()); }
+    std::uint32_t ranks() const override { return static_cast<std::uint32_t>(manifest_.ranks.size()); }
     /// That rank's file, open. Tables stay in memory; of the descriptors as many as are wanted at once and a
     /// few more. The pointer lives as long as this; the descriptor until release().
     Result<const ckpt::StorageFile *> rank(std::uint32_t rank);
-    /// Every rank's table is in memory afterwards, shared by `threads` threads.
-    Status load_tables(unsigned threads);
-    const ckpt::ObjectTableView &table(std::uint32_t rank) const { return files_.at(rank).table(); }
+    std::vector<std::uint32_t> nearest() const override;
+    Result<const ckpt::ObjectTableView *> find_table(std::uint32_t rank) override;
+    Status load_tables(unsigned threads) override;
+    const ckpt::ObjectTableView &table(std::uint32_t rank) const override { return files_.at(rank).table(); }
+    Result<const RankPieces *> pieces(std::uint32_t rank) override;
     /// The files that rank() gave are not read from any more.
-    void release();
+    void release() override;
+    Status read_chunk(std::uint32_t rank, std::uint64_t index, std::span<std::byte> out,
+                      unsigned threads) override;
 
     /// What a failure means for the checkpoint. Where it is damage (wrong bytes, a missing file) the
     /// checkpoint is marked suspect, and the sentence says so; the code is corrupt. Where it is not (access
     /// refused, a broken network or device) it stays as it is.
-    Status judge(Status why) const;
+    Status judge(Status why) const override;
+
+    ~StoredFiles() override;
 
   private:
-    explicit StoredFiles(const StoredRequest &request)
-        : folder_(request.folder), path_(request.folder), id_(request.id) {}
+    class Pieces;
+    explicit StoredFiles(const StoredRequest &request);
     Status read_manifest(const StoredRequest &request);
     Status mark(const Status &why) const;
 
@@ -53,6 +60,7 @@ class StoredFiles {
     ckpt::CheckpointId id_;
     ckpt::Manifest manifest_;
     std::map<std::uint32_t, ckpt::StorageFile> files_;
+    std::map<std::uint32_t, std::unique_ptr<Pieces>> pieces_;
     std::size_t open_ = 0;  ///< descriptors
 };
 

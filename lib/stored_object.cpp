@@ -235,19 +235,26 @@ Status read_stored_chunk(StoredFiles &files, std::uint32_t rank, std::uint64_t i
     return read_chunks(files, reads, threads);
 }
 
+Result<StoredObject> empty_object(ckpt::ObjectIdentity who, std::string_view skeleton,
+                                  std::span<const std::uint8_t> ledger) {
+    TrainStep step = who.train_step;
+    ckpt::ObjectTableWriter writer(std::move(who));
+    DLROVER_TRY(writer.set_skeleton(skeleton));
+    auto table = writer.finish();
+    if (!table) return table.take_status();
+    auto object = make_room(*table, 0, step, ledger);
+    if (object.ok()) DLROVER_TRY(make_read_only(*object));
+    return object;
+}
+
 Result<StoredObject> empty_stored_object(StoredFiles &files, std::uint32_t rank, std::uint32_t world_size) {
     auto like = files.rank(files.ranks() == world_size ? rank : 0);
     if (!like) return like.take_status();
     ckpt::ObjectIdentity who = (*like)->identity();
     who.rank = Rank(rank);
     who.world_size = world_size;
-    ckpt::ObjectTableWriter writer(std::move(who));
-    DLROVER_TRY(writer.set_skeleton((*like)->table().skeleton()));
-    auto table = writer.finish();
-    if (!table) return table.take_status();
-    auto object = make_room(*table, 0, files.manifest().id.step, (*like)->ledger());
-    if (object.ok()) DLROVER_TRY(make_read_only(*object));
-    return object;
+    who.train_step = files.manifest().id.step;
+    return empty_object(std::move(who), (*like)->table().skeleton(), (*like)->ledger());
 }
 
 }  // namespace dlrover::lib

@@ -23,6 +23,10 @@ Result<StoredObject> read_stored_object(StoredFiles &files, std::uint32_t rank, 
 Status read_stored_chunk(StoredFiles &files, std::uint32_t rank, std::uint64_t index, std::byte *out,
                          unsigned threads);
 
+/// An object without chunks.
+Result<StoredObject> empty_object(ckpt::ObjectIdentity who, std::string_view skeleton,
+                                  std::span<const std::uint8_t> ledger);
+
 /// For a rank that takes no object from there as its own: no chunks; skeleton and ledger of the rank of its
 /// number, in a world of another size of rank 0.
 Result<StoredObject> empty_stored_object(StoredFiles &files, std::uint32_t rank, std::uint32_t world_size);

@@ -27,10 +27,14 @@ bool has_elements(std::span<const std::uint64_t> shape) {
 
 Status StoredTensors::make_plan() {
     if (plan_) return {};
-    if (Status s = files_->load_tables(threads_); !s.ok()) return files_->judge(std::move(s));
+    if (Status s = source_->load_tables(threads_); !s.ok()) return source_->judge(std::move(s));
+    // Of a piece that several ranks have the first one is taken.
+    std::vector<std::uint32_t> order = source_->nearest();
     std::vector<const ckpt::ObjectTableView *> tables;
-    for (std::uint32_t rank = 0; rank < files_->ranks(); ++rank) tables.push_back(&files_->table(rank));
+    for (std::uint32_t rank : order) tables.push_back(&source_->table(rank));
     plan_ = ckpt::plan_index(tables);
+    for (ckpt::GlobalTensor &tensor : plan_->tensors)
+        for (ckpt::ChunkRef &piece : tensor.pieces) piece.rank = Rank(order[piece.rank.value()]);
     for (std::size_t i = 0; i < plan_->tensors.size(); ++i) by_name_.emplace(plan_->tensors[i].name, i);
     return {};
 }
@@ -66,7 +70,7 @@ std::vector<StoredTensors::Part> StoredTensors::parts_of(const ckpt::GlobalTenso
     std::vector<Part> parts;
     std::size_t dims = tensor.shape.size();
     for (const ckpt::ChunkRef &ref : tensor.pieces) {
-        ckpt::ChunkInfo chunk = files_->table(ref.rank.value()).chunk(ref.index);
+        ckpt::ChunkInfo chunk = source_->table(ref.rank.value()).chunk(ref.index);
         Part part{ref.rank.value(), ref.index, {}, {}, std::vector<std::uint64_t>(dims)};
         bool any = true;
         for (std::size_t i = 0; any && i < dims; ++i) {
@@ -102,11 +106,11 @@ Status StoredTensors::read_stripes(std::span<const Part> parts, const TensorBox 
             stripes.push_back(std::move(stripe));
         }
     }
-    std::vector<const ckpt::StorageFile *> sources;
+    std::vector<const RankPieces *> sources;
     for (const Part &stripe : stripes) {
-        auto file = files_->rank(stripe.rank);
-        if (!file) return file.take_status();
-        sources.push_back(*file);
+        auto pieces = source_->pieces(stripe.rank);
+        if (!pieces) return pieces.take_status();
+        sources.push_back(*pieces);
     }
     return parallel_try(stripes.size(), threads_, [&](std::uint64_t i) {
         const Part &p = stripes[i];
@@ -121,7 +125,7 @@ Status StoredTensors::read_some(std::span<const Part> parts, const TensorBox &bo
     std::vector<ChunkRead> reads;
     std::vector<Part> strided;
     for (const Part &part : parts) {
-        ckpt::ChunkInfo chunk = files_->table(part.rank).chunk(part.index);
+        ckpt::ChunkInfo chunk = source_->table(part.rank).chunk(part.index);
         bool whole = std::equal(part.shape.begin(), part.shape.end(), chunk.local_shape.begin());
         ckpt::BoxRuns runs({chunk.local_shape, part.in_piece}, {box.shape, part.in_box}, part.shape, unit);
         if (whole && runs.single()) {
@@ -133,7 +137,7 @@ Status StoredTensors::read_some(std::span<const Part> parts, const TensorBox &bo
             reads.push_back({part.rank, part.index, nullptr});
         strided.push_back(part);
     }
-    DLROVER_TRY(read_chunks(*files_, reads, threads_));
+    DLROVER_TRY(read_chunks(*source_, reads, threads_));
     for (const ChunkRead &read : reads) verified_.emplace(read.rank, read.index);
     return read_stripes(strided, box);
 }
@@ -144,9 +148,12 @@ Status StoredTensors::read(const TensorBox &box) {
     DLROVER_TRY(check_box(box, {tensor->name, tensor->dtype, tensor->shape}));
     if (!has_elements(box.shape)) return {};
     std::vector<Part> parts = parts_of(*tensor, box);
-    Status status = for_ranks(*files_, std::span<const Part>(parts),
+    std::vector<std::uint32_t> ranks;
+    for (const Part &part : parts) ranks.push_back(part.rank);
+    source_->expect(ranks);
+    Status status = for_ranks(*source_, std::span<const Part>(parts),
                               [&](std::span<const Part> some) { return read_some(some, box); });
-    return status.ok() ? Status() : files_->judge(std::move(status));
+    return status.ok() ? Status() : source_->judge(std::move(status));
 }
 
 }  // namespace dlrover::lib

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Global tensors of a checkpoint on storage, put together from the files of the ranks that hold their pieces.
+// Global tensors of a checkpoint, put together from the pieces of the ranks that saved it.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ class StoredTensors final : public GlobalTensors {
   public:
     /// verify_parts: of a piece that is not wanted as a whole every byte is read once and verified; without,
     /// only what is wanted is read, and only whole pieces are verified.
-    StoredTensors(std::shared_ptr<StoredFiles> files, unsigned threads, bool verify_parts)
-        : files_(std::move(files)), threads_(threads), verify_parts_(verify_parts) {}
+    StoredTensors(std::shared_ptr<PieceSource> source, unsigned threads, bool verify_parts)
+        : source_(std::move(source)), threads_(threads), verify_parts_(verify_parts) {}
 
-    std::uint32_t saved_by() const override { return files_->ranks(); }
+    std::uint32_t saved_by() const override { return source_->ranks(); }
     Result<std::uint64_t> count() override;
     Result<TensorInfo> tensor(std::uint64_t index) override;
     Status read(const TensorBox &box) override;
@@ -41,7 +41,7 @@ class StoredTensors final : public GlobalTensors {
     Status read_some(std::span<const Part> parts, const TensorBox &box);
     Status read_stripes(std::span<const Part> parts, const TensorBox &box);
 
-    std::shared_ptr<StoredFiles> files_;
+    std::shared_ptr<PieceSource> source_;
     unsigned threads_;
     bool verify_parts_;
     std::optional<ckpt::IndexPlan> plan_;

@@ -55,22 +55,28 @@ void Simulator::check_partners(const World &world) const {
 /// Who is sent for an object finds it there, and who has none is sent.
 void Simulator::check_sources(const World &world) const {
     if (!world.restore_step || world.stored_world_size > 0) {
-        check(world.sources.empty(), "sources for what is not in memory");
+        check(world.sources.empty() && world.memory_world_size == 0, "sources for what is not in memory");
         return;
     }
     CheckpointId id{world.restore_generation, *world.restore_step};
     auto run = runs_.find(id.generation);
-    if (config_.copies == 0 || run == runs_.end() || run->second.world_size != size_of(world)) return;
+    if (config_.copies == 0 || run == runs_.end()) return;
+    bool same = run->second.world_size == size_of(world);
+    check(world.memory_world_size == (same ? 0 : run->second.world_size),
+          "a world is told another number of ranks than those that saved what it goes on from");
     for (const ObjectSource &s : world.sources)
         check(find_object(nodes_[s.node.value()], id, s.rank) != nullptr,
               "a source of an object does not hold it");
+    for (std::uint32_t r = 0; r < world.memory_world_size; ++r)
+        check(r < world.sources.size() && world.sources[r].rank == Rank(r),
+              "a world is not told where all objects are that another one has saved");
     std::uint32_t rank = 0;
     for (NodeIndex node : world.nodes)
         for (std::uint32_t i = 0; i < config_.nodes[node.value()].ranks; ++i, ++rank) {
             bool has = find_object(nodes_[node.value()], id, Rank(rank)) != nullptr;
             bool told = std::any_of(world.sources.begin(), world.sources.end(),
                                     [&](const ObjectSource &s) { return s.rank == Rank(rank); });
-            check(has || told, "a rank's node lacks its object, and is not told where it is");
+            check(!same || has || told, "a rank's node lacks its object, and is not told where it is");
         }
 }
 
@@ -86,7 +92,6 @@ void Simulator::check_safe_kept(const World &world) {
     }
     auto gone = static_cast<std::size_t>(std::count_if(
         safe_->nodes.begin(), safe_->nodes.end(), [&](std::uint32_t n) { return !counted_on(n, world.id); }));
-    bool other_size = config_.storage && runs_[safe_->id.generation].world_size != size_of(world);
     if (options_.trace)
         trace("step " + std::to_string(safe_->id.step.value()) + " of " + to_string(safe_->id.generation) +
               " was safe, " + std::to_string(gone) + " nodes that held it are gone; " +
@@ -94,17 +99,16 @@ void Simulator::check_safe_kept(const World &world) {
               (world.restore_step ? "step " + std::to_string(world.restore_step->value()) + " of " +
                                         to_string(world.restore_generation)
                                   : "nothing"));
-    check(gone > safe_->copies || (other_size && storage_.newest), "a step that was safe is lost");
+    check(gone > safe_->copies, "a step that was safe is lost");
     safe_.reset();
 }
 
-/// When its workers begin, each has its object of exactly that step.
+/// When its workers begin, each has its object of exactly that step, or all that it needs of another size's.
 void Simulator::check_restored(std::uint32_t node, const World &world) {
     if (config_.copies == 0 || !world.restore_step || world.stored_world_size > 0) return;
-    if (runs_[world.restore_generation].world_size != size_of(world)) return;
     CheckpointId id{world.restore_generation, *world.restore_step};
-    for (std::uint32_t r = 0; r < config_.nodes[node].ranks; ++r)
-        check(find_object(nodes_[node], id, Rank(nodes_[node].first_rank + r)) != nullptr,
+    for (Rank rank : restored_ranks(world, node))
+        check(find_object(nodes_[node], id, rank) != nullptr,
               "a rank begins without the object that it goes on from");
 }
 

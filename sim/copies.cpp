@@ -3,6 +3,7 @@
 // the two nodes may be gone before it is there.
 #include <algorithm>
 
+#include "elastic/placement.h"
 #include "sim/simulator.h"
 
 namespace dlrover::sim {
@@ -48,6 +49,31 @@ std::optional<std::uint32_t> Simulator::first_rank(const World &world, std::uint
     return std::nullopt;
 }
 
+/// Whose objects of this step the node copies to its partners: its ranks', or those that it answers for.
+std::vector<Rank> Simulator::copied_ranks(const World &world, std::uint32_t node,
+                                          const CheckpointId &id) const {
+    std::vector<Rank> ranks;
+    bool spread = world.memory_world_size > 0 && world.restore_step == id.step &&
+                  world.restore_generation == id.generation;
+    if (spread) return answered_ranks(world, NodeIndex(node));
+    auto first = first_rank(world, node);
+    for (std::uint32_t r = 0; first && r < config_.nodes[node].ranks; ++r) ranks.emplace_back(*first + r);
+    return ranks;
+}
+
+/// Whose objects its ranks go on from; in a world of another size those that overlap where each rank has an
+/// equal part.
+std::vector<Rank> Simulator::restored_ranks(const World &world, std::uint32_t node) const {
+    std::vector<Rank> ranks;
+    auto first = first_rank(world, node);
+    if (!first) return ranks;
+    std::uint32_t size = size_of(world), saved = world.memory_world_size > 0 ? world.memory_world_size : size;
+    std::uint32_t end = *first + config_.nodes[node].ranks;
+    for (std::uint32_t r = *first * saved / size; r < (end * saved + size - 1) / size; ++r)
+        ranks.emplace_back(r);
+    return ranks;
+}
+
 std::vector<NodeIndex> Simulator::partners_of(const World &world, std::uint32_t node) {
     auto place = std::find(world.nodes.begin(), world.nodes.end(), NodeIndex(node)) - world.nodes.begin();
     auto each = static_cast<std::ptrdiff_t>(world.partners.size() / world.nodes.size());
@@ -80,11 +106,9 @@ void Simulator::copy_next(std::uint32_t node) {
     Copies &c = n.copies;
     if (!n.member || n.dead || n.ended || !c.step || c.under_way || !worlds_.contains(n.published)) return;
     const World &world = worlds_.at(n.published);
-    auto first = first_rank(world, node);
     std::vector<std::pair<const Seal *, std::uint32_t>> missing;
-    for (std::uint32_t r = 0; first && r < config_.nodes[node].ranks; ++r)
+    for (Rank rank : copied_ranks(world, node, *c.step))
         for (NodeIndex partner : partners_of(world, node)) {
-            Rank rank(*first + r);
             const Seal *object = find_object(n, *c.step, rank);
             if (object && !c.done.contains({rank, partner.value()}))
                 missing.emplace_back(object, partner.value());
@@ -186,9 +210,10 @@ void Simulator::begin_copies(std::uint32_t node, const World &world) {
     Node &n = nodes_[node];
     end_copies(node);
     n.copies.fetching.clear();
-    auto first = first_rank(world, node);
+    auto ranks = restored_ranks(world, node), answers = answered_ranks(world, NodeIndex(node));
+    ranks.insert(ranks.end(), answers.begin(), answers.end());
     for (const ObjectSource &s : world.sources) {
-        bool mine = first && s.rank.value() >= *first && s.rank.value() < *first + config_.nodes[node].ranks;
+        bool mine = std::find(ranks.begin(), ranks.end(), s.rank) != ranks.end();
         if (mine && !find_object(n, {world.restore_generation, *world.restore_step}, s.rank))
             n.copies.fetching.push_back(s);
     }
@@ -222,7 +247,8 @@ void Simulator::on_fetched(std::uint32_t node, const Payload &p) {
         find_object(nodes_[p.other], {world.restore_generation, *world.restore_step}, source.rank);
     if (answers(node, p) && object != nullptr) {
         n.copies.fetching.erase(it);
-        take_object(node, *object);
+        // What it needs of another size's world may have come as a copy, too.
+        if (find_object(n, id_of(*object), object->rank) == nullptr) take_object(node, *object);
         if (n.running == p.generation && n.copies.fetching.empty()) check_restored(node, world);
         return copy_next(node);
     }

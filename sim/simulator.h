@@ -224,6 +224,9 @@ class Simulator {
     void plan_copies();
     Duration copy_time();
     std::optional<std::uint32_t> first_rank(const elastic::World &world, std::uint32_t node) const;
+    std::vector<Rank> copied_ranks(const elastic::World &world, std::uint32_t node,
+                                   const CheckpointId &id) const;
+    std::vector<Rank> restored_ranks(const elastic::World &world, std::uint32_t node) const;
     static std::vector<NodeIndex> partners_of(const elastic::World &world, std::uint32_t node);
     static const elastic::Seal *find_object(const Node &n, const CheckpointId &id, Rank rank);
     void protect(std::uint32_t node, const CheckpointId &id);

@@ -51,6 +51,9 @@ std::vector<Bytes> seeds() {
     seal.shared.push_back(std::make_unique<SharedWithT>());
     RestorePlanT plan;
     plan.keepers = {1, 2};
+    plan.spread = std::make_unique<SpreadCheckpointT>();
+    plan.spread->checkpoint = std::make_unique<StoredCheckpointT>();
+    plan.spread->tables.push_back(std::make_unique<SpreadTableT>());
     WorkerExitedT exited;
     exited.error_text = "Traceback";
     SlotGrantedT granted;

@@ -14,6 +14,10 @@ bool run(std::span<const std::uint8_t> input) {
     require(word->text.size() <= 1024, "the text is bounded");
     bool offers = word->kind == MoveWord::Kind::Offer, accepts = word->kind == MoveWord::Kind::Accept;
     require(!offers || word->object.data_bytes <= word->object.table_offset, "data lies before its table");
+    bool tells = word->kind == MoveWord::Kind::Table;
+    require(tells || word->bytes.empty(), "a table's bytes come with nothing else");
+    require(word->bytes.empty() || word->at + word->bytes.size() <= word->object.table_bytes,
+            "a piece lies in its table");
     require(accepts == (word->key.size() == 32), "who accepts sends a key, nobody else");
     auto again = encode_move_word(*word);
     auto twice = decode_move_word(again);
@@ -23,16 +27,20 @@ bool run(std::span<const std::uint8_t> input) {
 
 std::vector<Bytes> seeds() {
     std::vector<Bytes> all;
-    for (auto kind = MoveWord::Kind::Fetch; kind <= MoveWord::Kind::Missing;
+    for (auto kind = MoveWord::Kind::Fetch; kind <= MoveWord::Kind::Table;
          kind = static_cast<MoveWord::Kind>(static_cast<int>(kind) + 1)) {
         MoveWord word;
         word.kind = kind;
         word.number = 1700000000000000;
         word.id = {{Term((std::uint64_t{2} << 32) | 1), 3}, TrainStep(1200)};
         word.rank = Rank(5);
-        if (kind == MoveWord::Kind::Offer) {
-            word.world_size = 8;
-            word.ways = 3;
+        if (kind == MoveWord::Kind::Table) {
+            word.at = 1024;
+            word.bytes.assign(3072, 7);
+        }
+        if (kind == MoveWord::Kind::Offer || kind == MoveWord::Kind::Table) {
+            word.world_size = kind == MoveWord::Kind::Offer ? 8 : 0;
+            word.ways = kind == MoveWord::Kind::Offer ? 3 : 0;
             word.object.train_step = 1200;
             word.object.data_bytes = 1u << 20;
             word.object.table_offset = 1u << 20;

@@ -177,6 +177,84 @@ struct Fetching : Copying {
     }
 };
 
+/// Step 5 of two nodes is safe; then the agent of n2 is gone, and n1 alone goes on from it.
+struct Resizing : Copying {
+    Resizing() : Copying(1) {
+        save_everywhere(5);
+        run(2s);
+        n2.daemon->on_closed(a2);
+        run(100s);
+        w1 = published(n1, a1);
+    }
+    static local::WorldPublishedT published(Node &node, const Client &agent) {
+        auto world = node.port->take<local::WorldPublishedT>(agent.id);
+        BOOST_REQUIRE(world.has_value());
+        return std::move(*world);
+    }
+    /// The answer, once nothing is coming any more.
+    template <typename BodyT>
+    std::variant<local::RestorePlanT, local::FailureT> ask(Node &node, const Client &worker, BodyT body) {
+        for (int i = 0; i < 200; ++i) {
+            node.port->sent[worker.id].clear();
+            node.say(worker, BodyT(body));
+            BOOST_REQUIRE(!node.port->sent[worker.id].empty());
+            auto answer = std::move(node.port->sent[worker.id].back().body);
+            if (auto *failure = answer.AsFailure()) return std::move(*failure);
+            BOOST_REQUIRE(answer.AsRestorePlan() != nullptr);
+            if (!answer.AsRestorePlan()->coming) return std::move(*answer.AsRestorePlan());
+            ++waited;
+            run(200ms);
+        }
+        BOOST_FAIL("it does not come");
+        return local::FailureT();
+    }
+    local::RestorePlanT plan(Node &node, const Client &worker) {
+        auto answer = ask(node, worker, local::RestoreT());
+        if (auto *failure = std::get_if<local::FailureT>(&answer)) BOOST_FAIL(failure->text);
+        return std::move(std::get<local::RestorePlanT>(answer));
+    }
+    std::variant<local::RestorePlanT, local::FailureT> object(Node &node, const Client &worker,
+                                                              std::uint32_t rank) {
+        local::RestoreKeptT kept;
+        kept.rank = rank;
+        return ask(node, worker, std::move(kept));
+    }
+    bool has_object(Node &node, const Client &worker, std::uint32_t rank) {
+        auto answer = object(node, worker, rank);
+        auto *plan = std::get_if<local::RestorePlanT>(&answer);
+        return plan != nullptr && plan->segments.size() == 1 && plan->segments[0]->fd &&
+               plan->table_bytes == 128;
+    }
+    void say_restored(Node &node, const Client &worker) {
+        local::RestoreDoneT done;
+        done.ok = true;
+        node.say(worker, std::move(done), 0);
+    }
+    /// n1 alone saves step 6, then n2 comes back without memory, and both go on.
+    void grow(bool slow = false) {
+        for (std::uint16_t rank : {0, 1}) n1.save(n1.start_worker(w1, rank), 6);
+        run(2s);
+        lose_checkpoints();
+        m1->slow = slow;
+        n1.exited(a1, w1, 1, 3 << 8);
+        await_worlds();
+        BOOST_TEST(w2.world_size == 4u);
+        BOOST_TEST(w2.restore_step == 6);
+    }
+    void lose_checkpoints() {
+        for (const char *kind : {"slot", "segment"}) n2.keeper.drop(record_name(kind, "7.0") + "/*");
+        n2.restart();
+        loop.advance(100ms);
+        a2 = n2.start_agent(alice);
+        m2->expected.clear();
+        loop.advance(3s);
+        m2->connect();
+        run(5s);
+        n2.port->sent[a2.id].clear();  // it waits in this world
+    }
+    int waited = 0;
+};
+
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(daemon_copies, Copying)
@@ -452,6 +530,113 @@ BOOST_AUTO_TEST_CASE(a_source_without_a_mover_is_waited_for_and_named) {
     BOOST_TEST(coming() != nullptr);
     run(20s);
     BOOST_TEST(fails_with("could not be fetched from node n1: dlrover-mover does not run there"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_FIXTURE_TEST_SUITE(daemon_resizing, Resizing)
+
+BOOST_AUTO_TEST_CASE(fewer_nodes_go_on_from_memory) {
+    BOOST_TEST(w1.world_size == 2u);
+    BOOST_TEST(w1.restore_step == 5);
+    auto worker = n1.start_worker(w1, 0);
+    auto all = plan(n1, worker);
+    BOOST_REQUIRE(all.spread != nullptr);
+    BOOST_TEST(all.spread->checkpoint->world_size == 4u);
+    BOOST_TEST(all.segments.size() == 1u);
+    std::set<std::uint64_t> places;
+    for (const auto &table : all.spread->tables) {
+        BOOST_TEST(table->here);
+        BOOST_TEST(table->bytes == 128u);
+        BOOST_TEST(table->data_bytes == Node::object_bytes - 128);
+        places.insert(table->offset);
+    }
+    BOOST_TEST(places.size() == 4u);
+    for (std::uint32_t rank : {0u, 1u, 2u, 3u}) BOOST_TEST(has_object(n1, worker, rank), rank);
+    auto more = object(n1, worker, 4);
+    BOOST_TEST(std::holds_alternative<local::FailureT>(more));
+    say_restored(n1, worker);
+    BOOST_TEST(warned(n1, "State restored from memory, saved by 4 ranks."));
+    BOOST_TEST(warned(n2, "from step 5 in memory, saved by 4 ranks"));
+    // What was not asked for since the restore is over is nobody's.
+    auto late = object(n1, worker, 0);
+    BOOST_TEST(std::holds_alternative<local::FailureT>(late));
+}
+
+BOOST_AUTO_TEST_CASE(what_another_size_saved_stays_until_a_newer_step_is_safe) {
+    BOOST_TEST(held(n1, 5) == all_ranks);
+    m1->slow = true;  // no copies
+    for (std::uint16_t rank : {0, 1}) n1.save(n1.start_worker(w1, rank), 6);
+    run(2s);
+    BOOST_TEST(held(n1, 5) == all_ranks);
+    m1->slow = false;
+    run(10s);
+    BOOST_TEST(held(n1, 6) == (std::set<std::uint32_t>{0, 1}));
+    BOOST_TEST(held(n2, 6) == (std::set<std::uint32_t>{0, 1}));
+    // Who still has a rank of that number writes there next.
+    BOOST_TEST(held(n1, 5) == (std::set<std::uint32_t>{0, 1}));
+    BOOST_TEST(held(n2, 5) == (std::set<std::uint32_t>{0, 1}));
+}
+
+BOOST_AUTO_TEST_CASE(a_node_gets_the_tables_of_all_and_the_objects_that_it_asks_for) {
+    grow(true);  // no copies besides
+    auto worker = n2.start_worker(w2, 0);
+    auto all = plan(n2, worker);
+    BOOST_REQUIRE(all.spread != nullptr);
+    BOOST_TEST(all.spread->tables.size() == 2u);
+    BOOST_TEST(waited > 0);
+    BOOST_TEST(!all.spread->tables[1]->here);
+    BOOST_TEST(held(n2, 6).empty());
+    m1->slow = false;
+    BOOST_TEST(has_object(n2, worker, 1));
+    BOOST_TEST(has_object(n2, worker, 1));  // again
+}
+
+BOOST_AUTO_TEST_CASE(a_step_of_another_size_gets_its_copies) {
+    grow();
+    run(5s);
+    BOOST_TEST(held(n1, 6) == (std::set<std::uint32_t>{0, 1}));
+    BOOST_TEST(held(n2, 6) == (std::set<std::uint32_t>{0, 1}));
+}
+
+BOOST_AUTO_TEST_CASE(without_room_for_an_object_the_restore_says_so) {
+    grow(true);
+    auto worker = n2.start_worker(w2, 0);
+    BOOST_TEST((plan(n2, worker).spread != nullptr));
+    n2.budget.add(alice, {.bytes = std::uint64_t{1} << 30});
+    m1->slow = false;
+    auto answer = object(n2, worker, 1);
+    auto *failure = std::get_if<local::FailureT>(&answer);
+    BOOST_REQUIRE(failure != nullptr);
+    BOOST_TEST(failure->text.find("step 6 of rank 1 could not be fetched from node n1") == 0u, failure->text);
+    BOOST_TEST(warned(n2, "State could not be fetched"));
+    n2.budget.remove(alice, {.bytes = std::uint64_t{1} << 30});
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_that_is_started_again_gathers_the_tables_anew) {
+    grow();
+    auto worker = n2.start_worker(w2, 0);
+    BOOST_TEST((plan(n2, worker).spread != nullptr));
+    n2.restart();
+    loop.advance(100ms);
+    a2 = n2.start_agent(alice, from_proto(*w2.generation));
+    loop.advance(3s);
+    m2->expected.clear();
+    m2->connect();
+    run(1s);
+    worker = n2.start_worker(w2, 0);
+    auto early = object(n2, worker, 1);
+    BOOST_TEST(std::holds_alternative<local::FailureT>(early));
+    BOOST_TEST((plan(n2, worker).spread != nullptr));
+    BOOST_TEST(has_object(n2, worker, 1));
+}
+
+BOOST_AUTO_TEST_CASE(words_may_come_late_twice_and_out_of_order) {
+    unruly = true;
+    grow();
+    auto worker = n2.start_worker(w2, 0);
+    BOOST_TEST((plan(n2, worker).spread != nullptr));
+    for (std::uint32_t rank : {1u, 0u}) BOOST_TEST(has_object(n2, worker, rank), rank);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 
+#include "elastic/placement.h"
 #include "tests/unit/elastic_group.h"
 
 using namespace dlrover;
@@ -256,6 +257,89 @@ BOOST_AUTO_TEST_CASE(a_new_leader_goes_on_with_the_copies_that_have_begun) {
     f.copy(f.id(5));
     BOOST_TEST((f.g.view(0).safe == f.id(5)));
     BOOST_TEST((f.protects(0) == f.id(6)));
+}
+
+BOOST_AUTO_TEST_CASE(fewer_nodes_go_on_from_what_more_have_in_memory) {
+    Fixture f(4, 4);
+    CheckpointId five = f.id(5);
+    World before = f.world();
+    f.save(5);
+    f.copy(five);
+    f.lose(3);
+    World w = f.world();
+    BOOST_TEST((w.nodes == nodes({0, 1, 2})));
+    BOOST_TEST((w.restore_step == five.step));
+    BOOST_TEST((w.restore_generation == five.generation));
+    BOOST_TEST(w.memory_world_size == 4u);
+    BOOST_REQUIRE(w.sources.size() == 4u);
+    for (std::uint32_t r = 0; r < 4; ++r) {
+        BOOST_TEST((w.sources[r].rank == Rank(r)));
+        BOOST_TEST((w.sources[r].node == NodeIndex(r) || w.sources[r].node == before.partners[r]));
+        BOOST_TEST((w.sources[r].node != NodeIndex(3)));
+    }
+    // Each object gets its copies from one node, and the step is safe again before another one is.
+    std::size_t answered = 0;
+    for (NodeIndex n : w.nodes) answered += answered_ranks(w, n).size();
+    BOOST_TEST(answered == 4u);
+    BOOST_TEST((f.protects(1) == five));
+    BOOST_TEST((f.g.view(1).safe != five));
+    for (NodeIndex n : w.nodes)
+        for (Rank rank : answered_ranks(w, n)) {
+            Seal seal{five.step, rank, 4, five.generation};
+            f.g.feed(f.partner(n.value()).value(), LocalSealed{seal});
+        }
+    f.g.run(500ms);
+    BOOST_TEST((f.g.view(1).safe == five));
+}
+
+BOOST_AUTO_TEST_CASE(what_another_size_saved_is_freed_once_a_newer_step_is_safe) {
+    Fixture f(4, 4);
+    CheckpointId five = f.id(5);
+    f.save(5);
+    f.copy(five);
+    f.lose(3);
+    CheckpointId six = f.id(6);
+    auto freed = [&] { return f.g.actions<StepFreed>(0).back(); };
+    f.save(6);
+    BOOST_TEST(!freed().frees(five));
+    for (std::uint32_t r = 0; r < 4; ++r)
+        for (std::uint32_t n : {0u, 1u, 2u})
+            f.g.feed(n, LocalSealed{Seal{five.step, Rank(r), 4, five.generation}});
+    f.g.run(500ms);
+    BOOST_TEST((f.protects(0) == six));
+    BOOST_TEST(!freed().frees(five));
+    f.copy(six);
+    BOOST_TEST((f.g.view(0).safe == six));
+    BOOST_TEST(freed().frees(five));
+}
+
+BOOST_AUTO_TEST_CASE(of_storage_and_another_sizes_memory_the_newer_one_counts) {
+    for (std::uint64_t on_storage : {4u, 5u, 6u}) {
+        GroupConfig config = Fixture::config(4, 4);
+        config.storage = true;
+        TestGroup g(config);
+        for (std::uint32_t i = 0; i < 4; ++i) g.job_nodes.emplace_back(i);
+        TestGroup::Storage storage;
+        storage.ok = true;
+        g.storage = storage;
+        g.start();
+        World before = g.world(1);
+        for (std::uint32_t r = 0; r < 4; ++r) {
+            Seal seal{TrainStep(5), Rank(r), 4, before.id};
+            g.feed(r, LocalSealed{seal});
+            g.feed(before.partners[r].value(), LocalSealed{seal});
+        }
+        g.run(500ms);
+        g.storage->newest = CheckpointId{before.id, TrainStep(on_storage)};
+        g.storage->world_size = 4;
+        g.cut(3);
+        g.run(4s);
+        World w = g.world(1);
+        BOOST_TEST((w.restore_step == TrainStep(std::max<std::uint64_t>(on_storage, 5))));
+        BOOST_TEST(w.memory_world_size == (on_storage > 5 ? 0u : 4u));
+        BOOST_TEST(w.stored_world_size == (on_storage > 5 ? 4u : 0u));
+        BOOST_TEST(w.sources.size() == (on_storage > 5 ? 0u : 4u));
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -360,8 +360,87 @@ local::RestorePlanT plan_of(const local::SealT &seal) {
 
 }  // namespace
 
+void FakeDaemon::spread(proto::Generation generation, std::uint64_t step,
+                        const std::vector<SpreadObject> &objects) {
+    std::lock_guard lock(mutex_);
+    stored_.generation = std::make_unique<proto::Generation>(generation);
+    stored_.train_step = step;
+    stored_.world_size = static_cast<std::uint32_t>(objects.size());
+    spread_.clear();
+    tables_.clear();
+    tables_bytes_ = 0;
+    auto memory = [](std::span<const std::byte> bytes, std::uint64_t size) {
+        UniqueFd fd(::memfd_create("spread", MFD_CLOEXEC));
+        BOOST_REQUIRE(::ftruncate(fd.get(), static_cast<off_t>(size)) == 0);
+        BOOST_REQUIRE(::pwrite(fd.get(), bytes.data(), bytes.size(), 0) ==
+                      static_cast<ssize_t>(bytes.size()));
+        return fd;
+    };
+    std::vector<std::byte> all;
+    for (const SpreadObject &object : objects) {
+        std::uint64_t size = (object.data.size() / 4096 + 1) * 4096;
+        spread_.emplace_back(memory(object.data, size), size);
+        local::SpreadTableT table;
+        table.offset = all.size();
+        table.bytes = object.table.size();
+        table.data_bytes = object.data.size();
+        table.xxh3 = object.table_xxh3;
+        tables_.push_back(table);
+        auto bytes = std::as_bytes(std::span(object.table));
+        all.insert(all.end(), bytes.begin(), bytes.end());
+        all.resize((all.size() + 63) / 64 * 64);
+    }
+    tables_bytes_ = all.size();
+    spread_tables_ = memory(all, all.size());
+}
+
+void FakeDaemon::flip_spread(std::uint32_t rank, std::uint64_t offset) {
+    std::byte byte{};
+    int fd = spread_.at(rank).first.get();
+    BOOST_REQUIRE(::pread(fd, &byte, 1, static_cast<off_t>(offset)) == 1);
+    byte ^= std::byte{1};
+    BOOST_REQUIRE(::pwrite(fd, &byte, 1, static_cast<off_t>(offset)) == 1);
+}
+
+std::vector<std::uint32_t> FakeDaemon::given() {
+    std::lock_guard lock(mutex_);
+    return given_;
+}
+
+void FakeDaemon::restore_spread(int number, std::uint32_t id) {
+    local::RestorePlanT plan;
+    plan.train_step = static_cast<std::int64_t>(stored_.train_step);
+    plan.ledger = {1, 2, 3};
+    plan.spread = std::make_unique<local::SpreadCheckpointT>();
+    plan.spread->checkpoint = std::make_unique<local::StoredCheckpointT>(stored_);
+    for (const auto &table : tables_)
+        plan.spread->tables.push_back(std::make_unique<local::SpreadTableT>(table));
+    plan.segments.push_back(std::make_unique<local::SlotSegmentT>());
+    plan.segments.back()->bytes = tables_bytes_;
+    plan.segments.back()->fd = true;
+    answer(number, id, std::move(plan), {spread_tables_.get()});
+}
+
+/// The first time it is on its way.
+void FakeDaemon::give_spread(int number, std::uint32_t id, std::uint32_t rank) {
+    local::RestorePlanT plan;
+    if (asked_[rank]++ == 0) {
+        plan.coming = std::make_unique<local::ComingT>();
+        return answer(number, id, std::move(plan));
+    }
+    given_.push_back(rank);
+    plan.train_step = static_cast<std::int64_t>(stored_.train_step);
+    plan.data_bytes = tables_[rank].data_bytes;
+    plan.segments.push_back(std::make_unique<local::SlotSegmentT>());
+    plan.segments.back()->id = rank + 1;
+    plan.segments.back()->bytes = spread_[rank].second;
+    plan.segments.back()->fd = true;
+    answer(number, id, std::move(plan), {spread_[rank].first.get()});
+}
+
 /// Not for two ranks at a time.
 void FakeDaemon::restore_kept(int number, std::uint32_t id, std::uint32_t rank) {
+    if (rank < spread_.size()) return give_spread(number, id, rank);
     auto neighbour = neighbours.find(rank);
     local::FailureT failure;
     failure.code = local::Refusal::Internal;
@@ -395,6 +474,7 @@ void FakeDaemon::restore(int number, std::uint32_t id) {
         plan.coming = std::make_unique<local::ComingT>();
         return answer(number, id, std::move(plan));
     }
+    if (!spread_.empty()) return restore_spread(number, id);
     if (!stored_folder_.empty()) {
         plan.train_step = static_cast<std::int64_t>(stored_.train_step);
         plan.stored = std::make_unique<local::StoredCheckpointT>(stored_);

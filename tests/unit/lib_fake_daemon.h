@@ -62,6 +62,18 @@ class FakeDaemon {
     void restore_from(std::string folder, proto::Generation generation, std::uint64_t step,
                       std::uint32_t world_size);
 
+    struct SpreadObject {
+        std::vector<std::byte> data;
+        std::vector<std::uint8_t> table;
+        std::uint64_t table_xxh3 = 0;
+    };
+    /// From now on the ranks restore that step, whose objects, by rank, are in the memory of several nodes.
+    void spread(proto::Generation generation, std::uint64_t step, const std::vector<SpreadObject> &objects);
+    /// Of one of those, a byte of its data is changed.
+    void flip_spread(std::uint32_t rank, std::uint64_t offset);
+    /// Ranks whose objects of it were given out.
+    std::vector<std::uint32_t> given();
+
     std::uint32_t slots_told = 3;
     bool storage_told = false;
     /// The daemons of the other ranks of this node, whose objects are given out as RestoreKept asks.
@@ -84,6 +96,8 @@ class FakeDaemon {
     void begin(int number, std::uint32_t id, const local::BeginSaveT &begin);
     void seal(int number, std::uint32_t id, const local::SealT &seal);
     void restore(int number, std::uint32_t id);
+    void restore_spread(int number, std::uint32_t id);
+    void give_spread(int number, std::uint32_t id, std::uint32_t rank);
     void restore_kept(int number, std::uint32_t id, std::uint32_t rank);
     Slot *newest();
     void grow(Slot &slot, std::uint64_t bytes);
@@ -106,6 +120,12 @@ class FakeDaemon {
     std::chrono::steady_clock::time_point fetched_at_{};
     std::string stored_folder_;
     local::StoredCheckpointT stored_;
+    std::vector<std::pair<UniqueFd, std::uint64_t>> spread_;  ///< memfds of objects and their sizes
+    UniqueFd spread_tables_;
+    std::vector<local::SpreadTableT> tables_;
+    std::uint64_t tables_bytes_ = 0;
+    std::vector<std::uint32_t> given_;
+    std::map<std::uint32_t, int> asked_;  ///< how often each was asked for
     bool quit_ = false;
     std::thread thread_;
 };

@@ -162,6 +162,17 @@ BOOST_AUTO_TEST_CASE(partners_and_sources_that_cannot_be_are_refused) {
     world = full_world();
     world.sources[0].node = NodeIndex(3);
     BOOST_TEST(!accepted(world));
+    // What a world of another size has saved: each of its ranks is named, in order.
+    world.memory_world_size = 2;
+    world.sources = {{Rank(0), NodeIndex(1)}, {Rank(1), NodeIndex(2)}};
+    BOOST_TEST(accepted(world));
+    auto back = decode_message(encode_message(Commit{Term(5), world}), 3);
+    BOOST_TEST((std::get<Commit>(*back).world == world));
+    world.memory_world_size = 3;
+    BOOST_TEST(!accepted(world));
+    world.memory_world_size = 2;
+    std::swap(world.sources[0], world.sources[1]);
+    BOOST_TEST(!accepted(world));
     // A message whose lists of ranks and nodes differ in length: written by hand.
     namespace wire = proto::peer;
     wire::CommitT commit;

@@ -88,6 +88,9 @@ BOOST_DATA_TEST_CASE(
         {4, 45912, 2, "a new leader repeated that a step is safe whose holders were gone"},
         {3, 5488, 2, "what nearly was safe was freed when copies were given up"},
         {4, 1420, 2, "what an earlier leader had called safe was freed for what had as many copies"},
+        {4, 394, 2,
+         "a spare that had what a smaller world went on from made no copies, and all slots were full"},
+        {3, 2723, 2, "a node that had answered to a new generation freed what it had told of"},
         {7, 4171, 2, "a leader whose daemon had fallen did not know what the others kept"},
         {4, 26783, 2, "of two steps that were not safe the one was kept whose partner had gone"}}),
     c) {

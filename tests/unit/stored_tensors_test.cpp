@@ -134,9 +134,137 @@ struct Sharded : Stored {
     }
 };
 
+/// The same in the memory of several nodes.
+struct Spread : Sharded {
+    std::vector<FakeDaemon::SpreadObject> objects;
+    Spread() {
+        for (std::uint32_t rank = 0; rank < saved_by; ++rank) {
+            Maker maker(rank, saved_by, stored_step);
+            fill(maker, rank);
+            auto object = maker.object();
+            auto hash = ckpt::block_kernel().hash(object.table.data(), object.table.size());
+            objects.push_back({maker.data, {object.table.begin(), object.table.end()}, hash});
+        }
+        daemon.spread({3, 2}, stored_step, objects);
+        std::filesystem::remove_all(folder / "lineage");
+    }
+    void read_all_from_memory(std::uint32_t world_size) {
+        for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+            auto c = context(rank, world_size);
+            auto restore = open_restore(c.get());
+            for (const Tensor &tensor : tensors) {
+                Box box = piece_of(tensor, tensor.read_dim, rank, world_size);
+                BOOST_TEST(reads(restore.get(), tensor, box), tensor.name << " at rank " << rank);
+            }
+        }
+    }
+    std::size_t place_of(std::uint32_t rank, const std::string &name) {
+        auto view = ckpt::ObjectTableView::parse(objects[rank].table);
+        for (std::uint64_t i = 0; view.ok() && i < view->count(); ++i)
+            if (view->chunk(i).name == name) return view->chunk(i).offset;
+        BOOST_FAIL("no such chunk");
+        return 0;
+    }
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(stored_tensors)
+
+BOOST_FIXTURE_TEST_CASE(a_step_in_the_memory_of_several_nodes_is_read_by_other_numbers_of_ranks, Spread) {
+    for (std::uint32_t world_size : {1u, 3u, 5u, 11u}) read_all_from_memory(world_size);
+    auto c = context(0, 3);
+    auto restore = open_restore(c.get());
+    BOOST_TEST(dlrover_restore_world_size(restore.get()) == static_cast<int>(saved_by));
+    check_others(restore.get());
+    const void *ledger = nullptr;
+    std::uint64_t bytes = 0;
+    BOOST_TEST(dlrover_restore_ledger(restore.get(), &ledger, &bytes) == DLROVER_OK);
+    BOOST_TEST(bytes == 3u);
+    restore.reset();
+    BOOST_TEST(daemon.last_restore_done().ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(of_a_spread_step_only_what_is_wanted_is_asked_for, Spread) {
+    auto c = context(0, 3);
+    auto restore = open_restore(c.get());
+    BOOST_TEST(daemon.given().empty());
+    BOOST_TEST(reads(restore.get(), tensors[0], piece_of(tensors[0], 0, 2, saved_by)));
+    BOOST_TEST((daemon.given() == std::vector<std::uint32_t>{2}));
+    std::uint64_t count = 0;
+    BOOST_TEST(dlrover_restore_rank_count(restore.get(), 7, &count) == DLROVER_OK);
+    BOOST_TEST(count > 0u);
+    BOOST_TEST((daemon.given() == std::vector<std::uint32_t>{2}));
+}
+
+BOOST_FIXTURE_TEST_CASE(what_another_rank_keeps_of_a_spread_step_is_read_from_there, Stored) {
+    std::vector<FakeDaemon::SpreadObject> objects;
+    auto bytes = content({"w", DType::UInt8, {100}, 0, 0}, {0}, {100});
+    for (std::uint32_t rank : {0u, 1u}) {
+        Maker maker(rank, 2, stored_step);
+        maker.put("mine", DType::UInt8, {1}, {0}, {1}, 0, std::vector<std::byte>(1, std::byte(rank)));
+        if (rank == 0)
+            maker.put("w", DType::UInt8, {100}, {0}, {100}, 0, bytes);
+        else
+            maker.kept("w", DType::UInt8, {100}, 0);
+        auto object = maker.object();
+        auto hash = ckpt::block_kernel().hash(object.table.data(), object.table.size());
+        objects.push_back({maker.data, {object.table.begin(), object.table.end()}, hash});
+    }
+    daemon.spread({3, 2}, stored_step, objects);
+    auto c = context(0, 3);
+    auto restore = open_restore(c.get());
+    std::vector<std::byte> out(100);
+    BOOST_TEST(dlrover_restore_rank_read(restore.get(), 1, 1, out.data(), out.size()) == DLROVER_OK);
+    BOOST_TEST((out == bytes));
+    BOOST_TEST((daemon.given() == std::vector<std::uint32_t>{0}));
+    BOOST_TEST(dlrover_restore_rank_read(restore.get(), 1, 0, out.data(), 1) == DLROVER_OK);
+    BOOST_TEST((out[0] == std::byte(1)));
+}
+
+BOOST_FIXTURE_TEST_CASE(damage_in_a_spread_step_is_found, Spread) {
+    daemon.flip_spread(2, place_of(2, "rows"));
+    auto c = context(0, 3);
+    auto restore = open_restore(c.get());
+    std::vector<std::byte> out;
+    BOOST_TEST(read(restore.get(), "rows", DType::Float32, {{0, 0}, {37, 6}}, out) == DLROVER_E_CORRUPT);
+    BOOST_TEST(error_says("step 7 in memory, saved by 8 ranks"));
+    BOOST_TEST(error_says("\"rows\" in the object of rank 2 is wrong"));
+    // Also where only a part is wanted.
+    BOOST_TEST(read(restore.get(), "rows", DType::Float32, {{0, 0}, {37, 1}}, out) == DLROVER_E_CORRUPT);
+    restore.reset();
+    BOOST_TEST(!daemon.last_restore_done().ok);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_spread_table_that_is_damaged_or_of_another_step_is_refused, Spread) {
+    auto refused = [&] {
+        auto c = context(0, 3);
+        dlrover_restore *restore = nullptr;
+        int code = dlrover_restore_open(c.get(), &restore);
+        if (code != DLROVER_OK) return code;
+        std::vector<std::byte> out;
+        Restore open(restore);
+        return read(restore, "rows", DType::Float32, {{0, 0}, {37, 6}}, out);
+    };
+    auto damaged = objects;
+    damaged[1].table[damaged[1].table.size() / 2] ^= 1;
+    daemon.spread({3, 2}, stored_step, damaged);
+    BOOST_TEST(refused() == DLROVER_E_CORRUPT);
+    daemon.spread({3, 3}, stored_step, objects);
+    BOOST_TEST(refused() == DLROVER_E_CORRUPT);
+    BOOST_TEST(error_says("is not of the step, generation and world"));
+    daemon.spread({3, 2}, stored_step, objects);
+    BOOST_TEST(refused() == DLROVER_OK);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_daemon_that_is_started_again_gives_out_a_spread_step_again, Spread) {
+    auto c = context(0, 3);
+    auto restore = open_restore(c.get());
+    BOOST_TEST(reads(restore.get(), tensors[0], piece_of(tensors[0], 0, 2, saved_by)));
+    daemon.stop(true);
+    daemon.start();
+    BOOST_TEST(reads(restore.get(), tensors[0], piece_of(tensors[0], 0, 4, saved_by)));
+}
 
 BOOST_FIXTURE_TEST_CASE(any_world_reads_what_eight_ranks_saved, Sharded) {
     for (std::uint32_t world_size : {1, 2, 3, 4, 8, 16}) read_all(world_size);

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/group_tables.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ckpt/object_table.h"
+
+namespace dlrover::daemon {
+namespace {
+
+using Kind = MoveWord::Kind;
+
+constexpr EventLoop::Time tick_interval = std::chrono::milliseconds(250);
+constexpr EventLoop::Time ask_again = std::chrono::seconds(1);
+/// Since the last piece.
+constexpr EventLoop::Time patience = std::chrono::seconds(30);
+constexpr std::uint32_t max_asked = 16;
+/// Of all ranks together.
+constexpr std::uint64_t max_tables_bytes = std::uint64_t{1} << 30;
+
+/// Bytes of an object, wherever its segments end.
+Status read_segments(const std::vector<ArenaSegment> &segments, std::uint64_t at,
+                     std::span<std::uint8_t> out) {
+    for (const ArenaSegment &segment : segments) {
+        if (at >= segment.bytes) {
+            at -= segment.bytes;
+            continue;
+        }
+        auto n = std::min<std::uint64_t>(out.size(), segment.bytes - at);
+        if (::pread(segment.fd->get(), out.data(), n, static_cast<off_t>(at)) != static_cast<ssize_t>(n))
+            return Status::from_errno("read of a segment");
+        out = out.subspan(n);
+        at = 0;
+        if (out.empty()) return {};
+    }
+    return out.empty() ? Status() : Status(Code::corrupt, "an object is longer than its segments");
+}
+
+bool same_place(const local::SealT &a, const local::SealT &b) {
+    return a.data_bytes == b.data_bytes && a.table_offset == b.table_offset &&
+           a.table_bytes == b.table_bytes && a.table_xxh3 == b.table_xxh3;
+}
+
+}  // namespace
+
+GroupTables::GroupTables(Services services, Hooks hooks) : services_(services), hooks_(std::move(hooks)) {}
+
+GroupTables::~GroupTables() {
+    drop();
+    *alive_ = false;
+}
+
+void GroupTables::on_world(std::optional<Part> part) {
+    drop();
+    trouble_.clear();
+    part_ = std::move(part);
+}
+
+void GroupTables::drop() {
+    services_.budget.remove(services_.uid, {.bytes = bytes_, .node_bytes = bytes_});
+    begun_ = false;
+    memory_.reset();
+    bytes_ = 0;
+    tables_.clear();
+    here_ = next_ = asked_ = 0;
+    timer_.reset();
+}
+
+void GroupTables::begin() {
+    if (begun_ || !part_ || !trouble_.empty()) return;
+    begun_ = true;
+    heard_at_ = services_.loop.now();
+    memory_.reset(::memfd_create("dlrover-tables", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!memory_) return fail(0, Status::from_errno("memfd_create").message());
+    tables_.resize(part_->homes.size());
+    ask_more();
+    timer_ = services_.loop.after(tick_interval, [this] { tick(); });
+}
+
+void GroupTables::ask_more() {
+    while (begun_ && asked_ < max_asked && next_ < tables_.size()) {
+        ++asked_;
+        ask(next_++);
+    }
+}
+
+/// What is here comes by the same way, without a network.
+void GroupTables::ask(std::uint32_t rank) {
+    MoveWord word;
+    word.kind = Kind::FetchTable;
+    word.rank = Rank(rank);
+    word.id = part_->id;
+    word.at = tables_[rank].got;
+    tables_[rank].asked_at = services_.loop.now();
+    bool local = part_->homes[rank] == part_->self || services_.arena.holds(word.rank, word.id);
+    if (!local) return hooks_.send(part_->homes[rank], word);
+    services_.loop.post([this, alive = alive_, word] {
+        bool current = *alive && begun_ && part_ && part_->id == word.id;
+        if (current) take(word.rank.value(), piece(word));
+    });
+}
+
+MoveWord GroupTables::piece(const MoveWord &asked) {
+    MoveWord word = asked;
+    word.kind = Kind::Table;
+    auto object = services_.arena.begin_read(asked.rank, asked.id);
+    if (!object) {
+        word.text = object.status().message();
+        return word;
+    }
+    word.object = object->seal;
+    word.object.shared.clear();
+    if (asked.rank != Rank(0) || asked.at != 0) word.object.ledger.clear();
+    std::uint64_t table = object->seal.table_bytes;
+    word.bytes.resize(std::min<std::uint64_t>(max_table_piece_bytes, table - std::min(asked.at, table)));
+    Status read =
+        read_segments(object->place.segments, object->seal.table_offset + asked.at, std::span(word.bytes));
+    services_.arena.end_read(asked.rank, object->place.slot);
+    if (read.ok() && !word.bytes.empty()) return word;
+    word.bytes.clear();
+    word.text = read.ok() ? "the object's table has no such part" : read.message();
+    return word;
+}
+
+void GroupTables::on_word(NodeIndex from, const MoveWord &word) {
+    if (word.kind == Kind::FetchTable) return hooks_.send(from, piece(word));
+    bool expected = begun_ && part_ && word.id == part_->id && word.rank.value() < tables_.size() &&
+                    part_->homes[word.rank.value()] == from;
+    if (expected) take(word.rank.value(), word);
+}
+
+/// A piece may come twice.
+void GroupTables::take(std::uint32_t rank, const MoveWord &word) {
+    Table &table = tables_[rank];
+    bool done = table.object && table.got == table.object->table_bytes;
+    if (done || word.at != table.got) return;
+    if (word.bytes.empty()) return fail(rank, word.text);
+    if (Status placed = place(table, rank, word); !placed.ok()) return fail(rank, placed.message());
+    heard_at_ = services_.loop.now();
+    if (table.got < table.object->table_bytes) return ask(rank);
+    table.asked_at.reset();
+    --asked_;
+    if (++here_ < tables_.size()) return ask_more();
+    timer_.reset();
+    ::fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+}
+
+/// The first piece says how long the table is.
+Status GroupTables::place(Table &table, std::uint32_t rank, const MoveWord &word) {
+    if (!table.object) {
+        std::uint64_t more = *ckpt::align_object_offset(word.object.table_bytes);
+        if (word.object.table_bytes > ckpt::max_table_bytes || bytes_ + more > max_tables_bytes)
+            return Status(Code::resource_exhausted, "the tables of its objects are too large for one node");
+        DLROVER_TRY(services_.budget.check(services_.uid, {.bytes = more, .node_bytes = more}));
+        table.offset = bytes_;
+        if (::ftruncate(memory_.get(), static_cast<off_t>(bytes_ + more)) != 0)
+            return Status::from_errno("ftruncate of memory for tables");
+        bytes_ += more;
+        services_.budget.add(services_.uid, {.bytes = more, .node_bytes = more});
+        table.object = word.object;
+    }
+    if (!same_place(*table.object, word.object))
+        return Status(Code::corrupt, "the object of rank " + std::to_string(rank) + " has changed");
+    auto at = static_cast<off_t>(table.offset + table.got);
+    if (::pwrite(memory_.get(), word.bytes.data(), word.bytes.size(), at) !=
+        static_cast<ssize_t>(word.bytes.size()))
+        return Status::from_errno("write of a table");
+    table.got += word.bytes.size();
+    return {};
+}
+
+/// The next world may know another source.
+void GroupTables::fail(std::uint32_t rank, const std::string &why) {
+    std::string whose = "the table of rank " + std::to_string(rank) + " of step " +
+                        std::to_string(part_->id.step.value()) + " could not be fetched";
+    if (rank < part_->homes.size()) whose += " from node " + hooks_.name_of(part_->homes[rank]);
+    drop();
+    trouble_ = whose + ": " + why;
+}
+
+void GroupTables::tick() {
+    timer_ = services_.loop.after(tick_interval, [this] { tick(); });
+    auto now = services_.loop.now();
+    for (std::uint32_t rank = 0; rank < next_; ++rank) {
+        if (!tables_[rank].asked_at) continue;
+        if (now - heard_at_ >= patience)
+            return fail(rank, "nothing was heard of it: see whether the daemon runs there");
+        if (now - *tables_[rank].asked_at >= ask_again) ask(rank);
+    }
+}
+
+Result<SharedFd> GroupTables::memory() const {
+    std::string path = "/proc/self/fd/" + std::to_string(memory_.get());
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd) return Status::from_errno("open of the tables for reading");
+    return std::make_shared<const UniqueFd>(std::move(fd));
+}
+
+}  // namespace dlrover::daemon
