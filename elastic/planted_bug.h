@@ -40,8 +40,8 @@ enum class PlantedBug : std::uint8_t {
     kept_passed_over,           ///< a requeued job's first world does not look at what its nodes have kept
     added_counts_at_once,       ///< a node that joins is counted before majorities have it on record
     added_forgotten_by_new_leader,  ///< a new leader does not take over what its voters have on record
-    other_size_passed_over,     ///< a world does not go on from what one of another size has in memory
-    other_size_freed_early,     ///< what another size's world has saved is free before a newer step is safe
+    other_size_passed_over,         ///< a world does not go on from what one of another size has in memory
+    other_size_freed_early,  ///< what another size's world has saved is free before a newer step is safe
 };
 
 inline constexpr std::array<std::string_view, 33> planted_bug_names = {

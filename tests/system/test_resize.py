@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes die, there is no spare and no storage: fewer nodes go on from what is in the memory of those that are left."""
+
+import json
+import pathlib
+import time
+import unittest
+
+from cluster import Cluster, prefix, wait_until
+from resize_field import field_after
+
+HERE = pathlib.Path(__file__).resolve().parent
+STEPS = 900
+
+
+class Resize(unittest.TestCase):
+    def setUp(self) -> None:
+        self.cluster = self.enterContext(Cluster("resize", nodes=4))
+        self.environment = {"PYTHONPATH": (prefix() / "share" / "dlrover-slurm" / "pythonpath").read_text().strip(),
+                            "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+    def start(self, label: str, redundancy: str) -> None:
+        self.folder = self.cluster.work / label
+        self.folder.mkdir()
+        self.folder.chmod(0o777)
+        self.output = open(self.folder / "output", "w+", encoding="utf-8")
+        self.addCleanup(self.output.close)
+        self.process = self.cluster.start("srun", "--job-name", label, "-N4", "--ntasks-per-node=2", "--dlrover-elastic=2:4",
+                                          f"--dlrover-redundancy={redundancy}", "python3", str(HERE / "resize_worker.py"), str(self.folder), str(STEPS),
+                                          env=self.environment, stdout=self.output, stderr=self.output)
+        self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
+        self.job = self.cluster.job_id(label)
+        wait_until(lambda: self.safe_step() > 50, 60, "safe steps", 0.1)
+
+    def status(self) -> dict:
+        done = self.cluster.run("dlrover", "status", str(self.job), "--json", user="root", node=self.cluster.nodes[0])
+        return json.loads(done.stdout)["groups"][0] if done.returncode == 0 and done.stdout else {}
+
+    def safe_step(self) -> int:
+        return self.status().get("copies", {}).get("safe_step", -1)
+
+    def begins(self, world_size: int) -> "list[list[str]]":
+        """What each rank of a world of that size said when it began."""
+        lines = [line.split() for path in self.folder.glob("log-*") for line in path.read_text().splitlines()]
+        return [line for line in lines if int(line[1]) == world_size]
+
+    def lose(self, count: int) -> None:
+        safe, victims = self.safe_step(), self.cluster.nodes[-count:]
+        began = self.cluster.lose(*victims)
+        ranks = 2 * (4 - count)
+        try:
+            wait_until(lambda: len(self.begins(ranks)) >= ranks, 60, f"{ranks} ranks that go on", 0.05)
+        finally:
+            self.output.seek(0)
+            self.texts = [f"{event['time_us'] / 1e6 - began:.2f} {event['node']} {event['text']}" for event in self.cluster.events(self.job)]
+            print(self.output.read()[-3000:], *self.texts[-40:], sep="\n")
+        lines = self.begins(ranks)
+        print(f"{ranks} ranks have their state {time.time() - began:.2f} s after the loss; each took {min(float(l[5]) for l in lines):.2f} to "
+              f"{max(float(l[5]) for l in lines):.2f} s to read its part")
+        self.assertEqual({line[4] for line in lines}, {"right"})
+        self.assertEqual(len({line[2] for line in lines}), 1, "one step for all")
+        self.assertGreaterEqual(int(lines[0][2]), safe)
+        self.assertEqual({line[3] for line in lines}, {"8"}, "saved by 8 ranks")
+        self.assertTrue(any("in memory, saved by 8 ranks" in text for text in self.texts))
+        self.assertTrue(any("State restored from memory, saved by 8 ranks" in text for text in self.texts))
+        self.assertFalse(any("storage" in text for text in self.texts))
+
+    def expect_result(self) -> None:
+        before = int(self.begins(8)[0][2])
+        self.assertEqual(before, 0)
+        wait_until(lambda: self.safe_step() > 300 or self.process.poll() is not None, 60, "safe steps of the smaller world", 0.1)
+        wait_until(lambda: sum(path.stat().st_size for path in self.folder.glob("rows-*")) == len(field_after(STEPS)), 90, "the whole field", 0.2)
+        rows = b"".join(path.read_bytes() for path in sorted(self.folder.glob("rows-*")))
+        self.assertEqual(rows, field_after(STEPS), "the field differs from the undisturbed one")
+
+    def test_three_of_four_nodes_go_on(self) -> None:
+        self.start("three", "partner:1")
+        self.lose(1)
+        self.expect_result()
+
+    def test_two_of_four_nodes_go_on(self) -> None:
+        self.start("two", "partner:2")
+        self.lose(2)
+        self.expect_result()
+
+
+if __name__ == "__main__":
+    unittest.main()
