@@ -130,6 +130,7 @@ elastic::GroupConfig Group::config() const {
     c.slurm_restart_count = r.restart_count;
     c.storage = !r.options->ckpt_dir.empty();
     c.copies = copies();
+    c.any_size = c.copies > 0;  // each object is on a node that is left, whichever rank it is of
     const auto &t = services_.settings.timing;
     c.timings = {t.heartbeat,   t.leader_silence, t.election,        t.election_step,
                  t.agent_lease, t.join,           t.incident_window, t.fence_wait};
