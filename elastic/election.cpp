@@ -7,7 +7,7 @@
 namespace dlrover::elastic {
 
 bool Member::State::may_lead() const {
-    if (finish || !is_survivor(config.self)) return false;
+    if (finish || !is_member(config.self)) return false;
     if (config.batch_host != config.self || bugged(PlantedBug::batch_host_leads)) return true;
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!is_self(NodeIndex(i)) && counts(NodeIndex(i)) && !removed(NodeIndex(i))) return false;
@@ -28,7 +28,7 @@ void Member::State::reset_election() {
 
 void Member::State::on_tick_follower() {
     if (now < election_deadline) return;
-    if (!is_survivor(config.self)) return reset_election();
+    if (!is_member(config.self)) return reset_election();
     if (floor_unknown()) {
         ask_storage();
         election_deadline = now + config.timings.heartbeat;
@@ -93,9 +93,10 @@ void Member::State::on_vote_request(NodeIndex from, const VoteRequest &m) {
     if (!has_heard()) return;
     term_seen = std::max(term_seen, m.term);
     if (contains(m.removed, from)) {
-        bool known = removed(from);
-        merge_removed(m.removed, false);                 // it has left, and says who else is out
-        if (role == Role::candidate && !known) stand();  // those who are left may be enough
+        std::size_t known = promise.removed.size();
+        merge_removed(m.removed, false);  // it has left, and says who else is out
+        if (role == Role::candidate && promise.removed.size() > known)
+            stand();  // those who are left may be enough
         return;
     }
     if (!grant(from, m)) {

@@ -342,10 +342,10 @@ struct Member::State {
     // roster.cpp
     bool counts(NodeIndex node) const;
     std::optional<NodeIndex> counted_next() const;
+    /// Counts, or may count for another leader already.
+    bool is_member(NodeIndex node) const { return counts(node) || counted_next() == node; }
     /// Must have on record what decisions of others rest on.
-    bool is_survivor(NodeIndex node) const {
-        return !removed(node) && (counts(node) || counted_next() == node);
-    }
+    bool is_survivor(NodeIndex node) const { return !removed(node) && is_member(node); }
     bool is_companion(NodeIndex node) const { return config.nodes[node.value()].companion.has_value(); }
     bool has_heard() const;
     bool fits(const World &w) const;

@@ -164,7 +164,9 @@ void Simulator::on_added(std::uint32_t node, const NodesAdded &m) {
             if (index == nodes_.size()) nodes_.push_back({});
             fresh.incarnation = nodes_[index].incarnation + 1;
             nodes_[index] = std::move(fresh);
-            companion_of(static_cast<std::uint32_t>(index))->node = static_cast<std::uint32_t>(index);
+            Companion *c = companion_of(static_cast<std::uint32_t>(index));
+            c->node = static_cast<std::uint32_t>(index);
+            c->joined_at = now_;
         }
         check(config_.nodes[index] == m.added[i], "two nodes have one index");
     }
@@ -187,7 +189,6 @@ void Simulator::offer(const Payload &p) {
 void Simulator::start_joiner(std::uint32_t node, const std::vector<NodeSpec> &added) {
     trace("node " + std::to_string(node) + " joins");
     Node &n = nodes_[node];
-    companion_of(node)->joined_at = now_;
     n.dead = false;
     n.agent = !joins_random_.chance(5);
     n.added = added;

@@ -110,6 +110,12 @@ BOOST_DATA_TEST_CASE(groups_that_nodes_join_keep_the_rules,
 BOOST_AUTO_TEST_CASE(a_candidate_that_once_waited_for_ever) {
     BOOST_TEST(run(2582, 3, PlantedBug::none, 0, true).violation == "");
     BOOST_TEST(run(685, 2, PlantedBug::none, 1, true).violation == "");
+    BOOST_TEST(run(6432, 4, PlantedBug::none, 0, true).violation == "");
+}
+
+/// It had heard from a node that left that it is out itself.
+BOOST_AUTO_TEST_CASE(a_batch_host_that_once_waited_for_ever) {
+    BOOST_TEST(run(4250, 4, PlantedBug::none, 1, true).violation == "");
 }
 
 BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
