@@ -23,9 +23,12 @@ class MemorySlurm final : public SlurmClient {
     std::map<std::string, std::string> addresses;
     std::map<std::string, std::uint64_t> memory_spec_bytes;
     std::string cluster = "lab";
-    bool away = false;                 ///< slurmctld does not answer: unavailable
-    bool shrink_refused = false;       ///< as under disable_job_shrink
-    std::vector<std::string> changes;  ///< "shrink 7 n1,n2", "requeue 7 n3", "complete 7 1", in order
+    bool away = false;            ///< slurmctld does not answer: unavailable
+    bool shrink_refused = false;  ///< as under disable_job_shrink
+    bool companions_refused = false;
+    std::uint32_t next_job = 100;
+    std::map<JobId, CompanionOrder> orders;  ///< by the companion job
+    std::vector<std::string> changes;        ///< "shrink 7 n1,n2", "requeue 7 n3", "complete 7 1", in order
 
     // ---- SlurmClient ----
     void load_step(JobId job, StepId step, Answer<SlurmStep> answer) override {
@@ -107,6 +110,51 @@ class MemorySlurm final : public SlurmClient {
             j.running = false;
             note("complete", job, {std::to_string(exit_code)});
             return true;
+        });
+    }
+    void submit_companion(CompanionOrder order, Answer<JobId> answer) override {
+        reply(std::move(answer), [this, order = std::move(order)]() -> Result<JobId> {
+            auto main = jobs.find(order.job);
+            if (main == jobs.end() || !main->second.running)
+                return Status(Code::invalid_argument, "the job does not run");
+            if (companions_refused) return Status(Code::permission_denied, "refused");
+            JobId id(next_job++);
+            SlurmJob job;
+            job.waiting = true;
+            job.uid = main->second.uid;
+            job.gid = main->second.gid;
+            job.user = main->second.user;
+            job.mark = companion_mark(order.job, order.step, order.restart_count);
+            jobs[id] = job;
+            note("submit", id, order.excluded);
+            orders[id] = order;
+            return id;
+        });
+    }
+    void load_companions(std::uint32_t uid, std::string mark,
+                         Answer<std::vector<Companion>> answer) override {
+        reply(std::move(answer), [this, uid, mark]() -> Result<std::vector<Companion>> {
+            std::vector<Companion> found;
+            for (const auto &[id, job] : jobs)
+                if (job.uid == uid && job.mark == mark && (job.waiting || job.running))
+                    found.push_back({id, job.waiting, job.nodes});
+            return found;
+        });
+    }
+    void mark_companion(JobId job, std::string mark, Done done) override {
+        change(std::move(done), job, [this, job, mark](SlurmJob &j) {
+            j.mark = mark;
+            note("mark", job, {mark});
+            return Status();
+        });
+    }
+    void cancel_job(JobId job, Done done) override {
+        reply(std::move(done), [this, job]() -> Status {
+            auto found = jobs.find(job);
+            if (found == jobs.end()) return Status(Code::not_found, "no such job");
+            found->second.running = found->second.waiting = false;
+            note("cancel", job, {});
+            return {};
         });
     }
     std::string cluster_name() override { return cluster; }

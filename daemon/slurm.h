@@ -23,6 +23,7 @@ struct SlurmJob {
     std::string batch_host;
     std::vector<std::string> nodes;  ///< present ones, Slurm's order; of an ended job those it had
     std::int64_t end_time = 0;       ///< seconds since the epoch
+    std::string mark;                ///< companion_mark() of the group it is for; a user can not set it
 };
 
 struct SlurmStep {
@@ -35,6 +36,27 @@ struct NodeAddress {
     std::string address;                  ///< NodeAddr
     std::uint64_t memory_spec_bytes = 0;  ///< MemSpecLimit; 0: none
 };
+
+/// A job of one node that is to take the place of a lost one.
+struct CompanionOrder {
+    JobId job;    ///< whose group: account, partition and the like are those of this job
+    StepId step;  ///< and its tasks those of this step
+    std::uint32_t restart_count = 0;
+    std::uint16_t tasks = 1;
+    std::vector<std::string> excluded;  ///< nodes
+    std::vector<std::string> options;   ///< of srun
+    std::vector<std::string> argv, environment;
+    std::string cwd;
+};
+
+struct Companion {
+    JobId job;
+    bool waiting = false;            ///< to be started; else it runs
+    std::vector<std::string> nodes;  ///< none while it waits
+};
+
+/// "dlrover:57.0.1": what Slurm keeps beside a companion job, where only an administrator can write.
+std::string companion_mark(JobId job, StepId step, std::uint32_t restart_count);
 
 class SlurmClient {
   public:
@@ -58,6 +80,15 @@ class SlurmClient {
     /// with no-kill nobody else would. true: nothing is left to be done, now or later.
     virtual void complete_headless(JobId job, std::uint32_t restart_count, int exit_code,
                                    Answer<bool> over) = 0;
+    /// As the user of that job. invalid_argument, permission_denied: Slurm refuses, or the job is one that
+    /// can have none; timeout, unavailable: unknown whether it was done.
+    virtual void submit_companion(CompanionOrder order, Answer<JobId> answer) = 0;
+    /// This user's jobs with that mark which wait or run.
+    virtual void load_companions(std::uint32_t uid, std::string mark,
+                                 Answer<std::vector<Companion>> answer) = 0;
+    /// A job that a user has submitted himself.
+    virtual void mark_companion(JobId job, std::string mark, Done done) = 0;
+    virtual void cancel_job(JobId job, Done done) = 0;
     /// Of this node, as slurm.conf says.
     virtual std::string cluster_name() = 0;
 };

@@ -2,7 +2,7 @@
 # What a daemon asks Slurm: libslurm is linked into the programs that add $(SLURM_LIBS).
 noinst_LTLIBRARIES += libslurmclient.la
 libslurmclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(SLURM_CPPFLAGS)
-libslurmclient_la_SOURCES = daemon/memory_slurm.h daemon/slurm.h daemon/slurm_client.cpp daemon/slurm_client.h \
+libslurmclient_la_SOURCES = daemon/companion.cpp daemon/companion.h daemon/memory_slurm.h daemon/slurm.h daemon/slurm_client.cpp daemon/slurm_client.h \
 	daemon/step_watch.cpp daemon/step_watch.h
 libslurmclient_la_LIBADD = libcommon.la
 if HAVE_SLURM

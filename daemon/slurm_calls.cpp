@@ -6,11 +6,13 @@
 #include <slurm/slurm_errno.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <memory>
 
+#include "daemon/companion.h"
 #include "daemon/slurm_client.h"
 
 /// libslurm's parsed configuration. Not in its public header, so it may be missing: then slurmctld is asked.
@@ -33,6 +35,9 @@ struct FreeConf {
 };
 struct FreeHosts {
     void operator()(hostlist_t p) const { ::slurm_hostlist_destroy(p); }
+};
+struct FreeSubmitted {
+    void operator()(submit_response_msg_t *p) const { ::slurm_free_submit_response_response_msg(p); }
 };
 using Jobs = std::unique_ptr<job_info_msg_t, FreeJobs>;
 using Steps = std::unique_ptr<job_step_info_response_msg_t, FreeSteps>;
@@ -131,6 +136,7 @@ SlurmJob convert(const slurm_job_info_t &job) {
     result.batch_host = text_of(job.batch_host);
     result.nodes = expand(job.nodes);
     result.end_time = job.end_time;
+    result.mark = find_mark(text_of(job.admin_comment));
     return result;
 }
 
@@ -139,6 +145,56 @@ const slurm_job_info_t *find(const Jobs &jobs, JobId id) {
     for (std::uint32_t i = 0; i < jobs->record_count; ++i)
         if (jobs->job_array[i].job_id == id.value()) return &jobs->job_array[i];
     return nullptr;
+}
+
+std::vector<char *> pointers(std::vector<std::string> &words) {
+    std::vector<char *> result;
+    for (auto &word : words) result.push_back(word.data());
+    return result;
+}
+
+/// As much as the group has. None left: not a minute.
+Result<std::uint32_t> minutes_left(const slurm_job_info_t &job) {
+    if (job.time_limit == INFINITE) return std::uint32_t{INFINITE};
+    auto left = (job.end_time - std::time(nullptr)) / 60;
+    if (left < 1) return Status(Code::invalid_argument, "its time is nearly over");
+    return static_cast<std::uint32_t>(std::min<std::int64_t>(left, NO_VAL - 1));
+}
+
+/// Beside a batch job's own output, for what the workers there write. Slurm would read '%' and '\\'.
+std::string companion_output(const slurm_job_info_t &job) {
+    std::string own = text_of(job.std_out), none = "/dev/null";
+    auto slash = own.rfind('/');
+    bool usable = job.batch_flag && own[0] == '/' && own.find_first_of("%\\") == std::string::npos &&
+                  !own.starts_with("/dev/");
+    if (!usable) return none;
+    return own.substr(0, slash + 1) + "dlrover-" + std::to_string(job.job_id) + "-node-%j.out";
+}
+
+/// The main job's resources for each node. Pointers into `job` stay Slurm's.
+void take_shape(const slurm_job_info_t &job, job_desc_msg_t &out) {
+    out.pn_min_memory = job.pn_min_memory;
+    out.pn_min_tmp_disk = job.pn_min_tmp_disk;
+    out.tres_per_node = job.tres_per_node;
+    out.tres_per_socket = job.tres_per_socket;
+    out.tres_per_task = job.tres_per_task;
+    out.cpus_per_tres = job.cpus_per_tres;
+    out.mem_per_tres = job.mem_per_tres;
+    out.features = job.features;
+    out.cluster_features = job.cluster_features;
+    if (job.shared == JOB_SHARED_NONE) out.shared = JOB_SHARED_NONE;
+}
+
+/// On whose behalf, and on what terms.
+void take_terms(const slurm_job_info_t &job, job_desc_msg_t &out) {
+    out.user_id = job.user_id;
+    out.group_id = job.group_id;
+    out.account = job.account;
+    out.partition = job.partition;
+    out.qos = job.qos;
+    out.reservation = job.resv_name;
+    out.wckey = job.wckey;
+    out.mcs_label = job.mcs_label;
 }
 
 class LibSlurmCalls final : public SlurmCalls {
@@ -266,6 +322,73 @@ class LibSlurmCalls final : public SlurmCalls {
         return send(id, update, "hasten");
     }
 
+    Result<JobId> submit_companion(const CompanionOrder &order) override {
+        Jobs jobs;
+        DLROVER_TRY(fetch(order.job, jobs));
+        slurm_job_info_t &job = const_cast<slurm_job_info_t &>(*find(jobs, order.job));
+        auto cpus = cpus_per_task(order);
+        if (!cpus) return cpus.take_status();
+        auto minutes = minutes_left(job);
+        if (!minutes) return std::move(minutes.take_status()).with_context(name_of(order.job));
+        DLROVER_TRY(check_main(order, job));
+        job_desc_msg_t desc;
+        ::slurm_init_job_desc_msg(&desc);
+        take_terms(job, desc);
+        take_shape(job, desc);
+        desc.time_limit = *minutes;
+        desc.num_tasks = desc.ntasks_per_node = order.tasks;
+        desc.cpus_per_task = static_cast<std::uint16_t>(*cpus);
+        desc.min_nodes = desc.max_nodes = 1;
+        desc.min_cpus = *cpus * order.tasks;
+        desc.requeue = 0;
+        auto submitted = submit(order, *cpus, companion_output(job), desc);
+        if (!submitted) return submitted;
+        Status marked =
+            mark_companion(*submitted, companion_mark(order.job, order.step, order.restart_count));
+        if (marked.ok()) return submitted;
+        (void)cancel_job(*submitted).ok();  // nobody would find it again
+        return marked;
+    }
+
+    Result<std::vector<Companion>> load_companions(std::uint32_t uid, const std::string &mark) override {
+        job_info_msg_t *raw = nullptr;
+        int rc = ::slurm_load_job_user(&raw, uid, SHOW_ALL);
+        Jobs jobs(raw);
+        if (rc != SLURM_SUCCESS) return failure("the user's jobs");
+        std::vector<Companion> found;
+        for (std::uint32_t i = 0; jobs && i < jobs->record_count; ++i) {
+            const slurm_job_info_t &job = jobs->job_array[i];
+            bool waits = (job.job_state & JOB_STATE_BASE) == JOB_PENDING;
+            if (job.user_id != uid || (!waits && !is_running(job)) ||
+                find_mark(text_of(job.admin_comment)) != mark)
+                continue;
+            found.push_back(
+                {JobId(job.job_id), waits, waits ? std::vector<std::string>{} : expand(job.nodes)});
+        }
+        return found;
+    }
+
+    /// What a site has written there stays.
+    Status mark_companion(JobId id, const std::string &mark) override {
+        Jobs jobs;
+        DLROVER_TRY(fetch(id, jobs));
+        std::string comment = text_of(find(jobs, id)->admin_comment);
+        if (!find_mark(comment).empty())
+            return Status(Code::permission_denied, name_of(id) + " is another group's already");
+        comment += (comment.empty() ? "" : " ") + mark;
+        job_desc_msg_t update;
+        ::slurm_init_job_desc_msg(&update);
+        update.job_id = id.value();
+        update.admin_comment = comment.data();
+        return send(id, update, "comment");
+    }
+
+    Status cancel_job(JobId id) override {
+        if (::slurm_kill_job(id.value(), SIGKILL, 0) == SLURM_SUCCESS) return {};
+        bool over = ::slurm_get_errno() == ESLURM_ALREADY_DONE;
+        return over ? Status() : failure("cancel " + name_of(id));
+    }
+
     std::string cluster_name() override { return setting(&slurm_conf_t::cluster_name); }
 
   private:
@@ -306,6 +429,61 @@ class LibSlurmCalls final : public SlurmCalls {
         if (rc != SLURM_SUCCESS) return failure(name_of(id));
         if (!jobs || !find(jobs, id)) return Status(Code::not_found, name_of(id) + " is not known to Slurm");
         return {};
+    }
+
+    static Status check_main(const CompanionOrder &order, const slurm_job_info_t &job) {
+        if (!is_running(job) || job.restart_cnt != order.restart_count)
+            return Status(Code::invalid_argument, name_of(order.job) + " does not run any more");
+        if (!text_of(job.tres_per_job).empty())
+            return Status(Code::invalid_argument,
+                          "the job asks for " + text_of(job.tres_per_job) +
+                              " in all (as by --gpus): Slurm does not say what one node of it needs; ask for "
+                              "them by the node (--gpus-per-node)");
+        return {};
+    }
+
+    /// As the step has them.
+    static Result<std::uint32_t> cpus_per_task(const CompanionOrder &order) {
+        job_step_info_response_msg_t *raw = nullptr;
+        int rc = ::slurm_get_job_steps(0, order.job.value(), order.step.value(), &raw, SHOW_ALL);
+        Steps steps(raw);
+        if (rc != SLURM_SUCCESS) return failure(name_of(order.job) + ", its steps");
+        for (std::uint32_t i = 0; steps && i < steps->job_step_count; ++i) {
+            const job_step_info_t &step = steps->job_steps[i];
+            if (step.step_id.job_id != order.job.value() || step.step_id.step_id != order.step.value())
+                continue;
+            std::uint32_t tasks = std::max(step.num_tasks, std::uint32_t{1});
+            return std::clamp<std::uint32_t>(step.num_cpus / tasks, 1, UINT16_MAX - 2);
+        }
+        return Status(Code::invalid_argument, name_of(order.job) + " has no such step any more");
+    }
+
+    static Result<JobId> submit(const CompanionOrder &order, std::uint32_t cpus, std::string output,
+                                job_desc_msg_t &desc) {
+        auto words = companion_words(order, cpus);
+        auto environment = companion_environment(order.environment);
+        auto argv = pointers(words), envp = pointers(environment);
+        std::string name = "dlrover-" + std::to_string(order.job.value()) + "-node";
+        std::string comment = "a node in place of a lost one of job " + std::to_string(order.job.value());
+        std::string excluded = join(order.excluded), script = companion_script, input = "/dev/null";
+        std::string cwd = order.cwd.empty() ? "/" : order.cwd;
+        desc.name = name.data();
+        desc.comment = comment.data();
+        desc.exc_nodes = excluded.data();
+        desc.script = script.data();
+        desc.work_dir = cwd.data();
+        desc.std_in = input.data();
+        desc.std_out = desc.std_err = output.data();
+        desc.argc = static_cast<std::uint32_t>(argv.size());
+        desc.argv = argv.data();
+        desc.env_size = static_cast<std::uint32_t>(envp.size());
+        desc.environment = envp.data();
+        submit_response_msg_t *raw = nullptr;
+        int rc = ::slurm_submit_batch_job(&desc, &raw);
+        std::unique_ptr<submit_response_msg_t, FreeSubmitted> response(raw);
+        if (rc != SLURM_SUCCESS) return failure("a job for another node");
+        if (!response || response->job_id == 0) return Status(Code::invalid_argument, "Slurm gave no job");
+        return JobId(response->job_id);
     }
 
     static Status send(JobId id, job_desc_msg_t &update, const std::string &what) {

@@ -7,6 +7,11 @@
 
 namespace dlrover::daemon {
 
+std::string companion_mark(JobId job, StepId step, std::uint32_t restart_count) {
+    return "dlrover:" + std::to_string(job.value()) + "." + std::to_string(step.value()) + "." +
+           std::to_string(restart_count);
+}
+
 /// A question under way. `given_up` is shared with the thread, the rest belongs to the loop.
 template <typename R>
 struct QueuedSlurmClient::Pending {
@@ -90,6 +95,29 @@ void QueuedSlurmClient::complete_headless(JobId job, std::uint32_t restart_count
             return calls.complete_headless(job, restart_count, exit_code);
         },
         std::move(over));
+}
+
+void QueuedSlurmClient::submit_companion(CompanionOrder order, Answer<JobId> answer) {
+    enqueue<Result<JobId>>(
+        [order = std::move(order)](SlurmCalls &calls) { return calls.submit_companion(order); },
+        std::move(answer));
+}
+
+void QueuedSlurmClient::load_companions(std::uint32_t uid, std::string mark,
+                                        Answer<std::vector<Companion>> answer) {
+    enqueue<Result<std::vector<Companion>>>(
+        [uid, mark = std::move(mark)](SlurmCalls &calls) { return calls.load_companions(uid, mark); },
+        std::move(answer));
+}
+
+void QueuedSlurmClient::mark_companion(JobId job, std::string mark, Done done) {
+    enqueue<Status>(
+        [job, mark = std::move(mark)](SlurmCalls &calls) { return calls.mark_companion(job, mark); },
+        std::move(done));
+}
+
+void QueuedSlurmClient::cancel_job(JobId job, Done done) {
+    enqueue<Status>([job](SlurmCalls &calls) { return calls.cancel_job(job); }, std::move(done));
 }
 
 namespace {

@@ -26,6 +26,10 @@ class SlurmCalls {
     virtual Status complete_job(JobId job, int exit_code) = 0;
     /// As SlurmClient says.
     virtual Result<bool> complete_headless(JobId job, std::uint32_t restart_count, int exit_code) = 0;
+    virtual Result<JobId> submit_companion(const CompanionOrder &order) = 0;
+    virtual Result<std::vector<Companion>> load_companions(std::uint32_t uid, const std::string &mark) = 0;
+    virtual Status mark_companion(JobId job, const std::string &mark) = 0;
+    virtual Status cancel_job(JobId job) = 0;
     /// A requeued job that waits for its next run: may start at once, but not on these nodes. unavailable: it
     /// does not wait yet.
     virtual Status hasten_job(JobId job, const std::vector<std::string> &excluded) = 0;
@@ -57,6 +61,10 @@ class QueuedSlurmClient final : public SlurmClient {
     void requeue_job(JobId job, std::vector<std::string> excluded, Done done) override;
     void complete_job(JobId job, int exit_code, Done done) override;
     void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, Answer<bool> over) override;
+    void submit_companion(CompanionOrder order, Answer<JobId> answer) override;
+    void load_companions(std::uint32_t uid, std::string mark, Answer<std::vector<Companion>> answer) override;
+    void mark_companion(JobId job, std::string mark, Done done) override;
+    void cancel_job(JobId job, Done done) override;
     std::string cluster_name() override { return cluster_; }
 
   private:

@@ -32,6 +32,14 @@ class NoSlurm final : public SlurmClient {
     void requeue_job(JobId, std::vector<std::string>, Done done) override { refuse(done); }
     void complete_job(JobId, int, Done done) override { done(Status()); }
     void complete_headless(JobId, std::uint32_t, int, Answer<bool> over) override { over(true); }
+    void submit_companion(CompanionOrder, Answer<JobId> answer) override {
+        answer(Status(Code::unsupported, "there is no Slurm in standalone mode"));
+    }
+    void load_companions(std::uint32_t, std::string, Answer<std::vector<Companion>> answer) override {
+        answer(std::vector<Companion>{});
+    }
+    void mark_companion(JobId, std::string, Done done) override { refuse(done); }
+    void cancel_job(JobId, Done done) override { refuse(done); }
     std::string cluster_name() override { return "standalone"; }
 
   private:

@@ -49,6 +49,15 @@ class GatedCalls final : public SlurmCalls {
     std::vector<std::string> shrunk_to;  ///< to be read when an answer has come
     Status complete_job(JobId, int) override { return Status(Code::permission_denied, "no"); }
     Result<bool> complete_headless(JobId, std::uint32_t, int) override { return true; }
+    Result<JobId> submit_companion(const CompanionOrder &order) override {
+        if (order.tasks == 0) return Status(Code::invalid_argument, "no");
+        return JobId(order.job.value() + 100);
+    }
+    Result<std::vector<Companion>> load_companions(std::uint32_t, const std::string &) override {
+        return std::vector<Companion>{};
+    }
+    Status mark_companion(JobId, const std::string &) override { return {}; }
+    Status cancel_job(JobId) override { return {}; }
     Status hasten_job(JobId, const std::vector<std::string> &excluded) override {
         std::lock_guard lock(mutex_);
         if (++hastened_ < 3) return Status(Code::unavailable, "not yet");
