@@ -69,7 +69,8 @@ Status Agent::begin() {
     for (std::size_t i = 0; i < config_.life_lines.size(); ++i)
         DLROVER_TRY(
             loop_.watch(config_.life_lines[i], EPOLLIN, [this, i](std::uint32_t) { on_life_line(i); }));
-    start_timer_ = loop_.after(config_.start_limit, [this] { on_start_limit(); });
+    start_timer_ =
+        loop_.after(config_.joins ? config_.join_limit : config_.start_limit, [this] { on_start_limit(); });
     link_.open();
     return {};
 }
@@ -91,6 +92,7 @@ void Agent::on_up(const proto::local::AgentWelcomeT &welcome) {
     loop_.cancel(rejoin_timer_);
     welcome_ = welcome;
     joined_ = true;
+    if (welcome.job_id != 0) crew_.set_group(JobId(welcome.job_id), StepId(welcome.step_id));
     if (lease_lost_) err_.say("dlroverd on " + config_.node + " is back");
     report_again();
     lease_lost_ = false;
@@ -115,6 +117,11 @@ void Agent::report_again() {
 
 void Agent::on_down(const Status &why) {
     why_not_joined_ = why.message();
+    bool never = config_.joins && !joined_ && why.code() == Code::not_found;
+    if (never && start_timer_ != 0) {
+        loop_.cancel(start_timer_);
+        start_timer_ = loop_.after(Loop::Duration(0), [this] { on_start_limit(); });
+    }
     // A lost connection within the lease is nobody's business; the end of the lease tells the reason.
     if (!link_.up() || exit_code_) return;
     err_.say("dlroverd on " + config_.node + ": " + why.message());
@@ -124,6 +131,9 @@ void Agent::on_start_limit() {
     start_timer_ = 0;
     if (end_signal_ != 0) {
         outcome_.exit_code = 128 + end_signal_;
+    } else if (config_.joins) {
+        err_.say("node " + config_.node + " does not join: " + why_not_joined_);
+        outcome_.exit_code = exit_no_daemon;
     } else if (config_.optional) {
         err_.say("warning: running without protection: " + why_not_joined_);
         outcome_.unprotected = true;

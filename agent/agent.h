@@ -26,9 +26,11 @@ struct AgentConfig {
     CrewConfig crew;
     std::uint16_t task = 0;       ///< this task's number on the node
     bool optional = false;        ///< without a daemon: run unprotected
+    bool joins = false;           ///< the group is another job's: its leader has to take this node in first
     bool hangup_ends = false;     ///< SIGHUP means the end (no Slurm above us)
     std::vector<int> life_lines;  ///< pidfds: when one of these processes ends, so do we
     Loop::Duration start_limit{1700};
+    Loop::Duration join_limit{600000};  ///< instead, where `joins`; the daemon gives up before
     Loop::Duration rejoin_limit{120000};
     /// After SIGTERM or SIGINT workers have this long, as with torchrun; Slurm's KillWait may be shorter.
     Loop::Duration notice_limit{30000};

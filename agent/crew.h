@@ -42,6 +42,11 @@ class Crew {
     Crew(Loop &loop, Sink &out, Sink &err, CrewConfig config, Events events);
     ~Crew();
 
+    /// Where it is another one than the task's own step.
+    void set_group(JobId job, StepId step) {
+        config_.launch.job = job;
+        config_.launch.step = step;
+    }
     /// Precondition: empty(). `first_local_rank`: of this agent.
     Status start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
                  const std::string &lineage);

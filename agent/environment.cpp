@@ -11,7 +11,7 @@ namespace {
 
 /// Messages of the module to the agent; see docs/internals.md.
 constexpr const char *agent_only[] = {"DLROVER_AGENT_ARGV0", "DLROVER_REGISTER_ERROR", "DLROVER_OPTIONAL",
-                                      "DLROVER_LOCAL_TASK", "DLROVER_TASKS_HERE"};
+                                      "DLROVER_LOCAL_TASK",  "DLROVER_TASKS_HERE",     "DLROVER_JOINS"};
 
 void remove_agent_only(Environment &env) {
     for (const char *name : agent_only) env.erase(name);
@@ -68,11 +68,19 @@ std::string global_ids(const proto::local::WorldPublishedT &world) {
     return ids;
 }
 
-void set_slurm(Environment &env, const proto::local::WorldPublishedT &world, LocalRank local_rank) {
+void set_slurm(Environment &env, const LaunchSpec &spec, const proto::local::WorldPublishedT &world,
+               LocalRank local_rank) {
+    std::uint32_t job = spec.job.value(), step = spec.step.value();
     std::string size = std::to_string(world.world_size);
     std::string nodes = std::to_string(world.node_count);
     std::string list = compress_hostlist(world.node_names);
     std::string counts = compress_counts(world.ranks_per_node);
+    // Of another job in a node that has joined.
+    auto correct = [&](const char *name, const std::string &value) {
+        if (env.contains(name) && env[name] != value) rewrite(env, name, value);
+    };
+    for (const char *name : {"SLURM_JOB_ID", "SLURM_JOBID"}) correct(name, std::to_string(job));
+    for (const char *name : {"SLURM_STEP_ID", "SLURM_STEPID"}) correct(name, std::to_string(step));
     rewrite(env, "SLURM_PROCID", std::to_string(rank_of(world, local_rank)));
     rewrite(env, "SLURM_LOCALID", std::to_string(local_rank.value()));
     rewrite(env, "SLURM_NODEID", std::to_string(world.group_rank));
@@ -129,7 +137,7 @@ Environment worker_environment(const Environment &base, const LaunchSpec &spec,
     Environment env = base;
     remove_agent_only(env);
     set_torch(env, spec, world, local_rank, error_file);
-    if (env.contains("SLURM_JOB_ID")) set_slurm(env, world, local_rank);
+    if (env.contains("SLURM_JOB_ID")) set_slurm(env, spec, world, local_rank);
     set_ours(env, spec, world);
     return env;
 }

@@ -49,6 +49,7 @@ int run_agent(const TaskSpec &spec, const GuardedContext &context, const std::st
                    context.signals, scratch,  current_dir(), spec.logs};
     config.task = spec.task;
     config.optional = value_of(spec.env, "DLROVER_OPTIONAL") == "1";
+    config.joins = value_of(spec.env, "DLROVER_JOINS") == "1";
     config.hangup_ends = !spec.under_slurm;
     config.life_lines = context.life_lines;
     Outcome outcome = Agent(**loop, std::move(config), context.taken).run();

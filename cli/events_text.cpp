@@ -102,6 +102,8 @@ const char *event_name(EventKind kind) {
             return "checkpoint-stored";
         case EventKind::NodeJoined:
             return "node-joined";
+        case EventKind::NodeAsked:
+            return "node-asked";
     }
     return "unknown";
 }

@@ -117,6 +117,7 @@ struct Settings {
     struct Slurm {
         std::string conf;  ///< slurm.conf; empty: Slurm's own default (and configless)
         Duration timeout = std::chrono::seconds(10);
+        bool companion_jobs = true;  ///< lost nodes may be replaced by jobs of one node
     } slurm;
 
     struct Security {

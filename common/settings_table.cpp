@@ -96,6 +96,7 @@ const Entry table[] = {
     {"slurm", "conf", PLACE(slurm.conf), "", "", ""},
     {"slurm", "timeout", PLACE(slurm.timeout), "1s", "5min",
      "slurmctld may be busy, and a group waits for its word"},
+    {"slurm", "companion_jobs", PLACE(slurm.companion_jobs), "", "", ""},
 
     {"security", "munge_socket", PLACE(security.munge_socket), "", "", ""},
     {"security", "accept_relays", PLACE(security.accept_relays), "", "", ""},

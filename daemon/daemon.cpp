@@ -65,6 +65,7 @@ void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
                           },
                           [this](const std::string &node, bool up) {
                               relay_.on_link(node, up);
+                              joiner_.on_link(node, up);
                               for (auto &[key, group] : groups_) group->on_peer_link(node, up);
                           }});
     find_memory_spec();
@@ -92,6 +93,7 @@ void Daemon::restore(std::vector<KeptRecord> kept) {
         if (!check_registration(*group->registration, options_.node).ok()) continue;
         auto made = std::make_unique<Group>(services(), std::move(*group));
         by_name[made->key()] = made.get();
+        if (made->own_job()) aliases_[{*made->own_job(), StepId(0)}] = {made->job(), made->step()};
         groups_[{made->job(), made->step()}] = std::move(made);
     }
     for (auto &record : kept) {
@@ -158,7 +160,9 @@ void Daemon::on_closed(const Client &client) {
 }
 
 Group *Daemon::find(std::uint32_t job_id, std::uint32_t step_id) {
-    auto it = groups_.find({JobId(job_id), StepId(step_id)});
+    Key key(JobId{job_id}, StepId{step_id});
+    auto alias = aliases_.find(key);
+    auto it = groups_.find(alias == aliases_.end() ? key : alias->second);
     return it == groups_.end() ? nullptr : it->second.get();
 }
 
@@ -171,6 +175,13 @@ Group *Daemon::group_of(ConnectionId connection) {
 
 Group *Daemon::admit(const Client &from, std::uint32_t id, std::uint32_t job_id, std::uint32_t step_id) {
     Group *group = find(job_id, step_id);
+    Status joins = group ? Status() : joiner_.state(JobId(job_id), from.uid);
+    if (!joins.ok()) {
+        auto refusal =
+            joins.code() == Code::unavailable ? local::Refusal::NotReady : local::Refusal::NoSuchGroup;
+        port_->fail(from.id, id, refusal, joins.message());
+        return nullptr;
+    }
     // Somebody else's group does not exist for the asker.
     if (!group || group->uid() != from.uid) {
         port_->fail(from.id, id, local::Refusal::NoSuchGroup,
@@ -178,8 +189,9 @@ Group *Daemon::admit(const Client &from, std::uint32_t id, std::uint32_t job_id,
                         std::to_string(step_id) + " of yours");
         return nullptr;
     }
-    auto [it, fresh] = members_.emplace(from.id, Key(JobId(job_id), StepId(step_id)));
-    if (!fresh && it->second != Key(JobId(job_id), StepId(step_id))) {
+    Key key(group->job(), group->step());
+    auto [it, fresh] = members_.emplace(from.id, key);
+    if (!fresh && it->second != key) {
         port_->fail(from.id, id, local::Refusal::BadMessage, "this connection belongs to another step");
         return nullptr;
     }
@@ -240,14 +252,21 @@ void Daemon::on_register(const Client &from, std::uint32_t id, local::RegisterSt
     Status status = check_registration(*step, options_.node);
     if (options_.standalone && step->uid != options_.own_uid)
         status = Status(Code::permission_denied, "a daemon in standalone mode serves its own user only");
+    if (status.ok() && !step->companion_jobs.empty())
+        status = Status(Code::invalid_argument, "a new step has its own nodes only");
     if (!status.ok()) return port_->fail(from.id, id, refusal_for(status), status.message());
-    if (options_.standalone) return accept_step(from.id, id, std::move(*step), {});
+    if (options_.standalone) return accept_step(from.id, id, std::move(*step), {}, nullptr);
     if (!memory_spec_known_) find_memory_spec();
+    if (message.join)
+        return on_register_joiner(from.id, id, std::move(*step), std::move(message.launch), *message.join);
+    auto launch = std::make_shared<Launch>(std::move(message.launch));
     slurm_.load_step(JobId(step->job_id), StepId(step->step_id),
-                     [this, alive = alive_, to = from.id, id, step](Result<SlurmStep> slurm) {
+                     [this, alive = alive_, to = from.id, id, step, launch](Result<SlurmStep> slurm) {
                          if (!*alive) return;
                          Status checked = slurm.ok() ? check_with_slurm(*step, *slurm) : slurm.take_status();
-                         if (checked.ok()) return accept_step(to, id, std::move(*step), slurm->job.user);
+                         if (checked.ok())
+                             return accept_step(to, id, std::move(*step), slurm->job.user,
+                                                std::move(*launch));
                          log::warning({JobId(step->job_id), StepId(step->step_id)},
                                       "the step is refused: " + checked.message());
                          port_->fail(to, id, refusal_for(checked), checked.message());
@@ -293,7 +312,8 @@ Status Daemon::room_for(std::uint32_t uid) {
     return {};
 }
 
-void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user) {
+void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user,
+                         Launch launch) {
     Key key(JobId(step.job_id), StepId(step.step_id));
     auto known = groups_.find(key);
     if (known != groups_.end()) {
@@ -318,6 +338,7 @@ void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrat
     record.started_us = wall_clock_us();
     auto group = std::make_unique<Group>(services(), std::move(record));
     if (before) group->adopt(*before);
+    group->keep_launch(usable(std::move(launch)));
     group->save([this, alive = alive_, to, id, key](Status stored) {
         if (!*alive) return;
         if (stored.ok()) return port_->done(to, id);
@@ -334,6 +355,7 @@ void Daemon::on_end_step(const Client &from, std::uint32_t id, const local::EndS
     if (!may_register(from))
         return port_->fail(from.id, id, local::Refusal::NotPermitted, "only root may end a step");
     Group *group = find(end.job_id, end.step_id);
+    if (!group && !joiner_.state(JobId(end.job_id), from.uid).ok()) joiner_.forget(JobId(end.job_id));
     if (!group) return port_->fail(from.id, id, local::Refusal::NoSuchGroup, "no such step here");
     group->on_step_ended();
     port_->done(from.id, id);
@@ -345,6 +367,7 @@ void Daemon::on_end_step(const Client &from, std::uint32_t id, const local::EndS
 void Daemon::on_peer(const std::string &node, transport::PeerEnvelope envelope) {
     if (envelope.kind == transport::PeerEnvelope::Kind::request) return on_peer_request(node, envelope);
     if (envelope.kind == transport::PeerEnvelope::Kind::reply) return relay_.on_reply(node, envelope);
+    if (envelope.kind == transport::PeerEnvelope::Kind::join) return on_join_word(node, envelope);
     Group *group = find(envelope.job_id, envelope.step_id);
     if (!group || group->registration().restart_count != envelope.restart_count) return;
     if (envelope.kind == transport::PeerEnvelope::Kind::flush)
@@ -386,12 +409,16 @@ void Daemon::check_step(Key key) {
     if (it == groups_.end() || it->second->ended()) return;
     const char *over = "The step ended before its group did.";
     if (options_.standalone) return it->second->end_here(1, over);
-    slurm_.load_step(key.first, key.second, [this, alive = alive_, key, over](Result<SlurmStep> step) {
+    // A node that has joined has a step of its own.
+    auto own = it->second->own_job();
+    JobId job = own ? *own : key.first;
+    StepId number = own ? StepId(0) : key.second;
+    slurm_.load_step(job, number, [this, alive = alive_, key, over, own](Result<SlurmStep> step) {
         if (!*alive) return;
         auto group = groups_.find(key);
         if (group == groups_.end()) return;
-        bool gone = step.ok() ? !step->job.running ||
-                                    step->job.restart_count != group->second->registration().restart_count
+        std::uint32_t run = own ? 0 : group->second->registration().restart_count;
+        bool gone = step.ok() ? !step->job.running || step->job.restart_count != run
                               : step.status().code() == Code::not_found;
         if (gone) group->second->end_here(1, over, proto::NextRun::Perhaps);
     });
@@ -428,6 +455,7 @@ void Daemon::forget(Key key) {
 void Daemon::release_key(Key key) {
     groups_.erase(key);
     retries_.erase(key);
+    std::erase_if(aliases_, [&](const auto &entry) { return entry.second == key; });
     std::erase_if(members_, [&](const auto &entry) { return entry.second == key; });
 }
 

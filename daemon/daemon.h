@@ -4,8 +4,10 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "daemon/group.h"
+#include "daemon/joiner.h"
 #include "daemon/local_server.h"
 #include "daemon/relay.h"
 
@@ -43,10 +45,22 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     void on_register(const Client &from, std::uint32_t id, local::RegisterStepT message);
     void find_memory_spec();
     bool charges_jobs() const;
-    void accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user);
+    void accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user,
+                     std::unique_ptr<proto::LaunchSpecT> launch);
     void on_end_step(const Client &from, std::uint32_t id, const local::EndStepT &end);
     bool may_register(const Client &client) const;
     void find_addresses(Key key);
+
+    // steps of companion jobs (joining.cpp)
+    using Launch = std::unique_ptr<proto::LaunchSpecT>;
+    void on_register_joiner(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, Launch launch,
+                            const proto::JoinTargetT &target);
+    void accept_joiner(ConnectionId to, std::uint32_t id, Joiner::Request request, const SlurmJob &own,
+                       const proto::JoinTargetT &target);
+    Status make_way(Key key);
+    Status take_in(Joiner::Request &request, join::WordT word);
+    void on_join_word(const std::string &node, const transport::PeerEnvelope &envelope);
+    Launch usable(Launch launch) const;
 
     // agents and workers
     void on_agent(const Client &from, local::MessageT message);
@@ -66,6 +80,7 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     // people (queries.cpp)
     void on_query(const Client &from, local::MessageT message);
     std::vector<const Group *> visible(std::uint32_t uid, std::uint32_t job_id) const;
+    std::set<std::string> joined_nodes(std::uint32_t uid, std::uint32_t job_id) const;
     local::StatusReplyT status_for(std::uint32_t uid, std::uint32_t job_id) const;
     local::EventsReplyT events_for(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
 
@@ -104,8 +119,12 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     transport::PeerNetwork &peers_;
     std::function<std::uint16_t()> free_port_;
     Relay relay_{loop_, slurm_, peers_, options_.node};
+    Joiner joiner_{loop_, slurm_, peers_, options_.node, [this](Joiner::Request &request, join::WordT word) {
+                       return take_in(request, std::move(word));
+                   }};
     LocalPort *port_ = nullptr;
     std::map<Key, std::unique_ptr<Group>> groups_;
+    std::map<Key, Key> aliases_;           ///< the step by which this node has joined -> the group
     std::map<ConnectionId, Key> members_;  ///< of agents, workers, writers, movers
     std::map<Key, EventLoop::Handle> retries_;
     bool memory_spec_known_ = false;

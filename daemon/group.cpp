@@ -67,6 +67,8 @@ void Group::restore(const RecordName &name, std::span<const std::uint8_t> value,
         pages_.restore(name, *page, std::move(fd));
     else if (auto *events = body.AsEventsRecord())
         events_.load(std::move(*events));
+    else if (auto *piece = body.AsLaunchRecord())
+        restore_launch(name, std::move(*piece));
     else
         arena_.restore(name, *record, std::move(fd));
 }
@@ -80,6 +82,7 @@ void Group::restore_promise(std::span<const std::uint8_t> value) {
 }
 
 void Group::resume() {
+    put_together_launch();
     arena_.finish_restore();
     // Where copies are kept, the leader says anew what is free.
     if (world_ && complete_ && !has_copies()) {
@@ -120,8 +123,11 @@ elastic::GroupConfig Group::config() const {
     c.self = self();
     for (std::uint32_t i = 0; i < r.node_names.size(); ++i) {
         c.nodes.push_back({static_cast<std::uint16_t>(ranks_of(NodeIndex(i))), r.node_names[i]});
-        if (r.node_names[i] == r.batch_host) c.batch_host = NodeIndex(i);
+        if (i >= own_nodes()) c.nodes.back().companion = JobId(r.companion_jobs[i - own_nodes()]);
+        if (r.node_names[i] == r.batch_host && i < own_nodes()) c.batch_host = NodeIndex(i);
     }
+    c.step_nodes = own_nodes();
+    c.replacements = services_.requeues && services_.settings.slurm.companion_jobs && r.options->companions;
     c.min_nodes = r.options->min_nodes;
     c.max_nodes = r.options->max_nodes;
     c.spares = r.options->spares;
@@ -140,6 +146,8 @@ elastic::GroupConfig Group::config() const {
 void Group::create_member() {
     create_storage();
     create_copies();
+    leader_heard_ = services_.loop.now();
+    watch_for_leader();
     member_ = std::make_unique<elastic::Member>(config(), promise_, services_.loop.now());
     if (sums_) member_->resume(from_record(*sums_), elastic::Time(sums_->at_us));
     sums_.reset();
@@ -250,6 +258,7 @@ void Group::act(elastic::StopWorkers &action) {
 
 void Group::act(elastic::RenewLease &) {
     auto now = services_.loop.now();
+    leader_heard_ = now;
     if (now - lease_pushed_ < services_.settings.timing.agent_lease / 5) return;
     lease_pushed_ = now;
     if (world_) save_world();
@@ -296,11 +305,7 @@ void Group::act(elastic::AskSlurm &action) {
     for (NodeIndex node : action.nodes) names.push_back(node_name(node));
     switch (action.what) {
         case What::read_job:
-            return services_.slurm.load_job(
-                job(), [this, alive = alive_, request = action.request](Result<SlurmJob> answer) {
-                    if (!*alive) return;
-                    answer_slurm(request, answer.status(), answer.ok() ? &*answer : nullptr);
-                });
+            return read_job(action.request);
         case What::shrink_to:
             return services_.slurm.shrink_job(job(), std::move(names), done);
         case What::requeue:
@@ -308,22 +313,20 @@ void Group::act(elastic::AskSlurm &action) {
         case What::complete_job:
             return services_.slurm.complete_job(job(), action.exit_code, done);
         case What::add_nodes:
-        case What::end_companion:
-            return done(Status(Code::unsupported, "this daemon does not add nodes yet"));
+            return add_companions(action.request, action.count, action.count);
         case What::drop_coming:
-            return done(Status());
+            return drop_coming(action.request);
+        case What::end_companion:
+            return end_companions(action.request, action.nodes);
     }
 }
 
-void Group::act(elastic::NodesAdded &action) {
-    log::warning({job(), step()},
-                 std::to_string(action.added.size()) + " nodes have joined: this daemon does not know how");
-}
-
-void Group::answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *loaded) {
+void Group::answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *loaded,
+                         std::vector<NodeIndex> over) {
     using Answer = elastic::SlurmAnswer::Result;
     elastic::SlurmAnswer answer;
     answer.request = request;
+    answer.ended = std::move(over);
     answer.result = Answer::done;
     if (status.code() == Code::unavailable || status.code() == Code::timeout) {
         answer.result = Answer::unreachable;
@@ -336,7 +339,7 @@ void Group::answer_slurm(std::uint64_t request, const Status &status, const Slur
     }
     if (loaded) {
         answer.job_running = loaded->running && loaded->restart_count == registration().restart_count;
-        for (std::uint32_t i = 0; i < registration().node_names.size(); ++i)
+        for (std::uint32_t i = 0; i < own_nodes(); ++i)
             if (std::find(loaded->nodes.begin(), loaded->nodes.end(), registration().node_names[i]) !=
                 loaded->nodes.end())
                 answer.job_nodes.emplace_back(i);
@@ -369,6 +372,7 @@ void Group::finish_end() {
     record_.ended = true;
     record_.ending = false;
     bool keeps = keep_memory();
+    drop_launch();
     save();
     for (const auto &[task, agent] : agents_) push_end(agent);
     save_events();
@@ -404,6 +408,7 @@ void Group::drop_memory() {
 
 void Group::drop_all() {
     drop_memory();
+    drop_launch();
     for (const char *kind : {"promise", "world", "events", "group"})
         services_.keeper.drop(record_name(kind, key_));
 }
@@ -446,10 +451,11 @@ void Group::connect_peers(const std::vector<NodeAddress> &addresses) {
 }
 
 std::optional<NodeIndex> Group::index_of(const std::string &node) const {
+    // One that was removed and joined again is its last entry.
     const auto &names = registration().node_names;
-    auto it = std::find(names.begin(), names.end(), node);
-    if (it == names.end()) return std::nullopt;
-    return NodeIndex(static_cast<std::uint32_t>(it - names.begin()));
+    auto it = std::find(names.rbegin(), names.rend(), node);
+    if (it == names.rend()) return std::nullopt;
+    return NodeIndex(static_cast<std::uint32_t>(names.rend() - it) - 1);
 }
 
 void Group::on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload) {

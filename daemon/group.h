@@ -13,6 +13,7 @@
 #include "daemon/group_mover.h"
 #include "daemon/group_storage.h"
 #include "daemon/group_tables.h"
+#include "daemon/join_codec.h"
 #include "daemon/message_codec.h"
 #include "daemon/progress_pages.h"
 #include "daemon/slurm.h"
@@ -65,6 +66,7 @@ class Group : private JobMemory {
     void on_flush_word(const std::string &node, const std::vector<std::uint8_t> &payload);
     void on_move_word(const std::string &node, const std::vector<std::uint8_t> &payload);
     void on_peer_link(const std::string &node, bool up);
+    void on_newcomer(const std::string &node, const join::WordT &word);
     /// The step's last task on this node is gone.
     void on_step_ended();
     /// Ends it here, whatever the other nodes do.
@@ -87,6 +89,15 @@ class Group : private JobMemory {
     /// Forgets everything, records included.
     void drop_all();
     void drop_memory();
+
+    // ---- group_join.cpp ----
+    /// None: lost nodes are not replaced.
+    void keep_launch(std::unique_ptr<proto::LaunchSpecT> launch);
+    std::size_t launch_bytes() const { return launch_bytes_; }
+    /// By whose first step this node has joined; none: it is one of the step's own.
+    std::optional<JobId> own_job() const {
+        return record_.companion_job != 0 ? std::optional(JobId(record_.companion_job)) : std::nullopt;
+    }
 
     // ---- group_kept.cpp: it has ended, and what its job's next run may need stays ----
     bool charges_job() const { return record_.charge_job; }
@@ -159,7 +170,8 @@ class Group : private JobMemory {
     void act(elastic::Note &action);
     void send_to(const std::string &node, const elastic::Message &message);
     void say_finished(const std::string &node, const elastic::Message &message);
-    void answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *job = nullptr);
+    void answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *job = nullptr,
+                      std::vector<NodeIndex> over = {});
     void tell_end(int exit_code, const std::string &message);
     void finish_end();
     std::optional<NodeIndex> index_of(const std::string &node) const;
@@ -180,6 +192,33 @@ class Group : private JobMemory {
     void push_stop(const Agent &agent, const std::string &reason);
     void push_end(const Agent &agent);
     bool is_local_rank_of(const Agent &agent, std::uint32_t local_rank) const;
+
+    // group_join.cpp: nodes that join
+    std::uint32_t own_nodes() const {
+        return node_count() - static_cast<std::uint32_t>(registration().companion_jobs.size());
+    }
+    void restore_launch(const RecordName &name, records::LaunchRecordT piece);
+    void put_together_launch();
+    void drop_launch();
+    bool leads() const;
+    bool has_gone(NodeIndex node) const;
+    std::string mark() const { return companion_mark(job(), step(), registration().restart_count); }
+    void find_newcomers_addresses();
+    void check_newcomer_with_slurm(const std::string &node, std::shared_ptr<proto::StepRegistrationT> step);
+    void offer(const std::string &node, const proto::StepRegistrationT &step);
+    void answer_newcomer(const std::string &node, std::uint32_t companion, join::Kind kind,
+                         const std::string &text = {});
+    void welcome(const std::string &node, std::uint32_t companion);
+    void add_companions(std::uint64_t request, std::uint32_t wanted, std::uint32_t tries);
+    CompanionOrder companion_order() const;
+    void drop_coming(std::uint64_t request);
+    void end_companions(std::uint64_t request, const std::vector<NodeIndex> &nodes);
+    void read_job(std::uint64_t request);
+    /// Those that are not in the table.
+    std::vector<Companion> coming(const std::vector<Companion> &all) const;
+    void tell_coming(const std::vector<Companion> &all);
+    void count_coming();
+    void watch_for_leader();
 
     // group_kept.cpp
     bool keep_memory();
@@ -301,6 +340,13 @@ class Group : private JobMemory {
     std::unique_ptr<records::SumsRecordT> sums_;  ///< a former daemon's, until the member has them
     EventLoop::Time lease_pushed_{0}, last_seen_{0}, job_asked_{0};
     std::map<std::string, std::string> addresses_;  ///< of the group's nodes; the others are linked
+    std::unique_ptr<proto::LaunchSpecT> launch_;
+    std::size_t launch_bytes_ = 0;
+    std::map<unsigned, records::LaunchRecordT> launch_pieces_;  ///< while records are restored
+    std::set<std::uint32_t> checking_, offered_;  ///< companion jobs: Slurm is asked, has agreed
+    std::optional<std::uint32_t> coming_told_;
+    EventLoop::Time leader_heard_{0};
+    EventLoop::Handle newcomers_timer_, coming_timer_, leader_timer_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle member_timer_, progress_timer_, events_timer_, member_end_timer_;
 };

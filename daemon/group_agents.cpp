@@ -73,6 +73,8 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     welcome.tasks_here = static_cast<std::uint16_t>(tasks_here());
     welcome.first_local_rank = static_cast<std::uint16_t>(hello.task * record_.workers);
     welcome.lineage = record_.lineage;
+    welcome.job_id = job().value();
+    welcome.step_id = step().value();
     services_.port.answer(from.id, id, std::move(welcome));
     Agent &agent = agents_[hello.task];
     agent.connection = from.id;
@@ -199,7 +201,8 @@ void Group::push_stop(const Agent &agent, const std::string &reason) {
 
 void Group::push_end(const Agent &agent) {
     local::GroupEndedT end;
-    end.exit_code = record_.exit_code;
+    // How the group ended is the main job's to tell; a companion has done what it was for.
+    end.exit_code = own_job() ? 0 : record_.exit_code;
     auto place = world_ ? place_in(*world_) : std::nullopt;
     bool first_node = place ? *place == 0 : !world_ && self() == NodeIndex(0);
     end.print = first_node && agent.task == 0;

@@ -20,7 +20,8 @@ constexpr EventLoop::Time end_patience = std::chrono::minutes(2);
 /// False: nothing is worth it, or may be kept.
 bool Group::keep_memory() {
     auto limit = services_.settings.memory.keep_after_requeue;
-    if (!services_.requeues || record_.next_run == proto::NextRun::None || limit == limit.zero())
+    // A joined node is no part of that run.
+    if (own_job() || !services_.requeues || record_.next_run == proto::NextRun::None || limit == limit.zero())
         return false;
     copies_.reset();
     tables_.reset();

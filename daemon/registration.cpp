@@ -20,6 +20,10 @@ Status refuse(std::string text) {
     return Status(Code::invalid_argument, std::move(text));
 }
 
+std::vector<std::string> own_nodes(const proto::StepRegistrationT &s) {
+    return {s.node_names.begin(), s.node_names.end() - static_cast<std::ptrdiff_t>(s.companion_jobs.size())};
+}
+
 bool printable(const std::string &text) {
     return std::all_of(text.begin(), text.end(),
                        [](char c) { return static_cast<unsigned char>(c) >= ' ' && c != 127; });
@@ -50,7 +54,8 @@ Status check_nodes(const proto::StepRegistrationT &s, const std::string &node) {
     for (const auto &name : s.node_names)
         if (name.empty() || name.size() > max_name_bytes || !printable(name))
             return refuse("a node's name is not valid");
-    auto sorted = s.node_names;
+    if (s.companion_jobs.size() >= s.node_names.size()) return refuse("a step has nodes of its own");
+    auto sorted = own_nodes(s);
     std::sort(sorted.begin(), sorted.end());
     if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
         return refuse("a node is named twice");
@@ -68,7 +73,7 @@ Status check_registration(const proto::StepRegistrationT &s, const std::string &
     if (s.job_id == 0) return refuse("a job has a number");
     if (!s.options) return refuse("the options are missing");
     DLROVER_TRY(check_nodes(s, node));
-    return check_options(*s.options, s.node_names.size());
+    return check_options(*s.options, own_nodes(s).size());
 }
 
 Status check_with_slurm(proto::StepRegistrationT &s, const SlurmStep &slurm) {
@@ -79,13 +84,58 @@ Status check_with_slurm(proto::StepRegistrationT &s, const SlurmStep &slurm) {
     if (s.restart_count != 0 && slurm.job.restart_count != s.restart_count)
         return Status(Code::stale, "job " + std::to_string(s.job_id) + " is in run " +
                                        std::to_string(slurm.job.restart_count) + ", says Slurm");
-    if (slurm.nodes != s.node_names)
+    if (slurm.nodes != own_nodes(s))
         return Status(Code::permission_denied, "step " + name + " has other nodes, says Slurm");
     s.restart_count = slurm.job.restart_count;
     s.gid = slurm.job.gid;
     s.array_job_id = slurm.job.array_job_id;
     s.array_task_id = slurm.job.array_task_id;
     s.batch_host = slurm.job.batch_host;
+    return {};
+}
+
+Status check_target(const proto::StepRegistrationT &step, const SlurmJob &own,
+                    const proto::JoinTargetT &target, const SlurmJob &job) {
+    std::string name = "job " + std::to_string(target.job_id);
+    // Whether there is such a job is not a stranger's business.
+    if (job.uid != step.uid)
+        return Status(Code::permission_denied, "you have no " + name + " that could be joined");
+    if (!job.running) return Status(Code::stale, name + " does not run");
+    if (!target.any_run && job.restart_count != target.restart_count)
+        return Status(Code::stale, name + " is in run " + std::to_string(job.restart_count) + ", says Slurm");
+    std::string mark = companion_mark(JobId(target.job_id), StepId(target.step_id), job.restart_count);
+    if (!own.mark.empty() && own.mark != mark)
+        return Status(Code::permission_denied, "this job is for another step (" + own.mark + ")");
+    // Each job is one node of the group, once: a member that has forgotten what it promised must not be it
+    // again.
+    if (step.step_id != 0 || own.restart_count != 0)
+        return refuse("only the first step of a job that was not requeued can join: submit another job");
+    return {};
+}
+
+Status check_launch(const proto::LaunchSpecT &launch) {
+    std::size_t bytes = 0;
+    for (const auto *list : {&launch.argv, &launch.environment})
+        for (const std::string &word : *list) {
+            bytes += word.size() + 1;
+            if (word.find('\0') != std::string::npos) return refuse("a word of the command holds a zero");
+        }
+    if (launch.argv.empty()) return refuse("the command is not known");
+    if (bytes > max_launch_bytes) return refuse("command and environment are longer than 1 MiB");
+    return {};
+}
+
+Status check_newcomer(const proto::StepRegistrationT &group, const proto::StepRegistrationT &step) {
+    const auto &want = *group.options, &have = *step.options;
+    if (step.argv != group.argv) return refuse("it runs another command than the group");
+    if (step.tasks_per_node.front() != group.tasks_per_node.front())
+        return refuse("the group runs " + std::to_string(group.tasks_per_node.front()) + " tasks on a node");
+    if (have.ckpt_dir != want.ckpt_dir)
+        return refuse(want.ckpt_dir.empty()
+                          ? "the group has no --dlrover-ckpt-dir"
+                          : "give it --dlrover-ckpt-dir=" + want.ckpt_dir + " as the group");
+    if (have.redundancy != want.redundancy)
+        return refuse("give it --dlrover-redundancy=" + want.redundancy + " as the group");
     return {};
 }
 

@@ -17,6 +17,18 @@ Status check_registration(const proto::StepRegistrationT &step, const std::strin
 /// run of the job. On success what Slurm knows better is taken over (array task, batch host).
 Status check_with_slurm(proto::StepRegistrationT &step, const SlurmStep &slurm);
 
+/// Whether a step of one node (checked with Slurm; `own` is its job) may join the step that `target` names,
+/// of this job.
+Status check_target(const proto::StepRegistrationT &step, const SlurmJob &own,
+                    const proto::JoinTargetT &target, const SlurmJob &job);
+
+/// Command and environment together.
+inline constexpr std::size_t max_launch_bytes = 1u << 20;
+Status check_launch(const proto::LaunchSpecT &launch);
+
+/// Whether that node fits the group. Both are shortened.
+Status check_newcomer(const proto::StepRegistrationT &group, const proto::StepRegistrationT &step);
+
 /// cluster/uid/name/command: what a checkpoint belongs to across requeues.
 std::string lineage_of(const proto::StepRegistrationT &step);
 

@@ -24,7 +24,8 @@ bool Relay::has_room(std::uint32_t uid) const {
     return questions_.size() < max_questions && (uid == 0 || his < max_questions_of_user);
 }
 
-void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer) {
+void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer,
+                std::set<std::string> joined) {
     if (!has_room(uid)) return answer({});
     std::uint32_t id = next_id_++;
     Question &question = questions_[id];
@@ -32,6 +33,7 @@ void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer an
     question.job = job;
     question.request = proto::encode_local(request);
     question.answer = std::move(answer);
+    question.joined = std::move(joined);
     if (job == JobId(0))
         return slurm_.load_jobs_of(uid, [this, alive = alive_, id](const auto &jobs) {
             if (*alive) find_nodes(id, jobs);
@@ -48,6 +50,7 @@ void Relay::find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jo
     if (question == questions_.end()) return;
     std::set<std::string> names;
     std::uint32_t uid = question->second.uid;
+    if (jobs.ok()) names = question->second.joined;
     for (const SlurmJob &job : jobs ? *jobs : std::vector<SlurmJob>{})
         if (uid == 0 || job.uid == uid) names.insert(job.nodes.begin(), job.nodes.end());
     names.erase(self_);

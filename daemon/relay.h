@@ -29,7 +29,9 @@ class Relay {
     /// of all his running jobs, of everybody's for root. A user may have four questions under way. What they
     /// answered within two seconds comes once; nothing: nobody knows the job, it is not the asker's, or
     /// nobody answers.
-    void ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer);
+    /// `joined`: nodes that work for the job besides its own.
+    void ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer,
+             std::set<std::string> joined = {});
     void on_link(const std::string &node, bool up);
     void on_reply(const std::string &node, const transport::PeerEnvelope &envelope);
 
@@ -40,6 +42,7 @@ class Relay {
         proto::Bytes request;
         Answer answer;
         Answers answers;
+        std::set<std::string> joined;
         std::set<std::string> connected;  ///< a link is held for this question
         std::set<std::string> waiting;    ///< asked or to be asked, no answer yet
         EventLoop::Handle timer;

@@ -23,6 +23,17 @@ std::string working_directory(const std::optional<SlurmOptions> &slurm) {
     return ::getcwd(path, sizeof path) ? path : "";
 }
 
+/// All others are the group's. The agents start the helpers that these two ask for before a daemon has told
+/// them anything.
+Options joining_options(const Options &given) {
+    Options options;
+    options.elastic = Elastic::on;
+    options.join = given.join;
+    options.ckpt_dir = given.ckpt_dir;
+    options.redundancy = given.redundancy;
+    return options;
+}
+
 }  // namespace
 
 Status local_options_read(Module &module) {
@@ -31,6 +42,7 @@ Status local_options_read(Module &module) {
     ::unsetenv(request_variable);
     if (conclude_options(module, Tool::srun, slurm) != Verdict::Kind::group) return {};
     for (const NeededOption &needed : step_options) need_option(slurm, needed);
+    if (module.options.join) module.options = joining_options(module.options);
     std::string request = encode_request({module.options, working_directory(slurm)});
     if (request.size() > max_request_bytes)
         return Status(Code::invalid_argument, "the working directory's name is too long");

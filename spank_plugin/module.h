@@ -25,6 +25,7 @@ struct Group {
     std::uint32_t tasks_here = 0;
     bool optional = false;
     bool registered = false;
+    bool joins = false;  ///< the step is a node of another job's group
     std::string node, ckpt_dir, redundancy;
     UniqueFd agent;  ///< opened before anybody could enter a container
 };

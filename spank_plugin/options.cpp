@@ -41,8 +41,13 @@ constexpr std::array<OptionSpec, option_count> specs = {{
      Argument::required},
     {OptionId::optional, "dlrover-optional", "DLROVER_OPTIONAL", nullptr,
      "run without protection where a node's dlroverd is away, instead of failing", Argument::none},
+    {OptionId::companion, "dlrover-companion", "DLROVER_COMPANION", "yes|no",
+     "ask Slurm for a node in place of a lost one, by a job of one node (default yes)", Argument::required},
+    {OptionId::join, "dlrover-join", nullptr, "JOB.STEP[.RUN]",
+     "one more node for that elastic step of yours; for companion jobs", Argument::required},
 }};
 
+constexpr std::uint64_t max_join_number = 0xffffffef;  // Slurm has its own meaning for those above
 constexpr std::uint64_t max_copies = 16;
 constexpr std::uint64_t max_data_blocks = 128;
 constexpr std::uint64_t max_parity_blocks = 16;
@@ -204,11 +209,30 @@ Status parse_redundancy(std::string_view text, Options &options) {
     return {};
 }
 
-Status parse_optional(std::string_view text, Options &options) {
-    bool yes = text.empty() || text == "1" || text == "yes" || text == "true";
-    if (!yes && text != "0" && text != "no" && text != "false")
-        return refuse(OptionId::optional, text, "give yes or no");
-    options.optional = yes;
+Status parse_yes(OptionId id, std::string_view text, bool &out) {
+    bool yes = text == "1" || text == "yes" || text == "true";
+    if (!yes && text != "0" && text != "no" && text != "false") return refuse(id, text, "give yes or no");
+    out = yes;
+    return {};
+}
+
+Status parse_join(std::string_view text, Options &options) {
+    std::array<std::uint32_t, 3> numbers{};
+    std::size_t count = 0;
+    bool more = true;
+    for (std::string_view rest = text; more && count < numbers.size();) {
+        std::size_t dot = rest.find('.');
+        auto number = parse_uint(rest.substr(0, dot), 0, max_join_number);
+        if (!number) break;
+        numbers[count++] = static_cast<std::uint32_t>(*number);
+        more = dot != std::string_view::npos;
+        if (more) rest.remove_prefix(dot + 1);
+    }
+    if (more || count < 2 || numbers[0] == 0)
+        return refuse(OptionId::join, text,
+                      "give the step's number JOB.STEP, and .RUN (how often Slurm has requeued the job)");
+    options.join = JoinTarget{numbers[0], numbers[1], {}};
+    if (count == numbers.size()) options.join->restart_count = numbers[2];
     return {};
 }
 
@@ -251,7 +275,11 @@ Status parse_option(OptionId id, std::string_view text, Options &options) {
         case OptionId::redundancy:
             return parse_redundancy(text, options);
         case OptionId::optional:
-            return parse_optional(text, options);
+            return parse_yes(id, text.empty() ? "yes" : text, options.optional);
+        case OptionId::companion:
+            return parse_yes(id, text, options.companion);
+        case OptionId::join:
+            return parse_join(text, options);
     }
     return Status(Code::internal, "unknown option");
 }
@@ -288,6 +316,10 @@ Result<GroupSize> fit_options(const Options &options, std::uint32_t nodes) {
         if (options.spares != 0) text += " with --dlrover-spares=" + std::to_string(options.spares);
         return Status(Code::invalid_argument, text + " " + why + "; the step has " + std::to_string(nodes));
     };
+    if (options.join && nodes != 1)
+        return Status(Code::invalid_argument,
+                      "--dlrover-join is for steps of one node (-N1); the step has " + std::to_string(nodes));
+    if (options.join) return GroupSize{1, 1};
     std::uint64_t floor = std::max(options.min_nodes, options.node_unit);
     if (options.max_nodes != 0) {
         std::uint64_t wanted = std::uint64_t{options.max_nodes} + options.spares;

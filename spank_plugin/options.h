@@ -25,8 +25,10 @@ enum class OptionId : std::uint8_t {
     ckpt_keep,
     redundancy,
     optional,
+    companion,
+    join,
 };
-inline constexpr std::size_t option_count = 10;
+inline constexpr std::size_t option_count = 12;
 
 enum class Argument : std::uint8_t { none, required, optional };
 
@@ -34,7 +36,7 @@ enum class Argument : std::uint8_t { none, required, optional };
 struct OptionSpec {
     OptionId id;
     const char *name;         ///< without the dashes
-    const char *environment;  ///< the variable with the user's default
+    const char *environment;  ///< the variable with the user's default; null: there is none
     const char *arginfo;      ///< null where there is no argument
     const char *usage;
     Argument argument;
@@ -42,6 +44,14 @@ struct OptionSpec {
 std::span<const OptionSpec, option_count> option_specs() noexcept;
 
 enum class Elastic : std::uint8_t { unset, off, on };
+
+/// --dlrover-join: the group that a step of one node becomes a part of.
+struct JoinTarget {
+    std::uint32_t job_id = 0, step_id = 0;
+    std::optional<std::uint32_t> restart_count;  ///< none: the run that there is
+
+    bool operator==(const JoinTarget &) const = default;
+};
 
 struct Options {
     Elastic elastic = Elastic::unset;
@@ -55,6 +65,8 @@ struct Options {
     std::string ckpt_every, ckpt_keep;  ///< as given; empty: the defaults of parse_ckpt_schedule()
     std::string redundancy = "single";
     bool optional = false;
+    bool companion = true;
+    std::optional<JoinTarget> join;
 
     bool operator==(const Options &) const = default;
 };

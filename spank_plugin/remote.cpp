@@ -33,6 +33,21 @@ std::vector<std::string> read_argv(spank_t handle) {
     return words;
 }
 
+/// Not all of it where it is too long: then other nodes can not be started like this one.
+std::unique_ptr<proto::LaunchSpecT> read_launch(spank_t handle, const std::vector<std::string> &argv) {
+    char **environment = nullptr;
+    if (spank_get_item(handle, S_JOB_ENV, &environment) != ESPANK_SUCCESS || !environment) return nullptr;
+    auto launch = std::make_unique<proto::LaunchSpecT>();
+    launch->argv = argv;
+    std::size_t bytes = 0;
+    for (const std::string &word : argv) bytes += word.size() + 1;
+    for (; *environment && bytes <= max_argv_bytes; ++environment) {
+        launch->environment.emplace_back(*environment);
+        bytes += launch->environment.back().size() + 1;
+    }
+    return bytes <= max_argv_bytes ? std::move(launch) : nullptr;
+}
+
 void read_identity(spank_t handle, StepFacts &facts) {
     uid_t uid = 0;
     gid_t gid = 0;
@@ -94,12 +109,23 @@ Status ask_daemon(const ModuleArgs &args, Request request, std::chrono::millisec
     return {};
 }
 
-Status register_step(const ModuleArgs &args, const StepFacts &facts, const StepRequest &request,
-                     const GroupSize &size) {
+std::unique_ptr<proto::JoinTargetT> make_target(const JoinTarget &given) {
+    auto target = std::make_unique<proto::JoinTargetT>();
+    target->job_id = given.job_id;
+    target->step_id = given.step_id;
+    target->restart_count = given.restart_count.value_or(0);
+    target->any_run = !given.restart_count.has_value();
+    return target;
+}
+
+Status register_step(spank_t handle, const ModuleArgs &args, const StepFacts &facts,
+                     const StepRequest &request, const GroupSize &size) {
     auto step = make_registration(facts, request, size);
     if (!step) return step.take_status();
     proto::local::RegisterStepT message;
     message.step = std::make_unique<proto::StepRegistrationT>(std::move(*step));
+    message.launch = read_launch(handle, facts.argv);
+    if (request.options.join) message.join = make_target(*request.options.join);
     return ask_daemon(args, std::move(message), args.timeout);
 }
 
@@ -132,6 +158,7 @@ void tell_tasks(spank_t handle, const ModuleArgs &args, const Group &group, cons
     set_step_env(handle, "DLROVER_SOCKET", args.socket);
     set_step_env(handle, "DLROVER_TASKS_HERE", std::to_string(group.tasks_here));
     set_step_env(handle, "DLROVER_OPTIONAL", group.optional ? "1" : "0");
+    set_step_env(handle, "DLROVER_JOINS", group.joins ? "1" : "0");
     if (group.ckpt_dir.empty())
         spank_unsetenv(handle, "DLROVER_CKPT_DIR");
     else
@@ -183,11 +210,12 @@ Status remote_step_starts(spank_t handle, Module &module) {
     group.step_id = facts.step_id;
     group.tasks_here = facts.tasks_here;
     group.optional = request->options.optional;
+    group.joins = request->options.join.has_value();
     group.ckpt_dir = request->options.ckpt_dir;
     group.redundancy = request->options.redundancy;
     group.node = this_node(facts);
     group.agent = open_agent(module.args.agent);
-    Status status = register_step(module.args, facts, *request, *size);
+    Status status = register_step(handle, module.args, facts, *request, *size);
     group.registered = status.ok();
     std::string error = status.ok() ? "" : register_error(module.args, group.node, status);
     tell_tasks(handle, module.args, group, error);

@@ -59,6 +59,11 @@ std::string elastic_value(const Options &options) {
     return options.max_nodes == 0 ? text : text + ":" + std::to_string(options.max_nodes);
 }
 
+std::string join_text(const JoinTarget &target) {
+    std::string text = std::to_string(target.job_id) + "." + std::to_string(target.step_id);
+    return target.restart_count ? text + "." + std::to_string(*target.restart_count) : text;
+}
+
 Status malformed() {
     return Status(Code::corrupt, "the options sent by srun do not decode");
 }
@@ -101,6 +106,8 @@ std::string encode_request(const StepRequest &request) {
     if (!o.ckpt_keep.empty()) append_field(line, name(OptionId::ckpt_keep), o.ckpt_keep);
     append_field(line, name(OptionId::redundancy), o.redundancy);
     append_field(line, name(OptionId::optional), o.optional ? "yes" : "no");
+    if (!o.companion) append_field(line, name(OptionId::companion), "no");
+    if (o.join) append_field(line, name(OptionId::join), join_text(*o.join));
     if (!request.cwd.empty()) append_field(line, cwd_key, request.cwd);
     return line;
 }

@@ -45,6 +45,7 @@ std::unique_ptr<proto::ElasticOptionsT> make_options(const Options &options, con
     out->ckpt_keep_every = schedule.keep_every;
     out->redundancy = options.redundancy;
     out->optional = options.optional;
+    out->companions = options.companion;
     return out;
 }
 

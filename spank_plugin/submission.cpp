@@ -53,7 +53,18 @@ std::optional<std::uint32_t> fixed_node_count(std::string_view nodes, bool nodes
     return static_cast<std::uint32_t>(*low);
 }
 
+/// The group has its options; what this job inherits or has as defaults says nothing.
+static Verdict judge_joining(const Submission &s) {
+    if (const char *kind = unsuitable_kind(s))
+        return refused(std::string("--dlrover-join can not be used with ") + kind);
+    if (auto nodes = fixed_node_count(s.nodes, s.nodes_listed))
+        if (Status status = fit_options(s.options, *nodes).take_status(); !status.ok())
+            return refused(status.message());
+    return {Verdict::Kind::group, {}};
+}
+
 Verdict judge_submission(const Submission &s) {
+    if (s.options.join) return judge_joining(s);
     if (s.options.elastic == Elastic::unset && s.other_given)
         return refused(std::string("--") + option_specs()[static_cast<std::size_t>(*s.other_given)].name +
                        " has no effect without --dlrover-elastic; give that option too");

@@ -27,7 +27,7 @@ bool is_flag_off(const OptionSpec &spec, const char *value) {
 /// defaults are put there, where nothing was inherited.
 void apply_defaults(Module &module) {
     for (const OptionSpec &spec : option_specs()) {
-        const char *value = std::getenv(spec.environment);
+        const char *value = spec.environment ? std::getenv(spec.environment) : nullptr;
         std::string variable = inherited_variable(spec);
         if (!value || std::getenv(variable.c_str()) || is_flag_off(spec, value)) continue;
         ::setenv(variable.c_str(), value, 0);

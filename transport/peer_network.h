@@ -18,6 +18,7 @@ struct PeerEnvelope {
         reply = 3,    ///< payload: the answer; `id` is the request's
         flush = 4,    ///< payload: proto/flush.fbs Word
         move = 5,     ///< payload: proto/move.fbs Word
+        join = 6,     ///< payload: proto/join.fbs Word
     };
     Kind kind = Kind::group;
     std::uint32_t job_id = 0, step_id = 0;  ///< the group

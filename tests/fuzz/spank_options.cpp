@@ -74,6 +74,8 @@ std::vector<Bytes> seeds() {
             of(OptionId::ckpt_every, "10min"),
             of(OptionId::ckpt_keep, "3:1000"),
             of(OptionId::redundancy, "single"),
+            of(OptionId::companion, "no"),
+            of(OptionId::join, "57.0.1"),
             seed(request_choice, encode_request({options, "/home/user"})),
             seed(tasks_choice, "2(x3),1")};
 }

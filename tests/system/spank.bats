@@ -77,7 +77,7 @@ plain_step() {
         "NodeName=localhost" "PartitionName=p Nodes=localhost" >"$BATS_TEST_TMPDIR/etc/slurm.conf"
     for command in srun sbatch salloc; do
         run -0 env SLURM_CONF="$BATS_TEST_TMPDIR/etc/slurm.conf" "$command" --help
-        for option in elastic max-restarts spares node-unit name ckpt-dir ckpt-every ckpt-keep redundancy optional; do
+        for option in elastic max-restarts spares node-unit name ckpt-dir ckpt-every ckpt-keep redundancy optional companion join; do
             [[ $output == *"--dlrover-$option"* ]]
         done
     done
@@ -159,6 +159,8 @@ said() { grep -q "$2" "$WORK/$1.said"; }
         refused "a number of complete checkpoints" "${tool[@]}" --dlrover-elastic --dlrover-ckpt-dir=/x --dlrover-ckpt-every=often "${rest[@]}"
         refused "N or N:STEPS" "${tool[@]}" --dlrover-elastic --dlrover-ckpt-dir=/x --dlrover-ckpt-keep=0 "${rest[@]}"
         refused "give --dlrover-ckpt-dir" "${tool[@]}" --dlrover-elastic --dlrover-ckpt-every=5 "${rest[@]}"
+        refused "yes or no" "${tool[@]}" --dlrover-elastic --dlrover-companion=perhaps "${rest[@]}"
+        refused "JOB.STEP" "${tool[@]}" --dlrover-join=57 "${rest[@]}"
         refused "comes with a later version" "${tool[@]}" --dlrover-elastic --dlrover-redundancy=rs:4+2 "${rest[@]}"
         refused "no effect without --dlrover-elastic" "${tool[@]}" --dlrover-name=x "${rest[@]}"
     done

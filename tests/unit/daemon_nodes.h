@@ -168,6 +168,9 @@ struct Node {
         s.options->ckpt_every_steps = step.ckpt_every_steps;
         s.options->ckpt_every_us = 0;
         s.options->redundancy = step.redundancy;
+        request.launch = std::make_unique<proto::LaunchSpecT>();
+        request.launch->argv = s.argv;
+        request.launch->environment = {"PATH=/bin", "SLURM_JOB_ID=7"};
         say(module, std::move(request));
         return module;
     }

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that join a group while it runs: jobs of one node that are submitted in place of lost ones, and their
+// daemons' questions. What such jobs there are is Slurm's to know (companion_mark), so a new leader asks it.
+#include <algorithm>
+
+#include "base/units.h"
+#include "common/log.h"
+#include "daemon/group.h"
+#include "daemon/registration.h"
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr std::size_t piece_bytes = 128u << 10;
+constexpr std::size_t max_pieces = 32;
+constexpr EventLoop::Time addresses_retry = std::chrono::seconds(2);
+constexpr EventLoop::Time count_again = std::chrono::seconds(5);
+constexpr EventLoop::Time leader_patience = std::chrono::seconds(60);
+constexpr const char *launch_identifier = "DLS1";
+
+bool is_over(const Status &cancelled) {
+    return cancelled.ok() || cancelled.code() == Code::not_found;
+}
+
+}  // namespace
+
+// ---- the launch specification: the user's words, for the job that starts a node ----
+
+void Group::keep_launch(std::unique_ptr<proto::LaunchSpecT> launch) {
+    if (!launch) return;
+    auto bytes = proto::encode<proto::LaunchSpec>(*launch, launch_identifier);
+    std::size_t count = (bytes.size() + piece_bytes - 1) / piece_bytes;
+    if (count > max_pieces) return;
+    for (std::size_t i = 0; i < count; ++i) {
+        records::LaunchRecordT piece;
+        piece.count = static_cast<std::uint32_t>(count);
+        auto first = bytes.begin() + static_cast<std::ptrdiff_t>(i * piece_bytes);
+        auto length = std::min(piece_bytes, bytes.size() - i * piece_bytes);
+        piece.bytes.assign(first, first + static_cast<std::ptrdiff_t>(length));
+        services_.keeper.put(record_name("launch", key_) + "/" + std::to_string(i),
+                             encode_record(std::move(piece)));
+    }
+    launch_bytes_ = bytes.size();
+    launch_ = std::move(launch);
+}
+
+void Group::restore_launch(const RecordName &name, records::LaunchRecordT piece) {
+    auto number = parse_uint(name.rest, 0, max_pieces - 1);
+    if (number.ok()) launch_pieces_[static_cast<unsigned>(*number)] = std::move(piece);
+}
+
+/// A part that is missing means none: a daemon died before all were on record.
+void Group::put_together_launch() {
+    auto pieces = std::exchange(launch_pieces_, {});
+    proto::Bytes bytes;
+    for (const auto &[number, piece] : pieces) {
+        if (piece.count != pieces.size()) return;
+        bytes.insert(bytes.end(), piece.bytes.begin(), piece.bytes.end());
+    }
+    if (bytes.empty()) return;
+    auto launch = proto::decode<proto::LaunchSpec>(bytes, launch_identifier);
+    if (!launch.ok()) return;
+    launch_bytes_ = bytes.size();
+    launch_ = std::make_unique<proto::LaunchSpecT>(std::move(*launch));
+}
+
+void Group::drop_launch() {
+    if (launch_) services_.keeper.drop(record_name("launch", key_) + "/*");
+    launch_.reset();
+    launch_bytes_ = 0;
+}
+
+// ---- the table ----
+
+bool Group::leads() const {
+    return member_ && member_->view().leader == self();
+}
+
+bool Group::has_gone(NodeIndex node) const {
+    return promise_ && std::ranges::find(promise_->removed, node) != promise_->removed.end();
+}
+
+void Group::act(elastic::NodesAdded &action) {
+    auto &r = *record_.registration;
+    bool news = action.added.size() > r.companion_jobs.size();
+    for (std::size_t i = r.companion_jobs.size(); i < action.added.size(); ++i) {
+        const elastic::NodeSpec &spec = action.added[i];
+        r.node_names.push_back(spec.name);
+        r.tasks_per_node.push_back(
+            static_cast<std::uint16_t>(spec.ranks / std::max<std::uint16_t>(record_.workers, 1)));
+        r.companion_jobs.push_back(spec.companion ? spec.companion->value() : 0);
+    }
+    if (!news) return;
+    save();
+    find_newcomers_addresses();
+    if (leads())
+        services_.loop.post([this, alive = alive_] {
+            if (*alive) count_coming();
+        });
+}
+
+void Group::find_newcomers_addresses() {
+    const auto &names = registration().node_names;
+    std::vector<std::string> unknown;
+    for (std::uint32_t i = own_nodes(); i < names.size(); ++i)
+        if (!addresses_.contains(names[i])) unknown.push_back(names[i]);
+    if (unknown.empty()) return;
+    services_.slurm.load_addresses(
+        std::move(unknown), [this, alive = alive_](Result<std::vector<NodeAddress>> addresses) {
+            if (!*alive) return;
+            if (addresses.ok()) return connect_peers(*addresses);
+            newcomers_timer_ = services_.loop.after(addresses_retry, [this] { find_newcomers_addresses(); });
+        });
+}
+
+// ---- a node asks ----
+
+void Group::answer_newcomer(const std::string &node, std::uint32_t companion, join::Kind kind,
+                            const std::string &text) {
+    join::WordT word;
+    word.kind = kind;
+    word.companion_job = companion;
+    word.text = text;
+    auto leader = member_ ? member_->view().leader : std::nullopt;
+    if (kind == join::Kind::Wait && leader) word.leader = node_name(*leader);
+    send_envelope(node, transport::PeerEnvelope::Kind::join, encode_join_word(word));
+}
+
+void Group::welcome(const std::string &node, std::uint32_t companion) {
+    join::WordT word;
+    word.kind = join::Kind::Welcome;
+    word.companion_job = companion;
+    word.step = std::make_unique<proto::StepRegistrationT>(registration());
+    word.lineage = record_.lineage;
+    word.user = record_.user;
+    word.workers = record_.workers;
+    send_envelope(node, transport::PeerEnvelope::Kind::join, encode_join_word(word));
+}
+
+void Group::on_newcomer(const std::string &node, const join::WordT &word) {
+    std::uint32_t companion = word.companion_job;
+    if (over()) return answer_newcomer(node, companion, join::Kind::Refused, "the step ends");
+    if (!leads()) return answer_newcomer(node, companion, join::Kind::Wait);
+    const auto &jobs = registration().companion_jobs;
+    auto at = std::ranges::find(jobs, companion);
+    if (at != jobs.end()) {
+        NodeIndex index(own_nodes() + static_cast<std::uint32_t>(at - jobs.begin()));
+        if (node_name(index) != node || has_gone(index))
+            return answer_newcomer(node, companion, join::Kind::Refused, "this job has been a node of it");
+        return welcome(node, companion);
+    }
+    auto step = std::make_shared<proto::StepRegistrationT>(*word.step);
+    Status fits = check_registration(*step, node);
+    if (fits.ok() && (step->job_id != companion || step->step_id != 0 || step->uid != uid()))
+        fits = Status(Code::permission_denied, "only first steps of its user's jobs can join a step");
+    if (fits.ok()) fits = check_newcomer(registration(), *step);
+    if (!fits.ok()) return answer_newcomer(node, companion, join::Kind::Refused, fits.message());
+    if (offered_.contains(companion)) return offer(node, *step);
+    check_newcomer_with_slurm(node, std::move(step));
+}
+
+/// The asking daemon has done the same; but its node is not yet one of ours.
+void Group::check_newcomer_with_slurm(const std::string &node,
+                                      std::shared_ptr<proto::StepRegistrationT> step) {
+    std::uint32_t companion = step->job_id;
+    if (!checking_.insert(companion).second) return;
+    services_.slurm.load_step(
+        JobId(companion), StepId(0), [this, alive = alive_, node, step, companion](Result<SlurmStep> slurm) {
+            if (!*alive) return;
+            checking_.erase(companion);
+            if (over() || !slurm.ok()) return;  // it asks again
+            Status status = check_with_slurm(*step, *slurm);
+            bool fresh = slurm->job.running && slurm->job.restart_count == 0;
+            bool ours = slurm->job.mark.empty() || slurm->job.mark == mark();
+            if (!status.ok() || !fresh || !ours)
+                return answer_newcomer(node, companion, join::Kind::Refused,
+                                       status.ok() ? "its job is not for this step" : status.message());
+            if (!slurm->job.mark.empty()) return offer(node, *step);
+            // One that the user has submitted. Without the mark it would be taken for one that is over.
+            services_.slurm.mark_companion(JobId(companion), mark(),
+                                           [this, alive, node, step](const Status &marked) {
+                                               if (*alive && !over() && marked.ok()) offer(node, *step);
+                                           });
+        });
+}
+
+void Group::offer(const std::string &node, const proto::StepRegistrationT &step) {
+    offered_.insert(step.job_id);
+    answer_newcomer(node, step.job_id, join::Kind::Wait);
+    auto ranks = std::uint32_t{step.tasks_per_node.front()} * record_.workers;
+    feed(elastic::NodeOffered{node, static_cast<std::uint16_t>(ranks), JobId(step.job_id)});
+}
+
+// ---- jobs for more nodes ----
+
+std::vector<Companion> Group::coming(const std::vector<Companion> &all) const {
+    std::vector<Companion> result;
+    for (const Companion &one : all)
+        if (std::ranges::find(registration().companion_jobs, one.job.value()) ==
+            registration().companion_jobs.end())
+            result.push_back(one);
+    return result;
+}
+
+void Group::tell_coming(const std::vector<Companion> &all) {
+    auto count = static_cast<std::uint32_t>(coming(all).size());
+    coming_timer_.reset();
+    if (count > 0) coming_timer_ = services_.loop.after(count_again, [this] { count_coming(); });
+    if (coming_told_ == count) return;
+    coming_told_ = count;
+    feed_later(elastic::NodesComing{count});
+}
+
+void Group::count_coming() {
+    if (!leads() || over()) return coming_timer_.reset();
+    services_.slurm.load_companions(
+        uid(), mark(), [this, alive = alive_](Result<std::vector<Companion>> found) {
+            if (!*alive || over()) return;
+            if (found.ok()) return tell_coming(*found);
+            coming_timer_ = services_.loop.after(count_again, [this] { count_coming(); });
+        });
+}
+
+/// As they are in the job now, gone ones too: Slurm may not know yet that these are dead.
+CompanionOrder Group::companion_order() const {
+    const auto &r = registration();
+    CompanionOrder order;
+    order.job = job();
+    order.step = step();
+    order.restart_count = r.restart_count;
+    order.tasks = r.tasks_per_node.front();
+    order.excluded = r.node_names;
+    std::sort(order.excluded.begin(), order.excluded.end());
+    order.excluded.erase(std::unique(order.excluded.begin(), order.excluded.end()), order.excluded.end());
+    if (!r.options->ckpt_dir.empty()) order.options.push_back("--dlrover-ckpt-dir=" + r.options->ckpt_dir);
+    order.options.push_back("--dlrover-redundancy=" + r.options->redundancy);
+    order.argv = launch_->argv;
+    order.environment = launch_->environment;
+    order.cwd = r.cwd;
+    return order;
+}
+
+/// `wanted`: those included that wait or run already.
+void Group::add_companions(std::uint64_t request, std::uint32_t wanted, std::uint32_t tries) {
+    if (!launch_)
+        return answer_slurm(request, Status(Code::unsupported,
+                                            "the step's command and environment were too long to be kept"));
+    services_.slurm.load_companions(
+        uid(), mark(), [this, alive = alive_, request, wanted, tries](Result<std::vector<Companion>> found) {
+            if (!*alive) return;
+            if (!found.ok()) return answer_slurm(request, found.status());
+            coming_told_.reset();
+            tell_coming(*found);
+            if (over() || !launch_ || tries == 0 || coming(*found).size() >= wanted)
+                return answer_slurm(request, Status());
+            services_.slurm.submit_companion(
+                companion_order(), [this, alive, request, wanted, tries](Result<JobId> submitted) {
+                    if (!*alive) return;
+                    if (!submitted.ok()) return answer_slurm(request, submitted.status());
+                    std::string lost = promise_ && !promise_->removed.empty()
+                                           ? " in place of " + node_name(promise_->removed.back())
+                                           : "";
+                    add_event(proto::EventKind::NodeAsked, "Asked Slurm for a node" + lost + ": job " +
+                                                               std::to_string(submitted->value()) + ".");
+                    add_companions(request, wanted, tries - 1);
+                });
+        });
+}
+
+void Group::drop_coming(std::uint64_t request) {
+    services_.slurm.load_companions(
+        uid(), mark(), [this, alive = alive_, request](Result<std::vector<Companion>> found) {
+            if (!*alive) return;
+            if (!found.ok()) return answer_slurm(request, found.status());
+            for (const Companion &one : coming(*found))
+                services_.slurm.cancel_job(one.job, [one](const Status &status) {
+                    if (!is_over(status))
+                        log::warning("slurm: job " + std::to_string(one.job.value()) +
+                                     " is not needed and could not be cancelled: " + status.message());
+                });
+            tell_coming({});
+            answer_slurm(request, Status());
+        });
+}
+
+/// One answer when all of them are over, or the first failure.
+void Group::end_companions(std::uint64_t request, const std::vector<NodeIndex> &nodes) {
+    struct Left {
+        std::size_t count;
+        Status worst;
+    };
+    auto left = std::make_shared<Left>();
+    std::vector<JobId> jobs;
+    for (NodeIndex node : nodes)
+        if (node.value() >= own_nodes() && node.value() < node_count())
+            jobs.emplace_back(registration().companion_jobs[node.value() - own_nodes()]);
+    left->count = jobs.size();
+    if (jobs.empty()) return answer_slurm(request, Status());
+    for (JobId companion : jobs)
+        services_.slurm.cancel_job(companion, [this, alive = alive_, left, request](const Status &status) {
+            if (!is_over(status)) left->worst = Status(status.code(), status.message());
+            if (--left->count == 0 && *alive) answer_slurm(request, left->worst);
+        });
+}
+
+/// The main job's nodes; of those that have joined, whose own job is over.
+void Group::read_job(std::uint64_t request) {
+    services_.slurm.load_job(job(), [this, alive = alive_, request](Result<SlurmJob> answer) {
+        if (!*alive) return;
+        bool joined = false;
+        for (std::uint32_t i = own_nodes(); i < node_count(); ++i) joined = joined || !has_gone(NodeIndex(i));
+        if (!joined || !answer.ok())
+            return answer_slurm(request, answer.status(), answer.ok() ? &*answer : nullptr);
+        services_.slurm.load_companions(
+            uid(), mark(),
+            [this, alive, request, job = std::move(*answer)](Result<std::vector<Companion>> found) {
+                if (!*alive) return;
+                if (!found.ok()) return answer_slurm(request, found.status());
+                std::vector<NodeIndex> over;
+                const auto &jobs = registration().companion_jobs;
+                for (std::uint32_t i = 0; i < jobs.size(); ++i)
+                    if (std::ranges::none_of(*found, [&](const Companion &one) {
+                            return one.job.value() == jobs[i] && !one.waiting;
+                        }))
+                        over.emplace_back(own_nodes() + i);
+                answer_slurm(request, Status(), &job, std::move(over));
+            });
+    });
+}
+
+// ---- on a node that has joined ----
+
+/// Nobody but the group ends its job: without a leader for so long there is none any more.
+void Group::watch_for_leader() {
+    if (!own_job() || over()) return leader_timer_.reset();
+    if (services_.loop.now() - leader_heard_ >= leader_patience)
+        return end_here(1,
+                        "No leader of the group was heard for a minute: this node, which had joined, ends.");
+    leader_timer_ = services_.loop.after(addresses_retry, [this] { watch_for_leader(); });
+}
+
+}  // namespace dlrover::daemon

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/joiner.h"
+
+#include <algorithm>
+
+#include "common/log.h"
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr std::size_t max_attempts = 64;
+constexpr std::size_t max_nodes_asked = 16;
+constexpr EventLoop::Time ask_again = std::chrono::milliseconds(500);
+constexpr EventLoop::Time patience = std::chrono::seconds(60);
+
+}  // namespace
+
+Joiner::~Joiner() {
+    *alive_ = false;
+    for (auto &[job, attempt] : attempts_) release(attempt);
+}
+
+Joiner::Attempt *Joiner::find(JobId companion) {
+    auto it = attempts_.find(companion);
+    return it == attempts_.end() ? nullptr : &it->second;
+}
+
+Status Joiner::begin(Request request) {
+    JobId companion(request.step.job_id);
+    if (attempts_.contains(companion)) return {};
+    if (attempts_.size() >= max_attempts)
+        return Status(Code::resource_exhausted, "too many steps want to join others: try again later");
+    Attempt &attempt = attempts_[companion];
+    attempt.request = std::move(request);
+    attempt.until = loop_.now() + patience;
+    ask(companion);
+    return {};
+}
+
+Status Joiner::state(JobId companion, std::uint32_t uid) const {
+    auto it = attempts_.find(companion);
+    if (it == attempts_.end() || it->second.request.step.uid != uid) return {};
+    if (it->second.failed) return Status(Code::not_found, *it->second.failed);
+    return Status(Code::unavailable, "job " + std::to_string(it->second.request.job.value()) +
+                                         " has not taken this node in yet");
+}
+
+void Joiner::forget(JobId companion) {
+    Attempt *attempt = find(companion);
+    if (!attempt) return;
+    release(*attempt);
+    attempts_.erase(companion);
+}
+
+void Joiner::release(Attempt &attempt) {
+    for (const auto &node : attempt.connected) peers_.release(node);
+    attempt.connected.clear();
+    attempt.timer.reset();
+}
+
+/// Kept for the agents to hear, until their step ends.
+void Joiner::fail(Attempt &attempt, Status why) {
+    release(attempt);
+    log::warning({JobId(attempt.request.step.job_id), StepId(attempt.request.step.step_id)},
+                 "this node does not join job " + std::to_string(attempt.request.job.value()) + ": " +
+                     log::one_line(why.message()));
+    attempt.failed = why.message();
+}
+
+/// Those that Slurm has in the job now: one of them knows the leader.
+void Joiner::find_nodes(JobId companion) {
+    slurm_.load_job(find(companion)->request.job, [this, alive = alive_, companion](Result<SlurmJob> job) {
+        Attempt *attempt = *alive ? find(companion) : nullptr;
+        if (!attempt || attempt->failed) return;
+        bool over = job.ok() ? !job->running || job->restart_count != attempt->request.restart_count
+                             : job.status().code() == Code::not_found;
+        if (over) return fail(*attempt, Status(Code::stale, "the job has ended"));
+        if (!job.ok()) return;
+        if (job->nodes.size() > max_nodes_asked) job->nodes.resize(max_nodes_asked);
+        connect(companion, std::move(job->nodes));
+    });
+}
+
+void Joiner::connect(JobId companion, std::vector<std::string> nodes) {
+    Attempt &attempt = *find(companion);
+    std::erase_if(nodes, [&](const auto &node) { return node == self_ || attempt.connected.contains(node); });
+    if (nodes.empty()) return;
+    slurm_.load_addresses(
+        std::move(nodes), [this, alive = alive_, companion](Result<std::vector<NodeAddress>> addresses) {
+            Attempt *found = *alive && addresses.ok() ? find(companion) : nullptr;
+            if (!found || found->failed) return;
+            for (const NodeAddress &node : *addresses)
+                if (found->connected.size() <= max_nodes_asked && found->connected.insert(node.node).second)
+                    peers_.connect_to(node.node, node.address);
+        });
+}
+
+/// The leader, where one has named it; else all.
+void Joiner::ask(JobId companion) {
+    Attempt *attempt = find(companion);
+    if (!attempt || attempt->failed) return;
+    if (loop_.now() >= attempt->until)
+        return fail(*attempt, Status(Code::timeout, "its leader has not taken this node in in time"));
+    attempt->timer = loop_.after(ask_again, [this, companion] { ask(companion); });
+    bool known = attempt->connected.contains(attempt->leader) && peers_.up(attempt->leader);
+    if (attempt->connected.empty()) find_nodes(companion);
+    for (const auto &node : attempt->connected)
+        if (known ? node == attempt->leader : peers_.up(node)) send(*attempt, node);
+    attempt->leader.clear();  // whoever is asked says it again
+}
+
+void Joiner::send(const Attempt &attempt, const std::string &node) {
+    join::WordT word;
+    word.kind = join::Kind::Ask;
+    word.companion_job = attempt.request.step.job_id;
+    word.step = std::make_unique<proto::StepRegistrationT>(attempt.request.step);
+    transport::PeerEnvelope envelope;
+    envelope.kind = transport::PeerEnvelope::Kind::join;
+    envelope.job_id = attempt.request.job.value();
+    envelope.step_id = attempt.request.group_step.value();
+    envelope.restart_count = attempt.request.restart_count;
+    envelope.payload = encode_join_word(word);
+    peers_.send(node, std::move(envelope));
+}
+
+void Joiner::on_link(const std::string &node, bool up) {
+    if (!up) return;
+    for (const auto &[companion, attempt] : attempts_)
+        if (!attempt.failed && attempt.connected.contains(node)) send(attempt, node);
+}
+
+/// Only from a node that was asked.
+void Joiner::on_word(const std::string &node, const transport::PeerEnvelope &envelope) {
+    auto word = decode_join_word(envelope.payload);
+    Attempt *attempt = word.ok() ? find(JobId(word->companion_job)) : nullptr;
+    if (!attempt || attempt->failed || !attempt->connected.contains(node)) return;
+    const Request &request = attempt->request;
+    if (envelope.job_id != request.job.value() || envelope.step_id != request.group_step.value() ||
+        envelope.restart_count != request.restart_count)
+        return;
+    JobId companion(word->companion_job);
+    if (word->kind == join::Kind::Refused) return fail(*attempt, Status(Code::not_found, word->text));
+    if (word->kind == join::Kind::Wait && !word->leader.empty()) {
+        attempt->leader = word->leader;
+        return connect(companion, {word->leader});
+    }
+    if (word->kind != join::Kind::Welcome) return;
+    Status status = welcome_(attempt->request, std::move(*word));
+    if (!status.ok()) return fail(*attempt, std::move(status));
+    forget(companion);
+}
+
+}  // namespace dlrover::daemon
