@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lost node is replaced by a job of one node: it joins the running step, does its part of the work, and ends with it."""
+
+import time
+import unittest
+
+from cluster import Cluster, wait_until
+from heat import Run, reference, start_with_copies
+
+SIZE, STEPS = 256, 6000
+
+
+class Companion(unittest.TestCase):
+    def cluster(self) -> Cluster:
+        """With slurmdbd: without it Slurm changes a job's size only once."""
+        cluster = Cluster("companion", nodes=5, arguments=("--slurmdbd",))
+        self.addCleanup(cluster.__enter__().__exit__, None, None, None)
+        return cluster
+
+    def start(self, cluster: Cluster, label: str) -> Run:
+        """n1 to n3 work, n4 is the spare, n5 has no part in the step."""
+        run = start_with_copies(cluster, label, nodes=4, spares=1, copies=1, size=SIZE, steps=STEPS, save_every=5, step_us=4000)
+        self.addCleanup(lambda: run.running() and run.process.terminate())
+        return run
+
+    def queue(self, cluster: Cluster, job: int) -> "list[str]":
+        """The companion jobs: number, state, nodes."""
+        done = cluster.run("squeue", "-h", "-n", f"dlrover-{job}-node", "-o", "%i %T %N", user="root", check=True)
+        return done.stdout.splitlines()
+
+    def expect_end(self, run: Run) -> None:
+        cluster = run.cluster
+        wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 120, "all ranks done")
+        self.assertEqual(run.finish(40), 0, run.output())
+        self.assertEqual(run.violations(), "")
+        self.assertEqual(run.out.read_bytes(), reference(cluster, SIZE, STEPS), "the field differs from the undisturbed one")
+        wait_until(lambda: not cluster.run("squeue", "-h", user="root").stdout.strip(), 30, "an empty queue", 0.2)
+
+    def test_its_node_works_in_place_of_a_lost_one(self) -> None:
+        cluster = self.cluster()
+        run = self.start(cluster, "replaced")
+        job = run.job_id()
+        began, generation = cluster.lose("n3"), run.generation()
+        companion = int(wait_until(lambda: self.queue(cluster, job), 30, "a companion job", 0.1)[0].split()[0])
+        wait_until(lambda: any("n5 has joined the group" in e["text"] for e in run.notes()), 30, "a node that has joined", 0.2)
+        print(f"n5 had joined {time.time() - began:.1f} s after the power failed")
+        run.wait_for_steps(after=generation)
+        self.assertNotIn("n5", run.nodes_with_ranks("n1"), "it is the spare now")
+        wait_until(lambda: any(e["kind"] == "node-ready" and e["node"] == "n5" for e in run.notes()), 30, "its agents", 0.2)
+        generation, safe = run.generation(), run.safe_step("n1")
+        wait_until(lambda: run.safe_step("n1") > safe, 30, "newer safe steps", 0.1)
+        cluster.lose("n4")
+        run.wait_for_steps(after=generation)
+        self.assertIn("n5", run.nodes_with_ranks("n1"), run.time_line())
+        self.expect_end(run)
+        line = run.time_line()
+        self.assertIn(f"Asked Slurm for a node in place of n3: job {companion}.", line)
+        shown = cluster.run("scontrol", "-o", "show", "job", str(companion), user="root", check=True).stdout
+        self.assertIn("JobState=COMPLETED", shown)
+        self.assertIn("UserId=alice", shown)
+
+    def test_no_node_is_free(self) -> None:
+        cluster = self.cluster()
+        other = cluster.start("srun", "-w", "n5", "--exclusive", "sleep", "600")
+        self.addCleanup(other.terminate)
+        wait_until(lambda: cluster.run("squeue", "-h", "-w", "n5", user="root").stdout.strip(), 20, "n5 taken", 0.1)
+        run = self.start(cluster, "alone")
+        job, generation = run.job_id(), run.generation()
+        cluster.lose("n3")
+        wait_until(lambda: self.queue(cluster, job), 30, "a companion job", 0.1)
+        run.wait_for_steps(after=generation)
+        self.assertRegex(" ".join(self.queue(cluster, job)), r"^\d+ PENDING")
+        wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 120, "all ranks done")
+        self.assertEqual(run.finish(40), 0, run.output())
+        self.assertEqual(run.out.read_bytes(), reference(cluster, SIZE, STEPS))
+        wait_until(lambda: not self.queue(cluster, job), 20, "no companion job that waits", 0.2)
+
+
+if __name__ == "__main__":
+    unittest.main()
