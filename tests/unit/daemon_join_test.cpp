@@ -303,7 +303,8 @@ BOOST_AUTO_TEST_CASE(a_companion_takes_a_lost_nodes_place) {
 
     f.n3.restart();
     BOOST_TEST(status_at(f.n3, alice, false).groups.at(0)->nodes.size() == 3u);
-    // No leader for a minute: it ends by itself.
+    // No leader for a minute, and Slurm says nothing either: it ends by itself.
+    f.slurm.away = true;
     f.n2.daemon.reset();
     f.n2.peers.reset();
     auto again = f.n3.client(local::Role::Agent, alice);
@@ -314,6 +315,7 @@ BOOST_AUTO_TEST_CASE(a_companion_takes_a_lost_nodes_place) {
     auto end = f.n3.port->take<local::GroupEndedT>(again.id);
     BOOST_REQUIRE(end.has_value());
     BOOST_TEST(end->exit_code == 0);
+    BOOST_TEST(count_events(f.n3, "No leader of the group was heard") == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
