@@ -48,6 +48,7 @@ class Schedule:
     spares: int
     copies: int
     storage: bool
+    companions: bool
     faults: "tuple[Fault, ...]"
 
     @property
@@ -56,7 +57,7 @@ class Schedule:
         return sum(fault.nodes for fault in self.faults) > self.spares
 
     def __str__(self) -> str:
-        head = f"{self.workers} nodes and {self.spares} spares, partner:{self.copies}, {'storage' if self.storage else 'no storage'}"
+        head = f"{self.workers} nodes and {self.spares} spares, partner:{self.copies}, {'storage' if self.storage else 'no storage'}{', companions' if self.companions else ''}"
         return f"{head}: {', '.join(map(str, self.faults))}"
 
 
@@ -76,7 +77,7 @@ def draw(seed: int) -> Schedule:
         # Often in the midst of what the one before has begun.
         after = chooser.choice((chooser.uniform(0, 0.3), chooser.uniform(0, 3), chooser.uniform(1.5, 2.5)))
         found.append(Fault(after, kind, chooser.choice(PLACES), lasts))
-    schedule = Schedule(seed, workers, spares, copies, chooser.random() < 0.5, tuple(found))
+    schedule = Schedule(seed, workers, spares, copies, chooser.random() < 0.5, chooser.random() < 0.5, tuple(found))
     if schedule.requeues:  # a node that comes back with ranks of the job's run before is not told from one of this run by heat
         plain = tuple(dataclasses.replace(f, kind="power-off", lasts=0) if f.kind.startswith("long") else f for f in found)
         schedule = dataclasses.replace(schedule, faults=plain)
@@ -89,7 +90,8 @@ class ChaosRun(Run):
     def __init__(self, cluster: Cluster, schedule: Schedule) -> None:
         self.schedule = schedule
         label = f"chaos-{schedule.seed}"
-        srun = [f"--dlrover-redundancy=partner:{schedule.copies}", "--dlrover-max-restarts=1000", "--mem=400"]
+        srun = [f"--dlrover-redundancy=partner:{schedule.copies}", "--dlrover-max-restarts=1000", "--mem=400",
+                f"--dlrover-companion={'yes' if schedule.companions else 'no'}"]
         if schedule.storage:
             srun += [f"--dlrover-ckpt-dir={cluster.work / label / 'stored'}", "--dlrover-ckpt-every=10"]
         super().__init__(cluster, label, srun=tuple(srun), spares=schedule.spares, nodes=schedule.workers + schedule.spares, size=SIZE, steps=STEPS,

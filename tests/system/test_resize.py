@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes die, there is no spare and no storage: fewer nodes go on from what is in the memory of those that are left."""
+"""Nodes die, there is no spare and no storage: fewer nodes go on from what is in the memory of those that are left, and more again when one has joined."""
 
 import json
 import pathlib
@@ -14,8 +14,13 @@ STEPS = 900
 
 
 class Resize(unittest.TestCase):
+    steps = STEPS
+
     def setUp(self) -> None:
         self.cluster = self.enterContext(Cluster("resize", nodes=4))
+        self.prepare()
+
+    def prepare(self) -> None:
         self.environment = {"PYTHONPATH": (prefix() / "share" / "dlrover-slurm" / "pythonpath").read_text().strip(),
                             "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -25,8 +30,8 @@ class Resize(unittest.TestCase):
         self.folder.chmod(0o777)
         self.output = open(self.folder / "output", "w+", encoding="utf-8")
         self.addCleanup(self.output.close)
-        self.process = self.cluster.start("srun", "--job-name", label, "-N4", "--ntasks-per-node=2", "--dlrover-elastic=2:4",
-                                          f"--dlrover-redundancy={redundancy}", "python3", str(HERE / "resize_worker.py"), str(self.folder), str(STEPS),
+        self.process = self.cluster.start("srun", "--job-name", label, "-N4", "-w", ",".join(self.cluster.nodes[:4]), "--mem=400", "--ntasks-per-node=2", "--dlrover-elastic=2:4",
+                                          f"--dlrover-redundancy={redundancy}", "python3", str(HERE / "resize_worker.py"), str(self.folder), str(self.steps),
                                           env=self.environment, stdout=self.output, stderr=self.output)
         self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
         self.job = self.cluster.job_id(label)
@@ -45,7 +50,7 @@ class Resize(unittest.TestCase):
         return [line for line in lines if int(line[1]) == world_size]
 
     def lose(self, count: int) -> None:
-        safe, victims = self.safe_step(), self.cluster.nodes[-count:]
+        safe, victims = self.safe_step(), self.cluster.nodes[:4][-count:]
         began = self.cluster.lose(*victims)
         ranks = 2 * (4 - count)
         try:
@@ -66,12 +71,11 @@ class Resize(unittest.TestCase):
         self.assertFalse(any("storage" in text for text in self.texts))
 
     def expect_result(self) -> None:
-        before = int(self.begins(8)[0][2])
-        self.assertEqual(before, 0)
+        self.assertEqual(sum(int(line[2]) == 0 for line in self.begins(8)), 8)
         wait_until(lambda: self.safe_step() > 300 or self.process.poll() is not None, 60, "safe steps of the smaller world", 0.1)
-        wait_until(lambda: sum(path.stat().st_size for path in self.folder.glob("rows-*")) == len(field_after(STEPS)), 90, "the whole field", 0.2)
+        wait_until(lambda: sum(path.stat().st_size for path in self.folder.glob("rows-*")) == len(field_after(self.steps)), 90, "the whole field", 0.2)
         rows = b"".join(path.read_bytes() for path in sorted(self.folder.glob("rows-*")))
-        self.assertEqual(rows, field_after(STEPS), "the field differs from the undisturbed one")
+        self.assertEqual(rows, field_after(self.steps), "the field differs from the undisturbed one")
 
     def test_three_of_four_nodes_go_on(self) -> None:
         self.start("three", "partner:1")
@@ -81,6 +85,33 @@ class Resize(unittest.TestCase):
     def test_two_of_four_nodes_go_on(self) -> None:
         self.start("two", "partner:2")
         self.lose(2)
+        self.expect_result()
+
+
+class GrowsBack(Resize):
+    """One more node is free."""
+    steps = 2000
+    test_three_of_four_nodes_go_on = test_two_of_four_nodes_go_on = None
+
+    def setUp(self) -> None:
+        self.cluster = self.enterContext(Cluster("grow", nodes=5, arguments=("--slurmdbd",)))
+        self.prepare()
+
+    def test_a_companions_node_makes_it_four_again(self) -> None:
+        self.start("grow", "partner:1")
+        began = time.time()
+        self.lose(1)
+        try:
+            wait_until(lambda: len(self.begins(8)) >= 16, 60, "a world of four nodes again", 0.05)
+        finally:
+            print(*(f"{event['time_us'] / 1e6 - began:.2f} {event['node']} {event['text']}" for event in self.cluster.events(self.job)), sep="\n")
+        print(f"8 ranks again {time.time() - began:.1f} s after the loss")
+        again = sorted((line for line in self.begins(8) if int(line[2]) > 0), key=lambda line: int(line[2]))
+        self.assertEqual(len(again), 8)
+        self.assertEqual({line[4] for line in again}, {"right"})
+        self.assertEqual({line[3] for line in again}, {"6"}, "saved by 6 ranks")
+        self.assertEqual(len({line[2] for line in again}), 1, "one step for all")
+        self.assertIn("n5", {line[6] for line in again})
         self.expect_result()
 
 
