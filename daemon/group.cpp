@@ -388,6 +388,7 @@ void Group::end_here(int exit_code, const std::string &message, proto::NextRun n
     if (record_.ending) return finish_end();
     if (record_.ended) return;
     record_.next_run = next_run;
+    record_.evicted = own_job().has_value();  // the end of a joined node's own job is not the group's
     add_event(proto::EventKind::GaveUp, message);
     tell_end(exit_code, message);
 }
