@@ -48,6 +48,7 @@ World full_world() {
                  3,
                  0,
                  {NodeIndex(1), NodeIndex(2)},
+                 0,
                  {{Rank(1), NodeIndex(2)}, {Rank(3), NodeIndex(1)}}};
 }
 
