@@ -355,7 +355,7 @@ void Daemon::on_end_step(const Client &from, std::uint32_t id, const local::EndS
     if (!may_register(from))
         return port_->fail(from.id, id, local::Refusal::NotPermitted, "only root may end a step");
     Group *group = find(end.job_id, end.step_id);
-    if (!group && !joiner_.state(JobId(end.job_id), from.uid).ok()) joiner_.forget(JobId(end.job_id));
+    if (!group && end.step_id == 0) joiner_.forget(JobId(end.job_id));
     if (!group) return port_->fail(from.id, id, local::Refusal::NoSuchGroup, "no such step here");
     group->on_step_ended();
     port_->done(from.id, id);

@@ -11,6 +11,7 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr EventLoop::Time farewell = std::chrono::seconds(30);
+constexpr EventLoop::Time headless_patience = std::chrono::minutes(1);
 
 ArenaOptions arena_options(const GroupServices &services, const records::GroupRecordT &record,
                            const std::string &key) {
@@ -403,6 +404,7 @@ void Group::on_step_ended() {
 
 void Group::drop_memory() {
     copies_.reset();
+    tables_.reset();
     arena_.drop();
     pages_.drop();
 }
@@ -422,6 +424,8 @@ EventLoop::Time Group::idle_time() const {
 
 bool Group::watches_job() const {
     const std::string &host = registration().batch_host;
+    // Its script may begin another step within a while; and who was taken out knows nothing of the end.
+    if (record_.evicted || own_job() || idle_time() < headless_patience) return false;
     if (!record_.ended || is_kept() || job_over_ || host.empty() || host == services_.node) return false;
     unsigned before = 0;
     for (std::uint32_t i = 0; i < registration().node_index; ++i) {

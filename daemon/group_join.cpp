@@ -139,6 +139,7 @@ void Group::welcome(const std::string &node, std::uint32_t companion) {
 
 void Group::on_newcomer(const std::string &node, const join::WordT &word) {
     std::uint32_t companion = word.companion_job;
+    if (over() && record_.evicted) return;  // others may know better
     if (over()) return answer_newcomer(node, companion, join::Kind::Refused, "the step ends");
     if (!leads()) return answer_newcomer(node, companion, join::Kind::Wait);
     const auto &jobs = registration().companion_jobs;
@@ -170,7 +171,8 @@ void Group::check_newcomer_with_slurm(const std::string &node,
             checking_.erase(companion);
             if (over() || !slurm.ok()) return;  // it asks again
             Status status = check_with_slurm(*step, *slurm);
-            bool fresh = slurm->job.running && slurm->job.restart_count == 0;
+            bool fresh = slurm->job.running && slurm->job.restart_count == 0 &&
+                         slurm->job.nodes.size() == 1 && JobId(companion) != job();
             bool ours = slurm->job.mark.empty() || slurm->job.mark == mark();
             if (!status.ok() || !fresh || !ours)
                 return answer_newcomer(node, companion, join::Kind::Refused,
@@ -256,6 +258,9 @@ void Group::add_companions(std::uint64_t request, std::uint32_t wanted, std::uin
             services_.slurm.submit_companion(
                 companion_order(), [this, alive, request, wanted, tries](Result<JobId> submitted) {
                     if (!*alive) return;
+                    if (submitted.status().code() == Code::not_found)  // a node or a partition, not the job
+                        return answer_slurm(request,
+                                            Status(Code::invalid_argument, submitted.status().message()));
                     if (!submitted.ok()) return answer_slurm(request, submitted.status());
                     std::string lost = promise_ && !promise_->removed.empty()
                                            ? " in place of " + node_name(promise_->removed.back())
@@ -272,12 +277,14 @@ void Group::drop_coming(std::uint64_t request) {
         uid(), mark(), [this, alive = alive_, request](Result<std::vector<Companion>> found) {
             if (!*alive) return;
             if (!found.ok()) return answer_slurm(request, found.status());
+            // One that runs is refused when it asks, and may be more than ours.
             for (const Companion &one : coming(*found))
-                services_.slurm.cancel_job(one.job, [one](const Status &status) {
-                    if (!is_over(status))
-                        log::warning("slurm: job " + std::to_string(one.job.value()) +
-                                     " is not needed and could not be cancelled: " + status.message());
-                });
+                if (one.waiting)
+                    services_.slurm.cancel_job(one.job, [one](const Status &status) {
+                        if (!is_over(status))
+                            log::warning("slurm: job " + std::to_string(one.job.value()) +
+                                         " is not needed and could not be cancelled: " + status.message());
+                    });
             tell_coming({});
             answer_slurm(request, Status());
         });

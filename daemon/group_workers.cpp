@@ -369,7 +369,7 @@ void Group::end_reading(Worker &worker) {
     worker.keepers.clear();
     bool tables_wanted = std::ranges::any_of(
         workers_, [&](const auto &entry) { return &entry.second != &worker && entry.second.reading_spread; });
-    if (std::exchange(worker.reading_spread, false) && !tables_wanted) tables_->drop();
+    if (std::exchange(worker.reading_spread, false) && !tables_wanted && tables_) tables_->drop();
 }
 
 std::string Group::restore_text(const Worker &worker, bool stored) const {

@@ -65,6 +65,7 @@ void Joiner::fail(Attempt &attempt, Status why) {
                  "this node does not join job " + std::to_string(attempt.request.job.value()) + ": " +
                      log::one_line(why.message()));
     attempt.failed = why.message();
+    attempt.request.launch.reset();
 }
 
 /// Those that Slurm has in the job now: one of them knows the leader.

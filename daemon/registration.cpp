@@ -106,6 +106,8 @@ Status check_target(const proto::StepRegistrationT &step, const SlurmJob &own,
     std::string mark = companion_mark(JobId(target.job_id), StepId(target.step_id), job.restart_count);
     if (!own.mark.empty() && own.mark != mark)
         return Status(Code::permission_denied, "this job is for another step (" + own.mark + ")");
+    if (step.job_id == target.job_id || own.nodes.size() != 1)
+        return refuse("only another job, of one node, can join");
     // Each job is one node of the group, once: a member that has forgotten what it promised must not be it
     // again.
     if (step.step_id != 0 || own.restart_count != 0)

@@ -290,7 +290,8 @@ void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std
     note(Note::Kind::warning, names(nodes) + " removed: " + why);
     slurm.refusals = 0;
     slurm.told.clear();
-    joining.retry_at = now;
+    // One that joined and was lost at once may be lost again: it is not replaced at once.
+    if (!std::ranges::any_of(nodes, [&](NodeIndex n) { return is_companion(n); })) joining.retry_at = now;
     if (role == Role::candidate) return stand();  // again, for the votes of every survivor
     if (role != Role::leader) return;
     removal_sequence = sequence + 1;

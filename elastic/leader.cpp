@@ -190,7 +190,8 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     else
         p.report = report;
     count_seals(from, report);
-    if (report.signal != 0 && acting())
+    // What ends a companion's job is no word to the group: that node will be gone.
+    if (report.signal != 0 && acting() && !is_companion(from))
         return finish_group(128 + report.signal,
                             "the job was told to end by signal " + std::to_string(report.signal),
                             NextRun::perhaps);

@@ -97,7 +97,7 @@ struct Joining {
     std::optional<std::uint64_t> request;
     std::uint32_t asked = 0;              ///< by `request`; 0: none is needed any more
     std::optional<std::uint32_t> coming;  ///< none: unknown
-    Time retry_at{0};
+    Time retry_at{0}, drop_at{0};         ///< not before: for more nodes, for fewer
     Duration pause{0};
     std::string told;  ///< why there are none
 };

@@ -174,7 +174,6 @@ void Member::State::note_joined(NodeIndex node) {
         n.text += " (job " + std::to_string(job->value()) + ")";
     out.push_back(std::move(n));
     joining.pause = first_pause;
-    joining.retry_at = now;
 }
 
 /// The next entry, if there is one to make.
@@ -258,15 +257,17 @@ void Member::State::on_coming(std::uint32_t count) {
 /// answer would be for the table as it was.
 void Member::State::consider_missing() {
     if (!config.replacements || generation_seen.number == 0 || joining.request || !acting()) return;
-    if (now < joining.retry_at || now - began < config.timings.agent_lease) return;
+    if (now - began < config.timings.agent_lease) return;
     std::size_t wanted = std::size_t{config.max_nodes} + config.spares;
     std::size_t here = present() + joining.offers.size();
     auto missing = static_cast<std::uint32_t>(wanted > here ? wanted - here : 0);
-    if (missing == 0 && joining.coming.value_or(0) == 0) return;
+    Time &retry_at = missing > 0 ? joining.retry_at : joining.drop_at;
+    if (now < retry_at || (missing == 0 && joining.coming.value_or(0) == 0)) return;
     if (missing > 0 && joining.coming && *joining.coming >= missing) return;
+    if (missing > 0 && promise.roster.added.size() >= max_joined) return;
     joining.request = slurm.next_request++;
     joining.asked = missing;
-    joining.retry_at = now + (missing > 0 ? joining.pause : drop_pause);
+    retry_at = now + (missing > 0 ? joining.pause : drop_pause);
     if (missing > 0) joining.pause = std::min(joining.pause * 2, longest_pause);
     AskSlurm ask{*joining.request, AskSlurm::What::add_nodes, {}, 0, missing};
     if (missing == 0) ask.what = AskSlurm::What::drop_coming;

@@ -130,6 +130,13 @@ BOOST_AUTO_TEST_CASE(a_job_is_one_node_of_one_group_once) {
     own.restart_count = 0;
     step.step_id = 1;
     BOOST_TEST(!check_target(step, own, target_of(7), main).ok());
+    step.step_id = 0;
+    own.nodes = {"n3", "n4"};  // its end would be more than that of a node
+    BOOST_TEST(!check_target(step, own, target_of(7), main).ok());
+    own.nodes = {"n3"};
+    BOOST_TEST(check_target(step, own, target_of(7), main).ok());
+    step.job_id = 7;
+    BOOST_TEST(!check_target(step, own, target_of(7), main).ok(), "the main job itself");
 }
 
 BOOST_AUTO_TEST_CASE(a_launch_specification_has_a_bound) {

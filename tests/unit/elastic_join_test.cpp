@@ -245,6 +245,51 @@ BOOST_AUTO_TEST_CASE(a_joined_node_whose_job_is_over_ends) {
 }
 
 /// One side has a node of the job, the other one has only nodes that joined: nobody can take the first out.
+/// Its own job is cancelled, or its time is over: no word to the group's.
+BOOST_AUTO_TEST_CASE(what_ends_a_joined_nodes_job_does_not_end_the_group) {
+    Three g;
+    g.add("n9", 57);
+    g.seal(TrainStep(1));
+    g.run(200ms);
+    g.feed(4, LocalSignal{15});
+    g.run(1s);
+    for (std::uint32_t node : {0u, 1u, 2u, 4u}) BOOST_TEST(!g.view(node).ended);
+    g.feed(0, LocalSignal{15});
+    for (std::uint32_t node : {0u, 1u, 2u, 4u}) BOOST_TEST(g.view(node).ended);
+}
+
+BOOST_AUTO_TEST_CASE(a_joined_node_that_is_told_to_end_and_has_no_leader_ends_for_itself) {
+    Three g;
+    g.add("n9", 57);
+    g.run(200ms);
+    g.cut(4);
+    g.run(3s);
+    g.feed(4, LocalSignal{15});
+    BOOST_REQUIRE(g.view(4).ended);
+    BOOST_TEST(g.actions<End>(4).back().evicted);
+    g.heal();
+    g.feed(4, PeerMessage{NodeIndex(1), VoteRequest{Term(90), {}, {}}});
+    g.run(1s);
+    for (std::uint32_t node : {0u, 1u, 2u}) BOOST_TEST(!g.view(node).ended);
+}
+
+/// The node's folder may be missing there: each one that comes would fail.
+BOOST_AUTO_TEST_CASE(a_joined_node_that_is_lost_at_once_is_not_replaced_at_once) {
+    Three g;
+    g.run(10s);
+    std::size_t asked = g.count_asked(What::add_nodes);
+    BOOST_REQUIRE(asked > 0u);
+    g.add("n9", 57);
+    g.run(1s);
+    g.cut(4);
+    g.feed(1, NodesComing{0});
+    g.run(10s);
+    BOOST_REQUIRE(g.count_asked(What::end_companion) == 1u);
+    BOOST_TEST(g.count_asked(What::add_nodes) == asked);
+    g.run(2min);
+    BOOST_TEST(g.count_asked(What::add_nodes) > asked);
+}
+
 BOOST_AUTO_TEST_CASE(half_of_nodes_that_joined_takes_nobody_out) {
     GroupConfig c = ::config(2);
     c.batch_host.reset();
