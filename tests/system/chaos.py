@@ -288,8 +288,6 @@ class Trial:
             self.pause(lambda: self.cluster.lose(node, power=False), lambda: self.cluster.control("heal-link", node), fault.lasts)
 
     def pause(self, begin: "typing.Callable[[], object]", end: "typing.Callable[[], object]", seconds: float) -> None:
-        lock = self.hosts.lock()
-        os.close(lock)
         begin()
         time.sleep(seconds)
         end()

@@ -55,6 +55,8 @@ echo "$$ $DLROVER_FAULT" >>{folder}/writers-$SLURMD_NODENAME
 exec {program}
 """
 
+WORKER_FILES = ("cycles_worker.py", "walk.py")
+
 
 class Found(Exception):
     """A fault of what is tested."""
@@ -330,7 +332,8 @@ class Campaign:
         for path in (self.folder, self.folder / "ckpt", self.folder / "programs"):
             path.mkdir()
             path.chmod(0o777)
-        (self.folder / "cycles_worker.py").write_text(pathlib.Path(cycles_worker.__file__).read_text())
+        for program in WORKER_FILES:
+            (self.folder / program).write_text((pathlib.Path(__file__).parent / program).read_text())
         writer = self.folder / "programs" / "dlrover-writer"
         writer.write_text(WRITER.format(folder=self.folder, program=fault_writer()))
         writer.chmod(0o755)
@@ -586,7 +589,8 @@ class Campaign:
         """Without a daemon the library keeps checkpoints in files."""
         folder = self.folder / f"alone-{self.cycles}"
         folder.mkdir()
-        (folder / "cycles_worker.py").symlink_to(self.folder / "cycles_worker.py")
+        for program in WORKER_FILES:
+            (folder / program).symlink_to(self.folder / program)
         sealed = -1
         for fault in (f"{name}:{self.random.randint(1, 12)}", f"{name}:{self.random.randint(1, 12)}", ""):
             done = subprocess.run(worker_argv(folder, self.options.rows, sealed + 20, 0.0), capture_output=True, text=True, timeout=LIMIT_S, check=False,

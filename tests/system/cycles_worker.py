@@ -13,9 +13,10 @@ import sys
 import time
 
 import numpy
+import walk
+from walk import INCREMENT, MULTIPLIER
 
-COLUMNS, MASK = 1000, 2**64 - 1
-MULTIPLIER, INCREMENT = 6364136223846793005, 1442695040888963407
+COLUMNS = 1000
 #: Of a rank's place in the page, each 8 bytes: steps begun, steps when it sealed last and the time before, where it is in its loop.
 FIELDS = {"begun": 0, "saved": 8, "saved_before": 16, "phase": 24}
 PLACE_BYTES = 64
@@ -28,13 +29,7 @@ def first_row(rank: int) -> "numpy.ndarray":
 
 def state_after(steps: int, rank: int) -> "numpy.ndarray":
     """A row after so many steps; every row is the same."""
-    a, c = 1, 0
-    step_a, step_c = MULTIPLIER, INCREMENT
-    while steps:  # x -> a x + c, composed by squaring
-        if steps & 1:
-            a, c = a * step_a & MASK, (c * step_a + step_c) & MASK
-        step_a, step_c = step_a * step_a & MASK, (step_c * step_a + step_c) & MASK
-        steps >>= 1
+    a, c = walk.after(steps)
     return first_row(rank) * numpy.uint64(a) + numpy.uint64(c)
 
 

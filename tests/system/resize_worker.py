@@ -13,7 +13,8 @@ from dlrover_slurm import GlobalTensors, _session, world
 from dlrover_slurm._dtypes import TABLE
 from dlrover_slurm._errors import SkippedError
 from dlrover_slurm._library import ChunkStruct, check, library
-from resize_field import COLUMNS, INCREMENT, MULTIPLIER, ROWS, rows_after
+from resize_field import COLUMNS, ROWS, rows_after
+from walk import INCREMENT, MULTIPLIER
 
 
 def save(step: int, rows: "numpy.ndarray", first: int) -> None:
