@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies on other nodes: two daemons, and movers that do what the test wants.
 #include <boost/test/unit_test.hpp>
+#include <csignal>
 
 #include "tests/unit/daemon_nodes.h"
 
@@ -629,6 +630,18 @@ BOOST_AUTO_TEST_CASE(a_daemon_that_is_started_again_gathers_the_tables_anew) {
     BOOST_TEST(std::holds_alternative<local::FailureT>(early));
     BOOST_TEST((plan(n2, worker).spread != nullptr));
     BOOST_TEST(has_object(n2, worker, 1));
+}
+
+BOOST_AUTO_TEST_CASE(a_group_may_end_while_a_rank_reads) {
+    auto worker = n1.start_worker(w1, 0);
+    BOOST_TEST((plan(n1, worker).spread != nullptr));
+    local::AgentSignalT signal;
+    signal.signal = SIGTERM;
+    n1.say(a1, std::move(signal), 0);
+    run(1s);
+    BOOST_TEST(n1.port->take<local::GroupEndedT>(a1.id).has_value());
+    n1.daemon->on_closed(worker);
+    BOOST_TEST((n1.budget.held(alice).bytes > 0), "kept for the job's next run");
 }
 
 BOOST_AUTO_TEST_CASE(words_may_come_late_twice_and_out_of_order) {
