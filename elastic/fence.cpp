@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes that are gone, and Slurm's word about them. The leader in office may ask at once; half of the nodes
 // without a leader wait, read the job, and ask then; fewer than half never remove the others. The batch host
-// cannot be removed by Slurm and cannot lead: to go on without it is safe.
+// cannot be removed by Slurm and cannot lead: to go on without it is safe. Where Slurm does not do what it
+// was asked for, majorities go on without those that are lost: fewer than half never take anybody out.
 #include <algorithm>
 
 #include "elastic/member_state.h"
@@ -171,6 +172,7 @@ void Member::State::fence_alone() {
 
 void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes, int exit_code) {
     slurm.pending = slurm.next_request++;
+    slurm.asked_at = now;
     slurm.what = what;
     slurm.read_fresh = false;
     out.push_back(AskSlurm{*slurm.pending, what, std::move(nodes), exit_code});
@@ -213,6 +215,24 @@ void Member::State::wait_for_slurm(const std::string &why) {
     slurm.down = true;
     slurm.unsure = slurm.unsure || slurm.what != AskSlurm::What::read_job;
     slurm.retry_at = now + slurm_retry;
+}
+
+/// Slurm does not answer, or does not take lost nodes out now: majorities of the group and of the world go on
+/// without them. They stay members until Slurm's word. False: the world needs no change, or there is none.
+bool Member::State::go_on_without_slurm() {
+    bool silent = slurm.pending && now - slurm.asked_at >= config.timings.leader_silence;
+    if ((!silent && slurm.told.empty()) || slurm.requeue_wanted) return false;
+    std::vector<NodeIndex> gone;
+    std::size_t present = 0, here = 0;
+    for (NodeIndex n : world->nodes) {
+        if (doubtful(n)) return false;
+        present += !removed(n);
+        here += answers(n);
+        if (lost(n)) gone.push_back(n);
+    }
+    if (gone.empty() || here * 2 <= present || choose_nodes().empty()) return false;
+    propose(names(gone) + " lost, Slurm's word awaited", false);
+    return true;
 }
 
 void Member::State::on_slurm(const SlurmAnswer &m) {

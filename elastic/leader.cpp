@@ -324,6 +324,7 @@ void Member::State::consider_running() {
     if (preparing) return;
     for (NodeIndex n : world->nodes)
         if (removed(n)) return propose(names({n}) + " lost", false);
+    if (go_on_without_slurm()) return;
     for (NodeIndex n : world->nodes) {
         Peer &p = peers[n.value()];
         bool odd = p.joined && (is_self(n) || p.acked > 0) && answers(n) &&

@@ -51,6 +51,7 @@ struct Incident {
 struct SlurmTalk {
     std::uint64_t next_request = 1;
     std::optional<std::uint64_t> pending;
+    Time asked_at{0};  ///< `pending`
     AskSlurm::What what = AskSlurm::What::read_job;
     std::vector<NodeIndex> asked;  ///< what an accepted shrink removes
     bool unsure = false;           ///< an earlier question may have been carried out: read first
@@ -399,6 +400,7 @@ struct Member::State {
     void ask_requeue();
     void on_slurm(const SlurmAnswer &m);
     void wait_for_slurm(const std::string &why);
+    bool go_on_without_slurm();
     void on_job(const SlurmAnswer &m);
     void leave_to_others(const SlurmAnswer &m);
     void adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why);

@@ -5,6 +5,7 @@
 The last line is "N passed, N failed" (", N skipped" where something was skipped; each skip is printed with its reason).
 Exit status 0 only when nothing failed and something passed."""
 import argparse
+import concurrent.futures
 import os
 import re
 import shutil
@@ -150,7 +151,8 @@ class Runner:
                    cwd=self.environment["DLROVER_BUILD"], timeout=2400)
 
     def stage_sanitizers(self):
-        """All unit tests again under AddressSanitizer and UndefinedBehaviorSanitizer."""
+        """All unit tests again under AddressSanitizer and UndefinedBehaviorSanitizer. Only nightly with its checks of null pointers (which
+        fault anyway) and of alignment, and at -O1: that compiles for three times as long."""
         if self.beside:
             self.beside.join()
         else:
@@ -161,7 +163,8 @@ class Runner:
 
     def build_sanitizers(self, under=()):
         """What the tests need, too: their programs are half of it."""
-        ok = self.configure(self.asan, "CC=ccache gcc", "CXX=ccache g++", "CXXFLAGS=-O1 -g1", "--enable-sanitizers=address,undefined",
+        flags = "-O1 -g1" if self.options.nightly else "-Og -g1 -fno-sanitize=null,alignment"
+        ok = self.configure(self.asan, "CC=ccache gcc", "CXX=ccache g++", f"CXXFLAGS={flags}", "--enable-sanitizers=address,undefined",
                             "--enable-fault-injection", f"--prefix={self.work}/prefix-asan", under=under)
         self.sanitizers_built = ok and self.make(self.asan, under=under, timeout=3600)
         if self.sanitizers_built:  # a program that can not be built fails in its stage
@@ -174,10 +177,11 @@ class Runner:
         self.beside.start()
 
     def stage_system(self):
-        """On contrib/minicluster: real slurmctld, slurmd, munge."""
-        for path in sorted(self.files("tests/minicluster", "\\.bats$") + self.files("tests/system", "\\.bats$")):
-            self.bats(path)
-        self.pytest("system", self.files("tests/system", "test_.*\\.py$"))
+        """On contrib/minicluster: real slurmctld, slurmd, munge. They mostly wait: some at a time, each on clusters of its own."""
+        names = self.files("tests/minicluster", "\\.bats$") + self.files("tests/system", "\\.bats$") + self.files("tests/system", "test_.*\\.py$")
+        with concurrent.futures.ThreadPoolExecutor(self.options.lanes) as lanes:
+            for done in [lanes.submit(self.bats if path.endswith(".bats") else self.pytest, path) for path in sorted(names)]:
+                done.result()
 
     def stage_adapters(self):
         """The framework adapters with current PyTorch from PyPI."""
@@ -227,17 +231,17 @@ class Runner:
         if count == 0 or (code != 0 and not any(n.startswith(name) for n, _ in self.results.failed)):
             self.results.add(name, "fail", f"exit status {code}, {count} results")
 
-    def pytest(self, label, paths):
-        for path in sorted(paths):
-            name = os.path.relpath(path, TOP)
-            report = self.new_report(os.path.basename(path))
-            environment = dict(self.environment)
-            for file in (os.path.join(self.prefix, "share", "dlrover-slurm", "pythonpath"),):
-                if os.path.exists(file):
-                    environment["PYTHONPATH"] = open(file).read().strip()
-            code, _ = self.run(name, ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", path],
-                               timeout=2700, environment=environment)
-            self.junit(name, report, code)
+    def pytest(self, path):
+        name = os.path.relpath(path, TOP)
+        report = self.new_report(os.path.basename(path))
+        environment = dict(self.environment)
+        file = os.path.join(self.prefix, "share", "dlrover-slurm", "pythonpath")
+        if os.path.exists(file):
+            with open(file) as f:
+                environment["PYTHONPATH"] = f.read().strip()
+        code, _ = self.run(name, ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", path],
+                           timeout=2700, environment=environment)
+        self.junit(name, report, code)
 
     def new_report(self, name):
         report = os.path.join(self.logs, name + ".xml")
@@ -270,6 +274,7 @@ def parse_arguments():
     parser.add_argument("--work", default=os.path.join(TOP, "build", "tests"), help="folder for builds and logs (default: build/tests)")
     parser.add_argument("--clean", action="store_true", help="remove that folder first")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--lanes", type=int, default=2, help="so many system tests at a time (default: %(default)s)")
     return parser.parse_args()
 
 

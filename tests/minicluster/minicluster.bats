@@ -192,6 +192,21 @@ except ConnectionResetError:
     eventually 30 state_is n1 idle
 }
 
+@test "two sides that do not hear each other, but the controller" {
+    local ping="ping -c1 -W1"
+    run ! a separate n1,n2 n2,n3
+    [[ $output == *"one side only"* ]]
+    run ! a separate n1 n9
+    a separate n1,n2 n3
+    run ! a exec --node n1 -- $ping n3
+    run ! a exec --node n3 -- $ping n2
+    a exec --node n1 -- $ping n2
+    a exec --node n3 -- $ping ctl
+    a rejoin
+    a exec --node n1 -- $ping n3
+    a exec --node n3 -- $ping n2
+}
+
 @test "a cut-off node is marked down while its task goes on, and returns" {
     a exec --user alice -- sh -c 'srun -N1 -w n1 --no-kill sh -c "while :; do echo tick >>~/ticks; sleep 0.1; done" >/dev/null 2>&1 &
         until [ -s ~/ticks ]; do sleep 0.05; done'

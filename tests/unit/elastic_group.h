@@ -117,7 +117,11 @@ class TestGroup {
 
     /// Slurm's answers; asked() keeps what was wanted.
     SlurmAnswer::Result slurm = SlurmAnswer::Result::done;
-    std::string no_change;  ///< why Slurm can be read only; empty: changes are made
+    std::string no_change;       ///< why Slurm can be read only; empty: changes are made
+    bool keeps_answers = false;  ///< until give_answers()
+    void give_answers() {
+        for (const auto &[node, answer] : std::exchange(late_, {})) feed(node, answer);
+    }
     std::vector<NodeIndex> job_nodes, ended;
     std::optional<std::string> no_nodes;  ///< why Slurm adds none
     std::vector<AskSlurm> asked;
@@ -162,7 +166,10 @@ class TestGroup {
                 answer.text = no_change;
             } else if (slurm == SlurmAnswer::Result::done && a->what == AskSlurm::What::shrink_to)
                 job_nodes = a->nodes;
-            queue_.emplace_back(node, answer);
+            if (keeps_answers)
+                late_.emplace_back(node, answer);
+            else
+                queue_.emplace_back(node, answer);
         }
     }
 
@@ -173,6 +180,7 @@ class TestGroup {
     std::vector<std::optional<MemberView>> sums_;  ///< of a daemon that fell
     std::vector<std::vector<Action>> seen_;
     std::deque<std::pair<std::uint32_t, Input>> queue_;
+    std::vector<std::pair<std::uint32_t, Input>> late_;
     std::set<std::uint32_t> cut_;
 };
 

@@ -227,10 +227,72 @@ BOOST_AUTO_TEST_CASE(a_strict_majority_goes_on_when_slurm_is_down) {
     g.start();
     g.slurm = SlurmAnswer::Result::unreachable;
     g.cut(3);
-    g.run(3s);
-    g.fail(1, 1, 9, 4);
-    g.run(1s);
+    g.run(3500ms);
     BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
+    BOOST_TEST(g.count<Publish>(1) == 2u);
+    g.fail(1, 1, 9, 4);
+    g.run(10s);
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
+    BOOST_TEST(g.count<Publish>(1) == 3u, "the restart alone");
+    g.slurm = SlurmAnswer::Result::done;
+    g.run(3s);
+    BOOST_TEST((g.job_nodes == nodes({0, 1, 2})), "Slurm takes it out when it is back");
+    BOOST_TEST(g.count<Publish>(1) == 3u);
+}
+
+/// Slurm holds the question for long: so does nobody.
+BOOST_AUTO_TEST_CASE(a_strict_majority_does_not_wait_for_a_late_answer) {
+    TestGroup g(TestGroup::config(5, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3, 4});
+    g.start();
+    g.keeps_answers = true;
+    g.cut(3);
+    g.run(4s);
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2, 4})));
+    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+    g.keeps_answers = false;
+    g.give_answers();
+    g.run(2s);
+    BOOST_TEST((g.job_nodes == nodes({0, 1, 2, 4})));
+    BOOST_TEST(g.count<Publish>(1) == 2u);
+}
+
+/// A node that is heard again before Slurm is stands by, and takes its place again.
+BOOST_AUTO_TEST_CASE(a_node_that_comes_back_before_slurm_is_used_again) {
+    TestGroup g(TestGroup::config(4, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    g.slurm = SlurmAnswer::Result::unreachable;
+    g.cut(3);
+    g.run(8s);
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
+    g.heal();
+    g.run(2s);
+    g.slurm = SlurmAnswer::Result::done;
+    g.run(70s);
+    BOOST_TEST((g.job_nodes == nodes({0, 1, 2, 3})));
+    BOOST_TEST(count_asked(g, AskSlurm::What::requeue) == 0u);
+    BOOST_TEST(g.world(1).nodes.size() == 4u);
+}
+
+/// Two of a world of three: one alone may not even know of a newer world.
+BOOST_AUTO_TEST_CASE(less_than_half_of_the_world_waits_for_slurm) {
+    TestGroup g(TestGroup::config(6, 1, 3));
+    g.job_nodes = nodes({0, 1, 2, 3, 4, 5});
+    g.start();
+    g.slurm = SlurmAnswer::Result::unreachable;
+    auto world = g.world(1).nodes;
+    BOOST_REQUIRE(world.size() == 3u);
+    g.cut(world[1].value());
+    g.cut(world[2].value());
+    g.run(6s);
+    std::uint32_t witness = g.leader();
+    BOOST_REQUIRE(witness < 6u);
+    BOOST_TEST((g.view(witness).world->nodes == world));
+    g.slurm = SlurmAnswer::Result::done;
+    g.run(3s);
+    BOOST_TEST(g.view(witness).world->nodes.size() == 3u);
+    BOOST_TEST((g.view(witness).world->nodes != world));
 }
 
 /// Without slurmdbd the second loss of a job: Slurm itself gives the node up, much later.

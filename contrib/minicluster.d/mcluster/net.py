@@ -5,7 +5,8 @@
 
 A link is cut in the middle of the way: what is dropped on to-nX never reaches the node, what is dropped on up-nX never
 leaves its switch. Both ends keep their carrier, and neither is told, as with a failed switch. Dropping needs nothing
-but a queue of length 0, which every kernel has.
+but a queue of length 0, which every kernel has. Hosts that are separated send what is for the other side to an
+Ethernet address that nobody has.
 """
 
 import subprocess
@@ -15,6 +16,7 @@ from mcluster.cluster import FABRIC
 
 DROP_IN = "to-"
 DROP_OUT = "up-"
+NOBODY = "02:00:00:00:ff:ff"
 
 
 def _run(pid, argv, text=None):
@@ -84,6 +86,24 @@ def heal(cluster, host):
     for device in (DROP_IN + host, DROP_OUT + host):
         if device in dropping:
             _run(fabric, ["tc", "qdisc", "del", "dev", device, "root"])
+
+
+def separate(cluster, one_side, other_side):
+    """Drop silently what hosts of one side and of the other send to each other; both still reach everybody else."""
+    for side, others in ((one_side, other_side), (other_side, one_side)):
+        lines = "".join(f"neigh replace {cluster.address(host)} lladdr {NOBODY} dev eth0 nud permanent\n" for host in others)
+        for host in side:
+            _run(cluster.running(host), ["ip", "-batch", "-"], lines)
+
+
+def rejoin(cluster):
+    """Undo all separations."""
+    for host in cluster.hosts:
+        if cluster.pid(host) is None:
+            continue
+        found = _run(cluster.running(host), ["ip", "neigh", "show", "nud", "permanent"]).splitlines()
+        lines = "".join(f"neigh del {line.split()[0]} dev eth0\n" for line in found if NOBODY in line)
+        _run(cluster.running(host), ["ip", "-batch", "-"], lines)
 
 
 def _dropping(fabric):
