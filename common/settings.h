@@ -91,6 +91,7 @@ struct Settings {
         Duration order_limit = std::chrono::minutes(30);  ///< a checkpoint that takes longer is given up
         Duration end_limit = std::chrono::minutes(10);  ///< the end of a group waits so long for its last one
         Duration end_patience = std::chrono::seconds(30);  ///< and for word of rank 0's node
+        Duration end_lead = std::chrono::seconds(60);      ///< before a job's end: what is newest goes there
     } storage;
 
     /// Of checkpoints to other nodes' memory.

@@ -75,6 +75,7 @@ const Entry table[] = {
     {"storage", "end_limit", PLACE(storage.end_limit), "0s", "24h", "the job's nodes wait for it"},
     {"storage", "end_patience", PLACE(storage.end_patience), "1s", "1h",
      "a daemon may be restarted meanwhile"},
+    {"storage", "end_lead", PLACE(storage.end_lead), "0s", "24h", "what comes later may be lost"},
 
     {"transfer", "streams", PLACE(transfer.streams), "1", "16", "the protocol has no more"},
     {"transfer", "rate", PLACE(transfer.rate), "", "", ""},

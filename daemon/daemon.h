@@ -81,6 +81,7 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     void on_query(const Client &from, local::MessageT message);
     std::vector<const Group *> visible(std::uint32_t uid, std::uint32_t job_id) const;
     std::set<std::string> joined_nodes(std::uint32_t uid, std::uint32_t job_id) const;
+    std::set<std::string> member_nodes(std::uint32_t uid, std::uint32_t job_id) const;
     local::StatusReplyT status_for(std::uint32_t uid, std::uint32_t job_id) const;
     local::EventsReplyT events_for(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
 

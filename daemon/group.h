@@ -13,6 +13,7 @@
 #include "daemon/group_mover.h"
 #include "daemon/group_storage.h"
 #include "daemon/group_tables.h"
+#include "daemon/job_end.h"
 #include "daemon/join_codec.h"
 #include "daemon/message_codec.h"
 #include "daemon/progress_pages.h"
@@ -322,6 +323,7 @@ class Group : private JobMemory {
     std::map<ConnectionId, Worker> workers_;
     Arena arena_;
     std::unique_ptr<GroupStorage> storage_;       ///< none without a folder
+    std::unique_ptr<JobEnd> job_end_;             ///< on rank 0's node, with a folder
     std::unique_ptr<GroupMover> mover_;           ///< none while no mover has said hello
     std::unique_ptr<GroupTables> tables_;         ///< as copies_
     std::unique_ptr<GroupCopies> copies_;         ///< none where no copies are kept on other nodes

@@ -85,6 +85,10 @@ std::optional<elastic::CompleteStep> Group::complete_in_memory() const {
 void Group::tell_storage_of_world() {
     if (!storage_ || !world_) return;
     storage_->on_world(*world_, complete_in_memory(), world_->restart_count > 0);
+    if (!storage_->is_home() || record_.ending) return job_end_.reset();
+    if (!job_end_)
+        job_end_ = std::make_unique<JobEnd>(services_.loop, services_.slurm, job(),
+                                            [this](auto end) { storage_->on_job_end(end); });
 }
 
 void Group::on_flush_word(const std::string &node, const std::vector<std::uint8_t> &payload) {
@@ -110,6 +114,7 @@ void Group::begin_ending() {
     for (const auto &[task, agent] : agents_) push_ending(agent);
     tell_storage_of_world();
     storage_->end();
+    job_end_.reset();
 }
 
 void Group::push_ending(const Agent &agent) {

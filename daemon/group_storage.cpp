@@ -23,6 +23,7 @@ elastic::FlushConfig flush_config(const proto::ElasticOptionsT &options, const S
     config.every_steps = options.ckpt_every_steps;
     config.every = elastic::Duration(options.ckpt_every_us);
     config.order_limit = settings.storage.order_limit;
+    config.end_lead = settings.storage.end_lead;
     return config;
 }
 
@@ -179,6 +180,7 @@ void GroupStorage::on_world(const elastic::World &world, std::optional<elastic::
         flusher_.emplace(flush_config(facts_.options, services_.settings),
                          static_cast<std::uint64_t>(wall_clock_us()), now);
         if (stored_) act(flusher_->known(now, *stored_));
+        act(flusher_->ends_at(now, job_end_));
     }
     if (stored) {
         stored_ = CheckpointId{world.restore_generation, *world.restore_step};
@@ -197,6 +199,11 @@ void GroupStorage::on_complete(elastic::CompleteStep step) {
 void GroupStorage::on_asked(const CheckpointId &id) {
     asked_ = id;
     if (is_home()) act(flusher_->ask(services_.loop.now(), id));
+}
+
+void GroupStorage::on_job_end(std::optional<EventLoop::Time> end) {
+    job_end_ = end;
+    if (is_home() && !ending_) act(flusher_->ends_at(services_.loop.now(), end));
 }
 
 void GroupStorage::send(NodeIndex to, FlushWord word) {
@@ -355,6 +362,11 @@ void GroupStorage::schedule() {
 void GroupStorage::begin_order(const elastic::FlushBegin &begin) {
     flying_ = begin;
     silent_ = {begin.step.nodes.begin(), begin.step.nodes.end()};
+    if (begin.end_in)
+        hooks_.tell(proto::EventKind::Warning,
+                    "The job's time ends in " + std::to_string(begin.end_in->count() / 1000000) +
+                        " s: " + step_text(begin.step.id) + " goes to storage now.",
+                    begin.step.id, -1);
     remind();
 }
 

@@ -66,6 +66,10 @@ class GroupStorage {
     /// A rank asked for this complete step on storage.
     void on_asked(const CheckpointId &id);
     void on_word(NodeIndex from, const FlushWord &word);
+    /// Slurm ends the job then; none: nobody knows.
+    void on_job_end(std::optional<EventLoop::Time> end);
+    /// This is rank 0's node: it orders.
+    bool is_home() const { return home_ == facts_.self && flusher_; }
     /// The group has ended: Hooks::over follows once the newest complete step is on storage, or it has taken
     /// too long.
     void end();
@@ -91,7 +95,6 @@ class GroupStorage {
     void send(NodeIndex to, FlushWord word);
 
     // rank 0's node
-    bool is_home() const { return home_ == facts_.self && flusher_; }
     void act(elastic::Flusher::Actions actions);
     void begin_order(const elastic::FlushBegin &begin);
     void drop_order(std::uint64_t number);
@@ -134,6 +137,7 @@ class GroupStorage {
     std::set<NodeIndex> silent_;  ///< have not said what became of the order
     std::optional<CheckpointId> stored_, asked_;
     std::int64_t stored_us_ = 0;
+    std::optional<EventLoop::Time> job_end_;
     std::string trouble_;  ///< of this node
     std::string remark_;   ///< of the folder, told
     bool ending_ = false, over_ = false;

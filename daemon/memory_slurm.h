@@ -24,11 +24,17 @@ class MemorySlurm final : public SlurmClient {
     std::map<std::string, std::uint64_t> memory_spec_bytes;
     std::string cluster = "lab";
     bool away = false;            ///< slurmctld does not answer: unavailable
+    bool silent = false;          ///< answers come with speak()
     bool shrink_refused = false;  ///< as under disable_job_shrink
     bool companions_refused = false;
     std::uint32_t next_job = 100;
     std::map<JobId, CompanionOrder> orders;  ///< by the companion job
     std::vector<std::string> changes;        ///< "shrink 7 n1,n2", "requeue 7 n3", "complete 7 1", in order
+
+    void speak() {
+        silent = false;
+        for (auto &answer : std::exchange(held_, {})) answer();
+    }
 
     // ---- SlurmClient ----
     void load_step(JobId job, StepId step, Answer<SlurmStep> answer) override {
@@ -167,7 +173,10 @@ class MemorySlurm final : public SlurmClient {
         handles_[key] = loop_.after(delay_, [this, key, answer = std::move(answer), make] {
             auto handle = std::move(handles_[key]);
             handles_.erase(key);
-            answer(away ? R(Status(Code::unavailable, "slurmctld is away")) : make());
+            auto say = [this, answer, make] {
+                answer(away ? R(Status(Code::unavailable, "slurmctld is away")) : make());
+            };
+            silent ? held_.push_back(say) : say();
         });
     }
     template <typename Apply>
@@ -188,6 +197,7 @@ class MemorySlurm final : public SlurmClient {
     EventLoop &loop_;
     EventLoop::Time delay_;
     std::map<std::uint64_t, EventLoop::Handle> handles_;
+    std::vector<std::function<void()>> held_;
     std::uint64_t next_ = 0;
 };
 

@@ -35,13 +35,12 @@ void Daemon::on_query(const Client &from, local::MessageT message) {
     reply->id = message.id;
     if (!job) return port_->send(from.id, std::move(*reply), {});
     auto merged = std::make_shared<local::MessageT>(std::move(*reply));
-    relay_.ask(
-        from.uid, JobId(*job), std::move(message),
-        [this, to = from.id, merged](Relay::Answers answers) {
-            for (auto &theirs : answers) merge_answer(*merged, std::move(theirs));
-            port_->send(to, std::move(*merged), {});
-        },
-        joined_nodes(from.uid, *job));
+    relay_.ask(from.uid, JobId(*job), std::move(message),
+               [this, to = from.id, merged](Relay::Answers answers) {
+                   for (auto &theirs : answers) merge_answer(*merged, std::move(theirs));
+                   port_->send(to, std::move(*merged), {});
+               },
+               {joined_nodes(from.uid, *job), member_nodes(from.uid, *job)});
 }
 
 /// Slurm does not name them among the job's.
@@ -52,6 +51,13 @@ std::set<std::string> Daemon::joined_nodes(std::uint32_t uid, std::uint32_t job_
         auto joined = static_cast<std::ptrdiff_t>(r.companion_jobs.size());
         if (!group->ended()) names.insert(r.node_names.end() - joined, r.node_names.end());
     }
+    return names;
+}
+
+std::set<std::string> Daemon::member_nodes(std::uint32_t uid, std::uint32_t job_id) const {
+    std::set<std::string> names;
+    for (const Group *group : visible(uid, job_id))
+        names.insert(group->registration().node_names.begin(), group->registration().node_names.end());
     return names;
 }
 

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t max_questions = 64;
 constexpr std::ptrdiff_t max_questions_of_user = 4;
 constexpr std::size_t max_nodes_asked = 256;
-constexpr EventLoop::Time patience = std::chrono::seconds(2);
+constexpr EventLoop::Time patience = std::chrono::seconds(2), slurm_patience = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -24,8 +24,7 @@ bool Relay::has_room(std::uint32_t uid) const {
     return questions_.size() < max_questions && (uid == 0 || his < max_questions_of_user);
 }
 
-void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer,
-                std::set<std::string> joined) {
+void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer, Nodes known) {
     if (!has_room(uid)) return answer({});
     std::uint32_t id = next_id_++;
     Question &question = questions_[id];
@@ -33,7 +32,8 @@ void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer an
     question.job = job;
     question.request = proto::encode_local(request);
     question.answer = std::move(answer);
-    question.joined = std::move(joined);
+    question.known = std::move(known);
+    question.timer = loop_.after(slurm_patience, [this, id] { ask_members(id); });
     if (job == JobId(0))
         return slurm_.load_jobs_of(uid, [this, alive = alive_, id](const auto &jobs) {
             if (*alive) find_nodes(id, jobs);
@@ -47,25 +47,27 @@ void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer an
 
 void Relay::find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jobs) {
     auto question = questions_.find(id);
-    if (question == questions_.end()) return;
-    std::set<std::string> names;
+    if (question == questions_.end() || question->second.asked) return;
+    if (!jobs) return ask_members(id);
     std::uint32_t uid = question->second.uid;
-    if (jobs.ok()) names = question->second.joined;
-    for (const SlurmJob &job : jobs ? *jobs : std::vector<SlurmJob>{})
+    std::set<std::string> names = question->second.known.joined;
+    for (const SlurmJob &job : *jobs)
         if (uid == 0 || job.uid == uid) names.insert(job.nodes.begin(), job.nodes.end());
     names.erase(self_);
     while (names.size() > max_nodes_asked) names.erase(std::prev(names.end()));
     if (names.empty()) return finish(id);
     slurm_.load_addresses({names.begin(), names.end()},
                           [this, alive = alive_, id](Result<std::vector<NodeAddress>> addresses) {
-                              if (!*alive || !questions_.contains(id)) return;
-                              if (!addresses || addresses->empty()) return finish(id);
+                              auto it = questions_.find(id);
+                              if (!*alive || it == questions_.end() || it->second.asked) return;
+                              if (!addresses || addresses->empty()) return ask_members(id);
                               ask_nodes(id, *addresses);
                           });
 }
 
 void Relay::ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes) {
     Question &question = questions_[id];
+    question.asked = true;
     question.timer = loop_.after(patience, [this, id] { finish(id); });
     for (const auto &node : nodes) {
         question.waiting.insert(node.node);
@@ -73,6 +75,18 @@ void Relay::ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes) {
         peers_.connect_to(node.node, node.address);
         if (peers_.up(node.node)) send(id, question, node.node);
     }
+}
+
+/// Without Slurm's word: those that this node has to do with now.
+void Relay::ask_members(std::uint32_t id) {
+    Question &question = questions_[id];
+    question.asked = true;
+    for (const auto &node : question.known.members)
+        if (node != self_ && peers_.up(node) && question.waiting.size() < max_nodes_asked)
+            question.waiting.insert(node);
+    if (question.waiting.empty()) return finish(id);
+    question.timer = loop_.after(patience, [this, id] { finish(id); });
+    for (const auto &node : question.waiting) send(id, question, node);
 }
 
 void Relay::send(std::uint32_t id, const Question &question, const std::string &node) {

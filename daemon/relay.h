@@ -20,6 +20,11 @@ class Relay {
   public:
     using Answers = std::vector<local::MessageT>;
     using Answer = std::function<void(Answers)>;
+    /// What this node knows itself of the job's nodes.
+    struct Nodes {
+        std::set<std::string> joined;   ///< that work for the job besides its own
+        std::set<std::string> members;  ///< all that have, of which those are asked that have a link to here
+    };
     /// `self`: this node's name; it is never asked.
     Relay(EventLoop &loop, SlurmClient &slurm, transport::PeerNetwork &peers, const std::string &self)
         : loop_(loop), slurm_(slurm), peers_(peers), self_(self) {}
@@ -28,10 +33,8 @@ class Relay {
     /// `request` on behalf of `uid` to all other nodes of the job (the first 256), at once; job 0: to those
     /// of all his running jobs, of everybody's for root. A user may have four questions under way. What they
     /// answered within two seconds comes once; nothing: nobody knows the job, it is not the asker's, or
-    /// nobody answers.
-    /// `joined`: nodes that work for the job besides its own.
-    void ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer,
-             std::set<std::string> joined = {});
+    /// nobody answers. Where Slurm does not say within a second which nodes those are, `known` are asked.
+    void ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer, Nodes known = {});
     void on_link(const std::string &node, bool up);
     void on_reply(const std::string &node, const transport::PeerEnvelope &envelope);
 
@@ -42,7 +45,8 @@ class Relay {
         proto::Bytes request;
         Answer answer;
         Answers answers;
-        std::set<std::string> joined;
+        Nodes known;
+        bool asked = false;               ///< whoever is asked has been
         std::set<std::string> connected;  ///< a link is held for this question
         std::set<std::string> waiting;    ///< asked or to be asked, no answer yet
         EventLoop::Handle timer;
@@ -50,6 +54,7 @@ class Relay {
     bool has_room(std::uint32_t uid) const;
     void find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jobs);
     void ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes);
+    void ask_members(std::uint32_t id);
     void send(std::uint32_t id, const Question &question, const std::string &node);
     void finish(std::uint32_t id);
 

@@ -6,7 +6,8 @@
 
 namespace dlrover::daemon {
 
-/// Microseconds since the epoch; for people's eyes, never for decisions.
+/// Microseconds since the epoch; for people's eyes, and beside times that Slurm gives; for no other
+/// decisions.
 inline std::int64_t wall_clock_us() {
     return std::chrono::duration_cast<std::chrono::microseconds>(
                std::chrono::system_clock::now().time_since_epoch())

@@ -134,6 +134,10 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
     Peer &peer = peers[from.value()];
     peer.granted = true;
     generation_seen = std::max(generation_seen, m.promise.generation);
+    if (m.promise.generation > prepared_before.first) {
+        prepared_before = {m.promise.generation, m.promise.world_nodes};
+        std::erase_if(prepared_before.second, [&](NodeIndex n) { return n.value() >= node_count(); });
+    }
     if (!is_self(from)) peer.report = m.report;
     const auto &theirs = m.promise.world;
     if (theirs && fits(*theirs) && (!world || world->id < theirs->id)) world = theirs;

@@ -4,6 +4,7 @@
 // cannot be removed by Slurm and cannot lead: to go on without it is safe. Where Slurm does not do what it
 // was asked for, majorities go on without those that are lost: fewer than half never take anybody out.
 #include <algorithm>
+#include <utility>
 
 #include "elastic/member_state.h"
 
@@ -39,11 +40,15 @@ bool Member::State::fell(NodeIndex node) const {
     return broken && *broken - heard_at[node.value()] < config.timings.leader_silence / 2;
 }
 
+bool Member::State::may_have_ranks(NodeIndex node) const {
+    return (world && contains(world->nodes, node)) || contains(prepared_before.second, node);
+}
+
 /// Silence, and a second sign: a broken link or more silence.
 bool Member::State::lost(NodeIndex node) const {
     if (is_self(node) || removed(node)) return false;
     const Peer &p = peers[node.value()];
-    if (!p.joined && !(world && contains(world->nodes, node)))
+    if (!p.joined && !may_have_ranks(node))
         return node.value() >= config.step_nodes && silence(node) >= config.timings.join;
     if (fell(node)) return silence(node) >= config.timings.agent_lease;
     Duration limit = config.timings.leader_silence;
@@ -54,7 +59,7 @@ bool Member::State::lost(NodeIndex node) const {
 bool Member::State::doubtful(NodeIndex node) const {
     const Peer &p = peers[node.value()];
     if (is_self(node) || removed(node) || lost(node) || fell(node)) return false;
-    if (!p.joined && !(world && contains(world->nodes, node))) return false;
+    if (!p.joined && !may_have_ranks(node)) return false;
     return silence(node) >= config.timings.leader_silence * 7 / 10;
 }
 
@@ -157,7 +162,8 @@ void Member::State::fence_half() {
     if (!slurm.read_fresh && !bugged(PlantedBug::fence_without_reread))
         return ask(AskSlurm::What::read_job, {});
     if (half && enough && slurm.refusals < refusals_to_requeue) return take_out(gone);
-    if (waited >= wait + config.timings.fence_wait * requeue_waits) ask_requeue();
+    Duration known = now - std::max(*majority_lost, slurm_back_at);
+    if (known >= wait + config.timings.fence_wait * requeue_waits) ask_requeue();
 }
 
 /// The batch host, when nobody else is to be heard: the others may go on without it at any time, so it can
@@ -165,7 +171,7 @@ void Member::State::fence_half() {
 void Member::State::fence_alone() {
     if (slurm.pending || now < slurm.retry_at || finish) return;
     Duration wait = promise.generation.number > 0 ? config.timings.fence_wait : config.timings.join;
-    if (now - std::max(peer_contact, leader_contact) < wait * (requeue_waits + 1)) return;
+    if (now - std::max({peer_contact, leader_contact, slurm_back_at}) < wait * (requeue_waits + 1)) return;
     if (!slurm.read_fresh) return ask(AskSlurm::What::read_job, {});
     ask_requeue();
 }
@@ -242,7 +248,7 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
     if (finish) return;
     if (m.result == SlurmAnswer::Result::unreachable)
         return wait_for_slurm(m.text.empty() ? "it does not answer" : m.text);
-    slurm.down = false;
+    if (std::exchange(slurm.down, false)) slurm_back_at = now;
     if (slurm.what == AskSlurm::What::read_job) return on_job(m);
     if (m.result == SlurmAnswer::Result::refused) {
         ++slurm.refusals;

@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace dlrover::elastic {
+namespace {
+
+/// The last order before the job's end is given at least so long before it.
+constexpr Duration shortest_lead = std::chrono::seconds(10);
+
+}  // namespace
 
 Flusher::Flusher(FlushConfig config, std::uint64_t number, Time now)
     : config_(config), number_(number), ordered_at_(now) {}
@@ -31,8 +37,26 @@ void Flusher::pass_asked() {
     asked_passed_ = true;
 }
 
+/// Twice what an order has taken: storage is slower when all jobs' ends come together.
+Time Flusher::last_call() const {
+    return *end_ - std::max(2 * longest_, shortest_lead);
+}
+
+Time Flusher::first_call() const {
+    return last_call() - std::max(2 * longest_, config_.end_lead);
+}
+
+/// The one before the job's end that nothing has been ordered after yet.
+std::optional<Time> Flusher::next_call() const {
+    if (!end_) return std::nullopt;
+    if (ordered_at_ < first_call()) return first_call();
+    if (ordered_at_ < last_call()) return last_call();
+    return std::nullopt;
+}
+
 bool Flusher::due(Time now) const {
     if (flight_ || settled() || now < retry_at_) return false;
+    if (auto call = next_call(); call && now >= *call) return true;
     if (hurried_ || failures_ > 0 || asked_waits()) return true;
     if (config_.every_steps > 0 && steps_since_ >= config_.every_steps) return true;
     return config_.every > Duration(0) && now - ordered_at_ >= config_.every;
@@ -41,10 +65,12 @@ bool Flusher::due(Time now) const {
 void Flusher::consider(Time now, Actions &out) {
     if (!due(now)) return;
     if (asked_ != newest_->id) pass_asked();
+    std::optional<Duration> end_in;
+    if (auto call = next_call(); call && now >= *call) end_in = *end_ - now;
     flight_ = Flight{++number_, newest_->id, now};
     ordered_at_ = now;
     steps_since_ = 0;
-    out.emplace_back(FlushBegin{number_, *newest_});
+    out.emplace_back(FlushBegin{number_, *newest_, end_in});
     passed_.by = newest_->id;
     if (passed_.count > 0) out.emplace_back(std::exchange(passed_, {}));
 }
@@ -98,9 +124,17 @@ Flusher::Actions Flusher::hurry(Time now) {
     return out;
 }
 
+Flusher::Actions Flusher::ends_at(Time now, std::optional<Time> end) {
+    Actions out;
+    end_ = end;
+    consider(now, out);
+    return out;
+}
+
 Flusher::Actions Flusher::done(Time now, std::uint64_t number) {
     Actions out;
     if (!flight_ || flight_->number != number) return out;
+    longest_ = std::max(longest_, now - flight_->since);
     stored_ = std::max(stored_, std::optional(flight_->id));
     out.emplace_back(describe(now, true, {}));
     failures_ = 0;
@@ -141,7 +175,9 @@ Time Flusher::deadline() const {
     if (flight_) return flight_->since + config_.order_limit;
     if (settled()) return Time::max();
     if (hurried_ || failures_ > 0 || asked_waits()) return retry_at_;
-    return config_.every > Duration(0) ? std::max(retry_at_, ordered_at_ + config_.every) : Time::max();
+    Time next = next_call().value_or(Time::max());
+    if (config_.every > Duration(0)) next = std::min(next, ordered_at_ + config_.every);
+    return std::max(retry_at_, next);
 }
 
 }  // namespace dlrover::elastic

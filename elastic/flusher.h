@@ -17,6 +17,8 @@ struct FlushConfig {
     Duration every{0};              ///< as soon as this has passed since the last order; 0: not by time
     Duration order_limit = std::chrono::minutes(30);  ///< an order that takes longer is given up
     Duration retry_min = std::chrono::seconds(5), retry_max = std::chrono::minutes(5);
+    /// Before the job's end, where one order is not expected to take longer than half of it.
+    Duration end_lead = std::chrono::seconds(60);
 };
 
 /// A step that every rank of a world has sealed.
@@ -31,6 +33,7 @@ struct CompleteStep {
 struct FlushBegin {
     std::uint64_t number = 0;  ///< rises
     CompleteStep step;
+    std::optional<Duration> end_in = {};  ///< ordered since the job's end is so near
 };
 /// No node has to keep anything for this order any more.
 struct FlushDrop {
@@ -70,6 +73,9 @@ class Flusher {
     /// The newest complete step is wanted there as soon as possible: something has failed, or the end is
     /// near.
     Actions hurry(Time now);
+    /// Slurm ends the job then; none: nobody knows, or never. The newest complete step is ordered once early
+    /// enough for a second attempt, and once more as late as orders have taken so far.
+    Actions ends_at(Time now, std::optional<Time> end);
     /// What became of an order. Answers to others than the present one are ignored.
     Actions done(Time now, std::uint64_t number);
     Actions failed(Time now, std::uint64_t number, const std::string &text);
@@ -90,6 +96,9 @@ class Flusher {
         Time since;
     };
     bool asked_waits() const;
+    Time first_call() const;
+    Time last_call() const;
+    std::optional<Time> next_call() const;
     void pass_asked();
     bool due(Time now) const;
     void consider(Time now, Actions &out);
@@ -107,6 +116,8 @@ class Flusher {
     std::uint64_t steps_since_ = 0;  ///< complete ones since the last order
     Time ordered_at_, retry_at_{Time::min()};
     bool hurried_ = false;
+    std::optional<Time> end_;
+    Duration longest_{0};  ///< of the orders that were carried out
     std::uint32_t failures_ = 0;
     std::string trouble_;
 };

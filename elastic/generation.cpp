@@ -126,7 +126,8 @@ bool Member::State::may_commit() const {
         silent_ones += !peers[i].accepted && !removed(n) && answers(n);
     }
     if (!bugged(PlantedBug::no_majority_of_previous) &&
-        (!is_majority(voters) || (world && !set_accepted(world->nodes))))
+        (!is_majority(voters) || (world && !set_accepted(world->nodes)) ||
+         !set_accepted(prepared_before.second)))
         return false;
     for (NodeIndex n : preparing->nodes) {
         const Peer &p = peers[n.value()];
@@ -232,6 +233,7 @@ void Member::State::commit() {
     World w = decide_world();
     Duration took = now - (incident ? incident->opened : preparing->since);
     preparing.reset();
+    prepared_before = {w.id, {}};
     for (Peer &p : peers) {
         p.odd_since.reset();
         p.world_known = false;

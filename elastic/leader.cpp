@@ -16,6 +16,8 @@ constexpr std::uint32_t odd_silences = 2;  ///< a restarted daemon's agents get 
 
 void Member::State::begin_reign() {
     generation_seen = std::max(generation_seen, promise.generation);
+    if (promise.generation >= prepared_before.first)
+        prepared_before = {promise.generation, promise.world_nodes};
     bool again = generation_seen.number > 0;
     role = Role::leader;
     leader = config.self;

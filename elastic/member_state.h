@@ -165,6 +165,9 @@ struct Member::State {
     std::uint64_t roster_sequence =
         0;                         ///< the first heartbeat with the roster as it is now; 0: none has joined
     GenerationId generation_seen;  ///< highest one that a voter has promised
+    /// The highest that voters have promised to an earlier leader, and its nodes: it may be in force,
+    /// although nobody here was told.
+    std::pair<GenerationId, std::vector<NodeIndex>> prepared_before;
     Term term_seen;
     SentTimes sent;
     SentTimes replied;  ///< follower: when each heartbeat of this leader was answered
@@ -184,6 +187,7 @@ struct Member::State {
     Goodput::Counted baseline;  ///< of the world that this reign took over: added up before it
     Goodput::Counted counted;   ///< by the meter
     SlurmTalk slurm;
+    Time slurm_back_at{0};  ///< others, who are more, may have waited for it too: they ask first
     Joining joining;
     Growing growing;
 
@@ -381,6 +385,7 @@ struct Member::State {
     // fence.cpp
     Duration silence(NodeIndex node) const;
     bool fell(NodeIndex node) const;
+    bool may_have_ranks(NodeIndex node) const;
     bool lost(NodeIndex node) const;
     bool doubtful(NodeIndex node) const;
     bool starved() const;

@@ -52,6 +52,7 @@ class Runner:
         self.environment = dict(os.environ, CCACHE_DIR=os.environ.get("CCACHE_DIR", os.path.join(self.work, "ccache")),
                                 DLROVER_PREFIX=self.prefix, DLROVER_BUILD=os.path.join(self.work, "build"),
                                 DLROVER_NIGHTLY="1" if options.nightly else "0", PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8")
+        self.environment.setdefault("CCACHE_BASEDIR", TOP)  # what one clone has compiled serves another
         self.environment["PATH"] = "/usr/bin:/bin:/usr/sbin:/sbin:" + self.environment.get("PATH", "")
 
     def run(self, name, command, cwd=TOP, timeout=1800, environment=None):

@@ -14,6 +14,8 @@ from heat import Run, program
 
 #: How long the memory of a group that failed after a complete checkpoint is kept, by its settings.
 KEPT_SECONDS = 3
+#: How long before the job's time ends storage gets the newest checkpoint for the first time, besides 10 s.
+END_LEAD = 20
 ELASTIC = ("srun", "-N2", "--ntasks-per-node=1", "--dlrover-elastic")
 
 
@@ -22,7 +24,7 @@ class Endings(unittest.TestCase):
     def setUpClass(cls) -> None:
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
         settings = pathlib.Path(folder, "dlrover.toml")
-        settings.write_text(f'[memory]\ndead_group_ttl = "{KEPT_SECONDS}s"\n')
+        settings.write_text(f'[memory]\ndead_group_ttl = "{KEPT_SECONDS}s"\n[storage]\nend_lead = "{END_LEAD}s"\n')
         cls.cluster = cls.enterClassContext(Cluster("endings", nodes=2, arguments=("--dlrover-conf", str(settings))))
         cls.descriptors = cls.open_files()
 
@@ -115,7 +117,25 @@ class Endings(unittest.TestCase):
         self.expect_clean()
 
     def test_time_limit(self) -> None:
-        run = self.start_heat("limited", "--time=1")
+        """What is newest goes to storage before, twice."""
+        folder = self.cluster.work / "limited-stored"
+        folder.mkdir()
+        folder.chmod(0o777)
+        run = self.start_heat("limited", "--time=1", f"--dlrover-ckpt-dir={folder}", "--dlrover-ckpt-every=off")
+        def orders() -> "list[dict]":
+            return [event for event in run.notes() if "goes to storage now" in event["text"]]
+        wait_until(lambda: len(orders()) == 2, 70, "two orders", 0.5)
+        first, second = orders()
+        job = self.cluster.run("scontrol", "-o", "show", "job", str(run.job_id()), user="root").stdout
+        end = time.mktime(time.strptime(next(word for word in job.split() if word.startswith("EndTime="))[8:], "%Y-%m-%dT%H:%M:%S"))
+        before = [end - order["time_us"] / 1e6 for order in (first, second)]
+        print(f"ordered {before[0]:.1f} and {before[1]:.1f} s before the job's end")
+        self.assertGreater(before[0], END_LEAD)
+        self.assertLess(before[0], END_LEAD + 15)
+        self.assertGreater(before[1], 8)
+        self.assertLess(before[1], 15)
+        self.assertGreater(second["train_step"], first["train_step"])
+        wait_until(lambda: run.status("n1")["storage"]["stored_step"] >= second["train_step"], 8, "it is on storage", 0.1)
         self.assertNotEqual(run.finish(150), 0)
         self.expect_clean()
 

@@ -259,8 +259,8 @@ class NodeFaults(unittest.TestCase):
 
 @unittest.skipUnless(NIGHTLY, "only nightly: it waits for Slurm")
 class NoDatabase(unittest.TestCase):
-    def test_a_second_loss_waits_for_slurm(self) -> None:
-        """Without slurmdbd Slurm changes a job's size once. The time line says so, and steps of others are not kept waiting."""
+    def test_a_second_loss_does_not_wait_for_slurm(self) -> None:
+        """Without slurmdbd Slurm changes a job's size once. The time line says so, a majority goes on, and steps of others are not kept waiting."""
         self.powered_off: "set[str]" = set()
         self.leaving: "list[Run]" = []
         self.cluster = self.enterContext(Cluster("no-database", nodes=6))
@@ -275,9 +275,8 @@ class NoDatabase(unittest.TestCase):
         other = Run(self.cluster, "other", srun=("-w", case.status()["leader"], "--mem=400"), nodes=1, size=64, steps=10).start()
         self.assertEqual(other.finish(20), 0, other.output())
         print(f"another step on the leader's node took {time.monotonic() - begun:.1f} s meanwhile")
-        self.assertFalse(case.run.all_stepping() and case.run.generation() > case.generation)
         case.expect_steps()
-        story = case.run.time_line()
+        story = wait_until(lambda: "n4 removed" in case.run.time_line() and case.run.time_line(), 60, "Slurm gives the node up", 0.5)
         self.assertEqual(story.count("waiting for Slurm"), 1, story)
         self.assertIn("n4 removed: they are no longer part of the job", story)
         case.over = True

@@ -39,13 +39,16 @@ struct Login {
                               [this](const std::string &node, bool up) { relay.on_link(node, up); }});
         n1->set_callbacks({[this](const auto &, auto) { ++heard; }, [](const auto &, bool) {}});
     }
-    void ask(std::uint32_t uid, std::uint32_t job) {
+    void ask(std::uint32_t uid, std::uint32_t job, Relay::Nodes known = {}) {
         local::StatusRequestT request;
         request.job_id = job;
-        relay.ask(uid, JobId(job), proto::make_local(1, std::move(request)), [this](Relay::Answers answers) {
-            BOOST_TEST(answers.empty());
-            ++answered;
-        });
+        relay.ask(
+            uid, JobId(job), proto::make_local(1, std::move(request)),
+            [this](Relay::Answers answers) {
+                BOOST_TEST(answers.empty());
+                ++answered;
+            },
+            std::move(known));
     }
 };
 
@@ -90,6 +93,28 @@ BOOST_AUTO_TEST_CASE(what_slurm_does_not_answer_is_no_question_for_ever) {
     slurm.away = false;
     ask(alice, 7);
     BOOST_TEST(answered == 4u);
+}
+
+/// Nodes of the group that are linked to this one are asked all the same.
+BOOST_AUTO_TEST_CASE(without_slurms_word_members_are_asked) {
+    peers->connect_to("n1", "10.0.0.1");
+    loop.advance(1s);
+    for (bool late : {false, true}) {
+        std::size_t before = heard;
+        slurm.away = !late;
+        slurm.silent = late;
+        ask(alice, 7, {{}, {"login", "n1", "n9"}});
+        loop.advance(500ms);
+        BOOST_TEST(heard == before + (late ? 0 : 1));
+        loop.advance(700ms);
+        BOOST_TEST(heard == before + 1u);
+        loop.advance(3s);
+        BOOST_TEST(answered == 1u + late);
+    }
+    slurm.speak();
+    loop.advance(3s);
+    BOOST_TEST(heard == 2u, "Slurm's late word is not heeded");
+    BOOST_TEST(answered == 2u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 
+#include "daemon/wall_clock.h"
 #include "tests/unit/daemon_nodes.h"
 
 using namespace dlrover;
@@ -305,6 +306,29 @@ BOOST_AUTO_TEST_CASE(a_group_that_storage_leaves_waiting_ends_all_the_same) {
     t.run(15s);
     BOOST_TEST(t.ended(t.n1, t.a1));
     BOOST_TEST(t.ended(t.n2, t.a2));
+}
+
+/// Slurm says when it ends the job: the newest goes there before, twice.
+BOOST_AUTO_TEST_CASE(the_newest_goes_to_storage_before_the_jobs_time_ends) {
+    Fixture t(0);
+    for (auto &[id, job] : t.slurm.jobs) job.end_time = wall_clock_us() / 1'000'000 + 100;
+    t.await_worlds();
+    t.slurm.away = true;  // the wall's clock stands still beside the loop's
+    t.save_everywhere(5);
+    t.run(20s);
+    BOOST_TEST(t.home().completed.empty());
+    t.run(20s);
+    BOOST_TEST(t.home().completed == std::vector<std::uint64_t>{5}, boost::test_tools::per_element());
+    BOOST_TEST(t.told("goes to storage now") == 1u);
+    t.save_everywhere(6);
+    t.run(30s);
+    BOOST_TEST(t.home().completed.size() == 1u);
+    t.run(25s);
+    std::vector<std::uint64_t> both{5, 6};
+    BOOST_TEST(t.home().completed == both, boost::test_tools::per_element());
+    t.save_everywhere(7);
+    t.run(60s);
+    BOOST_TEST(t.home().completed == both, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(daemons_that_fall_during_the_end_come_back_to_it) {

@@ -304,4 +304,58 @@ BOOST_AUTO_TEST_CASE(a_step_that_was_asked_for_is_tried_again) {
     BOOST_TEST(of<FlushPassed>(again).empty());
 }
 
+/// Once early enough to be tried again, and once as late as orders have taken.
+BOOST_AUTO_TEST_CASE(twice_before_the_job_ends) {
+    Flusher f({}, 0, 0s);
+    f.complete(1s, step(5));
+    BOOST_TEST((f.deadline() == Time::max()), "no word of storage, no end");
+    BOOST_TEST(ordered(f.ends_at(1s, 1000s)).first == 0u);
+    BOOST_TEST((f.deadline() == 930s));  // 60 s and 10 s before it
+    f.complete(900s, step(10));
+    BOOST_TEST(ordered(f.tick(929s)).first == 0u);
+    auto first = of<FlushBegin>(f.tick(930s));
+    BOOST_REQUIRE(first.size() == 1u);
+    BOOST_TEST(first[0].step.id.step.value() == 10u);
+    BOOST_TEST((first[0].end_in == Duration(70s)));
+    f.done(938s, first[0].number);
+    BOOST_TEST(ordered(f.complete(939s, step(15))).first == 0u);
+    BOOST_TEST((f.deadline() == 984s));  // it took 8 s
+    auto last = of<FlushBegin>(f.tick(984s));
+    BOOST_REQUIRE(last.size() == 1u);
+    BOOST_TEST((last[0].end_in == Duration(16s)));
+    f.done(990s, last[0].number);
+    BOOST_TEST(ordered(f.complete(991s, step(20))).first == 0u, "it could be cut off");
+    BOOST_TEST((f.deadline() == Time::max()));
+}
+
+BOOST_AUTO_TEST_CASE(slow_storage_is_begun_with_earlier) {
+    Flusher f({}, 0, 0s);
+    f.complete(0s, step(5));
+    auto [at, number] = ordered(f.hurry(0s));
+    BOOST_TEST(at == 5u);
+    f.done(300s, number);
+    f.complete(301s, step(10));
+    f.ends_at(302s, 10000s);
+    BOOST_TEST((f.deadline() == 10000s - 4 * 300s));
+    auto [first, second] = ordered(f.tick(8800s));
+    BOOST_TEST(first == 10u);
+    f.failed(8900s, second, "full");
+    BOOST_TEST((f.deadline() == 8905s), "tried again as ever");
+}
+
+/// Somebody gave the job more time.
+BOOST_AUTO_TEST_CASE(a_later_end_is_heeded) {
+    Flusher f({}, 0, 0s);
+    f.complete(1s, step(5));
+    auto [at, number] = ordered(f.ends_at(50s, 100s));
+    BOOST_TEST(at == 5u);
+    f.done(51s, number);
+    f.complete(52s, step(10));
+    BOOST_TEST((f.deadline() == 90s));
+    f.ends_at(60s, 1000s);
+    BOOST_TEST((f.deadline() == 930s));
+    f.ends_at(61s, std::nullopt);
+    BOOST_TEST((f.deadline() == Time::max()));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

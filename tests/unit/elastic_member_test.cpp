@@ -240,6 +240,23 @@ BOOST_AUTO_TEST_CASE(a_strict_majority_goes_on_when_slurm_is_down) {
     BOOST_TEST(g.count<Publish>(1) == 3u);
 }
 
+/// Fewer than half of the nodes give the others time to be heard, who may have gone on meanwhile.
+BOOST_AUTO_TEST_CASE(a_minority_requeues_nothing_as_soon_as_slurm_is_back) {
+    TestGroup g(TestGroup::config(4, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    g.slurm = SlurmAnswer::Result::unreachable;
+    g.cut(3);
+    g.run(20s);
+    for (std::uint32_t node : {0u, 1u, 2u}) g.crash(node);
+    g.slurm = SlurmAnswer::Result::done;
+    g.run(5s);
+    BOOST_TEST(count_asked(g, AskSlurm::What::read_job) > 0u);
+    BOOST_TEST(count_asked(g, AskSlurm::What::requeue) == 0u);
+    g.run(5s);
+    BOOST_TEST(count_asked(g, AskSlurm::What::requeue) == 1u);
+}
+
 /// Slurm holds the question for long: so does nobody.
 BOOST_AUTO_TEST_CASE(a_strict_majority_does_not_wait_for_a_late_answer) {
     TestGroup g(TestGroup::config(5, 2, 4));

@@ -60,6 +60,12 @@ BOOST_AUTO_TEST_CASE(a_small_group_that_once_failed) {
     BOOST_TEST(run(68693, 6, PlantedBug::none, 0, false).violation == "");
 }
 
+/// A leader fell with the word that its world is in force: the next one took the majority of the world before
+/// that.
+BOOST_AUTO_TEST_CASE(a_world_in_force_that_nobody_was_told_of) {
+    BOOST_TEST(run(62228, 6, PlantedBug::none, 0, false).violation == "");
+}
+
 struct CopiesCase {
     std::uint32_t nodes;
     std::uint64_t seed;

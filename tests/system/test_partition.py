@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The network falls apart, or a node stands still, with slurmctld there or away: never do two worlds go on, and those that may go on do.
+
+Each case is a cell of a matrix: the nodes of the job, what is done to them, and whether slurmctld answers meanwhile. By DESIGN, section 3: with
+Slurm's word one side that has half of the nodes goes on; without it only majorities of the nodes and of the world; the others stop their ranks and
+wait. In the end the field has the undisturbed bits."""
+
+import dataclasses
+import os
+import time
+import unittest
+
+from cluster import NIGHTLY, Cluster, Hosts, wait_until
+from heat import reference, start_with_copies
+from mcluster import faults as host_faults
+from mcluster import net
+
+STEPS = 3000
+LEASE = 5.0  # [timings] agent_lease
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    nodes: int
+    what: str
+    slurm: bool  # slurmctld answers meanwhile
+
+    @property
+    def workers(self) -> int:
+        """As many as either side of halves can have; else one spare stands by."""
+        return self.nodes // 2 if self.what == "halves" else self.nodes - 1
+
+    @property
+    def waits(self) -> bool:
+        """For slurmctld: no majority of the nodes, or of the world, is left."""
+        return not self.slurm and (self.what == "halves" or (self.workers - 1) * 2 <= self.workers)
+
+    def sides(self, names: "list[str]", world: "list[str]", leader: str) -> "tuple[list[str], list[str]]":
+        """That may go on, and the others. Of halves either may, since each has a node with ranks, and these keep all copies; but the batch host alone,
+        which Slurm can not take out, never does."""
+        if self.what == "halves" and self.nodes > 2:
+            order = world + [name for name in names if name not in world]
+            return order[1::2], order[0::2]
+        alone = {"leader alone": leader, "batch host cut": names[0]}.get(self.what, names[self.workers - 1])
+        return [name for name in names if name != alone], [alone]
+
+    def __str__(self) -> str:
+        return f"{self.nodes}-{self.what.replace(' ', '-')}-{'up' if self.slurm else 'down'}"
+
+
+KINDS = {2: ("halves", "cut", "frozen"), 3: ("leader alone", "batch host cut", "cut", "frozen"),
+         4: ("halves", "leader alone", "batch host cut", "cut", "frozen"), 6: ("halves", "leader alone", "batch host cut", "cut", "frozen")}
+MATRIX = [Cell(nodes, what, slurm) for nodes, kinds in KINDS.items() for what in kinds for slurm in (True, False)]
+SAMPLE = [Cell(4, "halves", True), Cell(4, "halves", False), Cell(4, "leader alone", False)]
+
+
+class Trial:
+    """One cell, carried out."""
+
+    def __init__(self, test: "Partition", cell: Cell) -> None:
+        self.test, self.cell, self.cluster = test, cell, test.cluster
+        self.hosts = Hosts.load(self.cluster.name)
+        self.names = self.cluster.nodes[:cell.nodes]
+        copies = max(1, cell.workers - 1) if cell.what == "halves" else 1
+        self.run = start_with_copies(self.cluster, str(cell), nodes=cell.nodes, spares=cell.nodes - cell.workers, copies=copies, steps=STEPS, older_may_live=True)
+        test.addCleanup(self.tidy)
+        self.over = self.separated = False
+        self.before, self.safe = self.run.generation(), self.run.safe_step(self.names[0])
+        self.one, self.other = cell.sides(self.names, self.run.nodes_with_ranks(self.names[0]), self.run.status(self.names[0])["leader"])
+        self.began = 0.0
+
+    def carry_out(self) -> None:
+        if not self.cell.slurm:
+            self.cluster.control("stop-slurmctld")
+        self.separate()
+        back = self.began
+        if self.cell.waits:
+            self.expect_rest()
+            back = time.time()
+            self.cluster.control("start-slurmctld")
+        self.run.wait_for_steps(after=self.before, seconds=40)
+        print(f"{self.cell}: all ranks stepping again {time.time() - back:.2f} s after {'the return of slurmctld was begun' if self.cell.waits else 'the fault'}")
+        self.expect_one_side(back)
+        self.join()
+        self.expect_result()
+
+    def separate(self) -> None:
+        self.separated = True
+        lock = self.hosts.lock()
+        try:
+            self.began = time.time()
+            if self.cell.what == "frozen":
+                host_faults.freeze(self.hosts, self.other[0])
+            elif self.cell.what.endswith("cut"):
+                net.cut(self.hosts, self.other[0])
+            else:
+                net.separate(self.hosts, self.one, self.other)
+        finally:
+            os.close(lock)
+
+    def join(self) -> None:
+        if self.cell.what == "frozen":
+            self.cluster.control("thaw-node", self.other[0])
+        elif self.cell.what.endswith("cut"):
+            self.cluster.control("heal-link", self.other[0])
+        else:
+            self.cluster.control("rejoin")
+        self.separated = False
+        if not self.cell.slurm and not self.cell.waits:
+            self.cluster.control("start-slurmctld")
+
+    # ---- what has to be ----
+
+    def ranks_on(self, nodes: "list[str]") -> "list[str]":
+        return [f"{where}: {p.pid}" for where, p in self.cluster.processes() if where in nodes and p.state != "Z" and p.command and p.command[0].endswith("/heat")]
+
+    def expect_rest(self) -> None:
+        """Neither side may go on: the ranks end, nothing is lost, and it is said what is waited for."""
+        able = [name for name in self.names if not (self.cell.what == "frozen" and name in self.other)]
+        wait_until(lambda: not self.ranks_on(able), LEASE + 5, f"the ranks' end: {self.ranks_on(able)}", 0.1)
+        print(f"{self.cell}: no rank was left {time.time() - self.began:.2f} s after the fault")
+        self.test.assertEqual(self.worlds(), [])
+        wait_until(lambda: "waiting for Slurm" in self.story(), 15, "a word of what is waited for", 0.2)
+
+    def events(self) -> "list[dict]":
+        """Since the fault: who is asked asks those of its side."""
+        able = [self.one[0], *([] if self.separated and self.cell.what == "frozen" else self.other[:1])]
+        return [event for event in self.cluster.events(self.run.job_id(), able) if event["time_us"] / 1e6 > self.began and not event["kind"].startswith("checkpoint-")]
+
+    def story(self) -> str:
+        return "\n".join(f"{event['time_us'] / 1e6 - self.began:.3f} {event['node']} {event['generation']['number']} {event['text']}" for event in self.events())
+
+    def worlds(self) -> "list[dict]":
+        return [event for event in self.events() if event["kind"] == "world-published"]
+
+    def expect_one_side(self, back: float) -> None:
+        sides = [side for side in (self.one, self.other) if any(event["node"] in side for event in self.worlds())]
+        self.test.assertEqual(len(sides), 1, self.story())
+        if self.cell.what != "halves" or self.cell.nodes == 2:
+            self.test.assertEqual(sides[0], self.one)
+        losers = [name for name in self.names if name not in sides[0] and not (self.cell.what == "frozen")]
+        left = LEASE + 2 - (time.time() - self.began)
+        wait_until(lambda: not self.ranks_on(losers), max(left, 1), f"the end of ranks on {losers}", 0.1)
+        first = min(event["time_us"] / 1e6 for event in self.worlds())
+        print(f"{self.cell}: {', '.join(sides[0])} went on, the world came {first - back:.2f} s after that")
+        self.test.assertGreaterEqual(min(page.restored_step for page in self.run.pages), self.safe)
+
+    def expect_result(self) -> None:
+        run, test = self.run, self.test
+        wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 60, f"{self.cell}: all ranks done")
+        test.assertEqual(run.violations(), "")
+        test.assertEqual(run.out.read_bytes(), reference(self.cluster, 256, STEPS), "the field differs from the undisturbed one")
+        code = run.finish(60)
+        print(f"{self.cell}: srun ended with {code}")
+        test.assertIn("all ranks finished", self.story())
+        # Slurm kills the tasks of a node that it has taken out, and that it hears again: srun says so.
+        test.assertIn(code, (0, 137), run.output())
+        self.over = True
+
+    def tidy(self) -> None:
+        if not self.over:
+            print(self.run.output(), self.story(), sep="\n")
+        if self.separated:
+            self.join()
+        self.cluster.control("start-slurmctld", check=False)
+        self.cluster.run("scancel", str(self.run.job_id()), user="root")
+        for node in self.other if len(self.other) == 1 else ():
+            self.cluster.control("kill-node", node)
+            self.cluster.start_node(node)
+        self.cluster.expect_clean(20)
+
+
+class Partition(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        # Without slurmdbd Slurm takes nodes out of a job once. Jobs of lost nodes keep their CPUs until their sruns end.
+        cls.cluster = cls.enterClassContext(Cluster("partition", nodes=6, arguments=("--slurmdbd", "--users", "alice,bob", "--conf", "CPUs=32")))
+
+
+    def test_another_users_job_is_not_touched(self) -> None:
+        """It shares a node that is cut off, taken out of the group's job, and comes back; and the node that leads."""
+        run = start_with_copies(self.cluster, "shared", steps=STEPS, older_may_live=True)
+        self.addCleanup(lambda: self.cluster.run("scancel", str(run.job_id()), user="root"))
+        cut, leader = "n3", run.status("n1")["leader"]
+        folder = self.cluster.work / "bob"
+        folder.mkdir()
+        folder.chmod(0o777)
+        script = folder / "tick.sh"
+        script.write_text("#!/bin/bash\nfor i in {1..300}; do echo $i >>$(hostname).ticks; sleep 0.1; done\n")
+        script.chmod(0o755)
+        jobs = {node: int(self.cluster.run("sbatch", "--parsable", "-J", f"bob-{node}", "-w", node, "--mem=50", "-D", str(folder), "-o", str(folder / f"{node}.out"), str(script), user="bob", check=True).stdout)
+                for node in (cut, leader)}
+        for node in jobs:
+            wait_until((folder / f"{node}.ticks").exists, 20, f"bob's job on {node}")
+        before = run.generation()
+        self.cluster.lose(cut, power=False)
+        run.wait_for_steps(after=before)
+        self.cluster.control("heal-link", cut)
+        for node, job in jobs.items():
+            wait_until(lambda j=job: "JobState=COMPLETED " in self.show(j), 60, f"the end of bob's job: {self.show(job)}", 0.5)
+            self.assertIn("ExitCode=0:0 ", self.show(job))
+            self.assertEqual((folder / f"{node}.ticks").read_text().split(), [str(i) for i in range(1, 301)])
+
+    def show(self, job: int) -> str:
+        return self.cluster.run("scontrol", "-o", "show", "job", str(job), user="root").stdout
+
+
+def add_case(cell: Cell) -> None:
+    def case(self: Partition) -> None:
+        Trial(self, cell).carry_out()
+    needed = NIGHTLY or cell in SAMPLE
+    setattr(Partition, f"test_{str(cell).replace('-', '_')}", case if needed else unittest.skip("only nightly: the whole matrix")(case))
+
+
+for one_cell in MATRIX:
+    add_case(one_cell)
+
+
+if __name__ == "__main__":
+    unittest.main()
