@@ -217,7 +217,9 @@ class Group : private JobMemory {
     void read_job(std::uint64_t request);
     /// Those that are not in the table.
     std::vector<Companion> coming(const std::vector<Companion> &all) const;
-    void tell_coming(const std::vector<Companion> &all);
+    void know_coming(const std::vector<Companion> &all);
+    void tell_coming();
+    void load_coming();
     void count_coming();
     void watch_for_leader();
 
@@ -346,6 +348,8 @@ class Group : private JobMemory {
     std::size_t launch_bytes_ = 0;
     std::map<unsigned, records::LaunchRecordT> launch_pieces_;  ///< while records are restored
     std::set<std::uint32_t> checking_, offered_;  ///< companion jobs: Slurm is asked, has agreed
+    std::set<JobId> coming_;            ///< companion jobs that are not in the table yet, as far as known
+    std::optional<Term> coming_known_;  ///< in which reign Slurm was asked for all of them
     std::optional<std::uint32_t> coming_told_;
     EventLoop::Time leader_heard_{0};
     EventLoop::Handle newcomers_timer_, coming_timer_, leader_timer_;

@@ -188,6 +188,7 @@ void Group::check_newcomer_with_slurm(const std::string &node,
 
 void Group::offer(const std::string &node, const proto::StepRegistrationT &step) {
     offered_.insert(step.job_id);
+    coming_.insert(JobId(step.job_id));
     answer_newcomer(node, step.job_id, join::Kind::Wait);
     auto ranks = std::uint32_t{step.tasks_per_node.front()} * record_.workers;
     feed(elastic::NodeOffered{node, static_cast<std::uint16_t>(ranks), JobId(step.job_id)});
@@ -204,8 +205,15 @@ std::vector<Companion> Group::coming(const std::vector<Companion> &all) const {
     return result;
 }
 
-void Group::tell_coming(const std::vector<Companion> &all) {
-    auto count = static_cast<std::uint32_t>(coming(all).size());
+void Group::know_coming(const std::vector<Companion> &all) {
+    coming_known_ = promise_ ? std::optional(promise_->term) : std::nullopt;
+    coming_.clear();
+    for (const Companion &one : coming(all)) coming_.insert(one.job);
+    tell_coming();
+}
+
+void Group::tell_coming() {
+    auto count = static_cast<std::uint32_t>(coming_.size());
     coming_timer_.reset();
     if (count > 0) coming_timer_ = services_.loop.after(count_again, [this] { count_coming(); });
     if (coming_told_ == count) return;
@@ -213,13 +221,36 @@ void Group::tell_coming(const std::vector<Companion> &all) {
     feed_later(elastic::NodesComing{count});
 }
 
-void Group::count_coming() {
-    if (!leads() || over()) return coming_timer_.reset();
+/// Those that a leader before has asked for, too.
+void Group::load_coming() {
     services_.slurm.load_companions(
-        uid(), mark(), [this, alive = alive_](Result<std::vector<Companion>> found) {
+        uid(), mark(), [this, alive = alive_](const Result<std::vector<Companion>> &found) {
             if (!*alive || over()) return;
-            if (found.ok()) return tell_coming(*found);
+            if (found.ok()) return know_coming(*found);
             coming_timer_ = services_.loop.after(count_again, [this] { count_coming(); });
+        });
+}
+
+/// Of those that are known: a timer does not look through all of the user's jobs.
+void Group::count_coming() {
+    coming_timer_.reset();
+    if (!leads() || over()) return;
+    for (std::uint32_t joined : registration().companion_jobs) coming_.erase(JobId(joined));
+    if (!promise_ || coming_known_ != promise_->term) return load_coming();
+    if (coming_.empty()) return tell_coming();
+    services_.slurm.load_jobs(
+        {coming_.begin(), coming_.end()},
+        [this, alive = alive_, asked = coming_](const Result<std::map<JobId, SlurmJob>> &found) {
+            if (!*alive || over()) return;
+            if (!found.ok()) {
+                coming_timer_ = services_.loop.after(count_again, [this] { count_coming(); });
+                return;
+            }
+            for (JobId one : asked) {
+                auto job = found->find(one);
+                if (job == found->end() || !(job->second.waiting || job->second.running)) coming_.erase(one);
+            }
+            tell_coming();
         });
 }
 
@@ -252,7 +283,7 @@ void Group::add_companions(std::uint64_t request, std::uint32_t wanted, std::uin
             if (!*alive) return;
             if (!found.ok()) return answer_slurm(request, found.status());
             coming_told_.reset();
-            tell_coming(*found);
+            know_coming(*found);
             if (over() || !launch_ || tries == 0 || coming(*found).size() >= wanted)
                 return answer_slurm(request, Status());
             services_.slurm.submit_companion(
@@ -285,7 +316,7 @@ void Group::drop_coming(std::uint64_t request) {
                             log::warning("slurm: job " + std::to_string(one.job.value()) +
                                          " is not needed and could not be cancelled: " + status.message());
                     });
-            tell_coming({});
+            know_coming({});
             answer_slurm(request, Status());
         });
 }
@@ -310,28 +341,27 @@ void Group::end_companions(std::uint64_t request, const std::vector<NodeIndex> &
         });
 }
 
-/// The main job's nodes; of those that have joined, whose own job is over.
+/// The main job's nodes; of those that have joined, whose own job is over. The mark does not count here: a
+/// site may overwrite it.
 void Group::read_job(std::uint64_t request) {
-    services_.slurm.load_job(job(), [this, alive = alive_, request](Result<SlurmJob> answer) {
+    std::vector<JobId> jobs{job()};
+    const auto &companions = registration().companion_jobs;
+    for (std::uint32_t i = 0; i < companions.size(); ++i)
+        if (!has_gone(NodeIndex(own_nodes() + i))) jobs.emplace_back(companions[i]);
+    services_.slurm.load_jobs(jobs, [this, alive = alive_, request, joined = companions.size()](
+                                        const Result<std::map<JobId, SlurmJob>> &found) {
         if (!*alive) return;
-        bool joined = false;
-        for (std::uint32_t i = own_nodes(); i < node_count(); ++i) joined = joined || !has_gone(NodeIndex(i));
-        if (!joined || !answer.ok())
-            return answer_slurm(request, answer.status(), answer.ok() ? &*answer : nullptr);
-        services_.slurm.load_companions(
-            uid(), mark(),
-            [this, alive, request, job = std::move(*answer)](Result<std::vector<Companion>> found) {
-                if (!*alive) return;
-                if (!found.ok()) return answer_slurm(request, found.status());
-                std::vector<NodeIndex> over;
-                const auto &jobs = registration().companion_jobs;
-                for (std::uint32_t i = 0; i < jobs.size(); ++i)
-                    if (std::ranges::none_of(*found, [&](const Companion &one) {
-                            return one.job.value() == jobs[i] && !one.waiting;
-                        }))
-                        over.emplace_back(own_nodes() + i);
-                answer_slurm(request, Status(), &job, std::move(over));
-            });
+        if (!found.ok()) return answer_slurm(request, found.status());
+        auto main = found->find(job());
+        if (main == found->end())
+            return answer_slurm(request, Status(Code::not_found, "Slurm does not know the job"));
+        std::vector<NodeIndex> over;
+        for (std::uint32_t i = 0; i < joined; ++i) {
+            auto own = found->find(JobId(registration().companion_jobs[i]));
+            bool runs = own != found->end() && own->second.running && own->second.uid == uid();
+            if (!runs) over.emplace_back(own_nodes() + i);
+        }
+        answer_slurm(request, Status(), &main->second, std::move(over));
     });
 }
 

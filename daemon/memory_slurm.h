@@ -52,6 +52,14 @@ class MemorySlurm final : public SlurmClient {
             return found->second;
         });
     }
+    void load_jobs(std::vector<JobId> ids, Answer<std::map<JobId, SlurmJob>> answer) override {
+        reply(std::move(answer), [this, ids = std::move(ids)]() -> Result<std::map<JobId, SlurmJob>> {
+            std::map<JobId, SlurmJob> found;
+            for (JobId id : ids)
+                if (auto it = jobs.find(id); it != jobs.end()) found.insert(*it);
+            return found;
+        });
+    }
     void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) override {
         reply(std::move(answer), [this, uid]() -> Result<std::vector<SlurmJob>> {
             std::vector<SlurmJob> found;

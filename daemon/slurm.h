@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,8 @@ class SlurmClient {
     /// not_found when the job or step is unknown to Slurm.
     virtual void load_step(JobId job, StepId step, Answer<SlurmStep> answer) = 0;
     virtual void load_job(JobId job, Answer<SlurmJob> answer) = 0;
+    /// Each asked for by itself; without those that Slurm does not know.
+    virtual void load_jobs(std::vector<JobId> jobs, Answer<std::map<JobId, SlurmJob>> answer) = 0;
     /// Running jobs of a user; uid 0: of all users. Slurm's whole list of jobs is looked through: for people,
     /// not for timers.
     virtual void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) = 0;
@@ -83,7 +86,7 @@ class SlurmClient {
     /// As the user of that job. invalid_argument, permission_denied: Slurm refuses, or the job is one that
     /// can have none; timeout, unavailable: unknown whether it was done.
     virtual void submit_companion(CompanionOrder order, Answer<JobId> answer) = 0;
-    /// This user's jobs with that mark which wait or run.
+    /// This user's jobs with that mark which wait or run: all of the user's jobs are looked through.
     virtual void load_companions(std::uint32_t uid, std::string mark,
                                  Answer<std::vector<Companion>> answer) = 0;
     /// A job that a user has submitted himself.

@@ -65,6 +65,27 @@ void QueuedSlurmClient::load_job(JobId job, Answer<SlurmJob> answer) {
     enqueue<Result<SlurmJob>>([job](SlurmCalls &calls) { return calls.load_job(job); }, std::move(answer));
 }
 
+namespace {
+
+Result<std::map<JobId, SlurmJob>> load_each(SlurmCalls &calls, const std::vector<JobId> &jobs) {
+    std::map<JobId, SlurmJob> found;
+    for (JobId job : jobs) {
+        auto loaded = calls.load_job(job);
+        if (loaded.ok())
+            found[job] = std::move(*loaded);
+        else if (loaded.status().code() != Code::not_found)
+            return loaded.take_status();
+    }
+    return found;
+}
+
+}  // namespace
+
+void QueuedSlurmClient::load_jobs(std::vector<JobId> jobs, Answer<std::map<JobId, SlurmJob>> answer) {
+    enqueue<Result<std::map<JobId, SlurmJob>>>(
+        [jobs = std::move(jobs)](SlurmCalls &calls) { return load_each(calls, jobs); }, std::move(answer));
+}
+
 void QueuedSlurmClient::load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) {
     enqueue<Result<std::vector<SlurmJob>>>([uid](SlurmCalls &calls) { return calls.load_jobs_of(uid); },
                                            std::move(answer));

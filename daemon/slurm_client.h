@@ -55,6 +55,7 @@ class QueuedSlurmClient final : public SlurmClient {
 
     void load_step(JobId job, StepId step, Answer<SlurmStep> answer) override;
     void load_job(JobId job, Answer<SlurmJob> answer) override;
+    void load_jobs(std::vector<JobId> jobs, Answer<std::map<JobId, SlurmJob>> answer) override;
     void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) override;
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override;
     void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;

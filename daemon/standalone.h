@@ -20,6 +20,9 @@ class NoSlurm final : public SlurmClient {
         job.nodes = {node_};
         answer(std::move(job));
     }
+    void load_jobs(std::vector<JobId>, Answer<std::map<JobId, SlurmJob>> answer) override {
+        answer(std::map<JobId, SlurmJob>{});
+    }
     void load_jobs_of(std::uint32_t, Answer<std::vector<SlurmJob>> answer) override {
         answer(std::vector<SlurmJob>{});
     }

@@ -310,10 +310,16 @@ BOOST_AUTO_TEST_CASE(a_companion_takes_a_lost_nodes_place) {
 
     f.n3.restart();
     BOOST_TEST(status_at(f.n3, alice, false).groups.at(0)->nodes.size() == 3u);
-    // No leader for a minute, and Slurm says nothing either: it ends by itself.
-    f.slurm.away = true;
+    // Without a leader it asks Slurm, and still has its job, whatever a site has written over the mark.
+    f.slurm.jobs[companion].mark = "";
     f.n2.daemon.reset();
     f.n2.peers.reset();
+    auto changes = f.slurm.changes.size();
+    f.run(8s);
+    BOOST_TEST(count_events(f.n3, "taken this node out of the job") == 0u);
+    BOOST_TEST(f.slurm.changes.size() == changes);
+    // No leader for a minute, and Slurm says nothing either: it ends by itself.
+    f.slurm.away = true;
     auto again = f.n3.client(local::Role::Agent, alice);
     hello.job_id = companion.value();
     hello.workers = 2;
