@@ -100,18 +100,23 @@ void GroupCopies::on_world(Part part) {
 void GroupCopies::protect(const CheckpointId &id) {
     if (stopped_) return;
     protecting_ = id;
-    for (Rank rank : of_other_size(id) ? part_.answers : std::vector<Rank>{}) want(rank);
+    for (Rank rank : of_other_size(id) ? part_.answers : std::vector<Rank>{}) want(rank, false);
     push_copies();
     for (const auto &[key, word] : std::exchange(early_, {})) on_offer(key.first, word);
 }
 
-void GroupCopies::want(Rank rank) {
+void GroupCopies::want(Rank rank, bool restores) {
     bool known = !stopped_ && rank.value() < part_.homes.size();
-    if (!known || !gave_up_.empty() || wanted_.contains(rank)) return;
+    if (!known || !gave_up_.empty()) return;
+    if (auto it = wanted_.find(rank); it != wanted_.end()) {
+        it->second.restores = it->second.restores || restores;
+        return;
+    }
     if (services_.arena.holds(rank, *part_.restore)) return;
     if (wanted_.empty()) wanted_since_ = services_.loop.now();
     Wanted &wanted = wanted_[rank];
     wanted.from = part_.homes[rank.value()];
+    wanted.restores = restores;
     ++fetched_.objects;
     ask_for(rank, wanted);
     schedule();
@@ -495,14 +500,21 @@ void GroupCopies::on_fetch_failed(Rank rank, const std::string &text) {
     if (++wanted.failures >= max_fetch_failures) give_up_fetch(rank, text);
 }
 
-/// The next world may know another source.
+/// The next world may know another source. One that no rank here goes on from is given up alone: the step
+/// does not get all its copies then.
 void GroupCopies::give_up_fetch(Rank rank, const std::string &text) {
-    gave_up_ =
+    std::string why =
         "step " + std::to_string(part_.restore->step.value()) + " of rank " + std::to_string(rank.value()) +
         " could not be fetched from node " + hooks_.name_of(wanted_.at(rank).from) + ": " +
         (text.empty() ? "nothing was heard of it: see whether daemon and dlrover-mover run there" : text);
-    wanted_.clear();
-    later([this, why = gave_up_] { hooks_.fetched(Status(Code::unavailable, why)); });
+    if (wanted_.at(rank).restores) {
+        wanted_.clear();
+        gave_up_ = why;
+    } else {
+        wanted_.erase(rank);
+        --fetched_.objects;
+    }
+    later([this, why] { hooks_.fetched(Status(Code::unavailable, why)); });
 }
 
 /// Words get lost, and the other node may know of the world only later.
@@ -516,7 +528,9 @@ void GroupCopies::check_wanted() {
         if (coming) wanted_since_ = now;
         if (!coming && now >= wanted.ask_at) ask_for(rank, wanted);
     }
-    if (now - wanted_since_ >= fetch_limit) give_up_fetch(wanted_.begin()->first, fetch_trouble_);
+    if (now - wanted_since_ < fetch_limit) return;
+    auto first = std::ranges::find_if(wanted_, [](const auto &entry) { return entry.second.restores; });
+    give_up_fetch(first == wanted_.end() ? wanted_.begin()->first : first->first, fetch_trouble_);
 }
 
 // ---- time ----

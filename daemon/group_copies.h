@@ -67,7 +67,7 @@ class GroupCopies {
     void on_word(NodeIndex from, const MoveWord &word);
     /// A rank here needs this object, which a rank of a world of another size has saved: it comes, unless it
     /// is here.
-    void want(Rank rank);
+    void want(Rank rank) { want(rank, true); }
     /// What a rank here goes on from is on its way: how much of it is here; none: nothing is. Every fetch
     /// ends: with the objects, or with trouble_of_fetch().
     std::optional<Fetching> fetching() const;
@@ -100,6 +100,7 @@ class GroupCopies {
     struct Wanted {
         NodeIndex from;
         EventLoop::Time ask_at{0};
+        bool restores = true;        ///< a rank here goes on from it; else it only gets copies from here
         bool asked = false;          ///< since the last failure
         std::uint32_t failures = 0;  ///< the node has not got it, or it did not come whole
         std::uint64_t bytes = 0;     ///< 0: not known yet
@@ -133,6 +134,7 @@ class GroupCopies {
     bool runs_here(Rank rank) const;
     bool of_other_size(const CheckpointId &id) const { return !part_.homes.empty() && part_.restore == id; }
     bool is_wanted(Rank rank, const CheckpointId &id) const;
+    void want(Rank rank, bool restores);
     void ask_for(Rank rank, Wanted &wanted);
     void on_missing(NodeIndex from, const MoveWord &word);
     void on_fetched(Rank rank);

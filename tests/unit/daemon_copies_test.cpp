@@ -653,3 +653,70 @@ BOOST_AUTO_TEST_CASE(words_may_come_late_twice_and_out_of_order) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+namespace {
+
+/// The copies of one node, without others: it runs rank 0, and answers for rank 1, of a world whose two ranks
+/// have saved on node 2.
+struct OneNodesCopies {
+    ManualLoop loop;
+    FullKeeper keeper{loop};
+    ckpt::Prefaulter prefaulter{0};
+    MemoryBudget budget{{1u << 30, 0}, [] { return std::uint64_t{1} << 40; }};
+    Arena arena{{loop, keeper, prefaulter, budget}, {"7.0", 1000, 3, false}};
+    std::vector<std::string> ended;  ///< fetches
+    GroupCopies copies{{loop, arena}, hooks()};
+    const CheckpointId saved{GenerationId{Term(1), 1}, TrainStep(5)};
+
+    OneNodesCopies() {
+        GroupCopies::Part part;
+        part.ranks = {Rank(0)};
+        part.answers = {Rank(1)};
+        part.homes = {NodeIndex(2), NodeIndex(2)};
+        part.restore = saved;
+        copies.on_world(std::move(part));
+    }
+    GroupCopies::Hooks hooks() {
+        GroupCopies::Hooks hooks;
+        hooks.send = [](NodeIndex, const MoveWord &) {};
+        hooks.address_of = hooks.name_of = [](NodeIndex node) { return "n" + std::to_string(node.value()); };
+        hooks.changed = [] {};
+        hooks.protection = [](bool, const std::string &) {};
+        hooks.fetched = [this](const Status &status) { ended.push_back(status.message()); };
+        return hooks;
+    }
+    /// As often as it is asked for.
+    void miss(Rank rank) {
+        for (int i = 0; i < 20; ++i) {
+            MoveWord word;
+            word.kind = MoveWord::Kind::Missing;
+            word.rank = rank;
+            word.id = saved;
+            copies.on_word(NodeIndex(2), word);
+            loop.advance(1s);
+        }
+    }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_CASE(what_would_only_get_copies_is_given_up_alone, OneNodesCopies) {
+    copies.protect(saved);
+    copies.want(Rank(0));
+    miss(Rank(1));
+    BOOST_TEST(ended.size() == 1u);
+    BOOST_TEST(copies.trouble_of_fetch() == "");
+    BOOST_REQUIRE(copies.fetching().has_value());
+    BOOST_TEST(copies.fetching()->objects == 1u);
+    miss(Rank(0));
+    BOOST_TEST(ended.size() == 2u);
+    BOOST_TEST((copies.trouble_of_fetch().find("step 5 of rank 0 could not be fetched") == 0u));
+    BOOST_TEST(!copies.fetching().has_value());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_rank_may_go_on_from_what_gets_its_copies, OneNodesCopies) {
+    copies.protect(saved);
+    copies.want(Rank(1));
+    miss(Rank(1));
+    BOOST_TEST((copies.trouble_of_fetch().find("step 5 of rank 1 could not be fetched") == 0u));
+}
