@@ -12,6 +12,8 @@ namespace {
 
 constexpr EventLoop::Time farewell = std::chrono::seconds(30);
 constexpr EventLoop::Time headless_patience = std::chrono::minutes(1);
+/// The member does not wait for the answer.
+constexpr std::uint64_t no_request = 0;
 
 ArenaOptions arena_options(const GroupServices &services, const records::GroupRecordT &record,
                            const std::string &key) {
@@ -391,6 +393,7 @@ void Group::end_here(int exit_code, const std::string &message, proto::NextRun n
     record_.next_run = next_run;
     record_.evicted = own_job().has_value();  // the end of a joined node's own job is not the group's
     add_event(proto::EventKind::GaveUp, message);
+    if (leads()) drop_coming(no_request);  // nobody else would
     tell_end(exit_code, message);
 }
 

@@ -284,6 +284,7 @@ void Member::State::on_job(const SlurmAnswer &m) {
         if (m.job_running && role != Role::follower) leave_to_others(m);
         evicted = true;
         out.push_back(StopWorkers{promise.generation, why});
+        if (!m.job_running && role != Role::follower) drop_coming();
         // The others say how the group has fared: what ends here is no failure of the job.
         return end(Finish{promise.term, m.job_running ? 0 : 1, why, goodput,
                           m.job_running ? NextRun::none : NextRun::perhaps});

@@ -106,6 +106,7 @@ void Member::State::on_signal(int signal) {
         // Nobody to ask: a signal that ends the job must not wait for an election.
         Finish f{promise.term, 128 + signal, "the job was told to end by signal " + std::to_string(signal),
                  goodput, NextRun::perhaps};
+        drop_coming();
         return end(std::move(f));
     }
     tell_leader();

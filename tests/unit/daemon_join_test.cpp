@@ -331,4 +331,23 @@ BOOST_AUTO_TEST_CASE(a_companion_takes_a_lost_nodes_place) {
     BOOST_TEST(count_events(f.n3, "No leader of the group was heard") == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(a_companion_that_waits_is_not_needed_when_the_job_is_over) {
+    StepOf step;
+    step.min_nodes = 1;
+    ThreeNodes f(step);
+    f.n1.daemon.reset();
+    f.n1.peers.reset();
+    f.run(30s);
+    BOOST_REQUIRE(f.slurm.orders.size() == 1u);
+    JobId companion = f.slurm.orders.begin()->first;
+    BOOST_TEST(f.slurm.jobs[companion].waiting);
+    f.slurm.jobs[JobId(7)].running = false;
+    f.slurm.steps.erase({JobId(7), StepId(0)});
+    local::EndStepT end;
+    end.job_id = 7;
+    f.n2.say(f.n2.client(local::Role::Spank, 0), std::move(end));
+    f.run(1s);
+    BOOST_TEST(!f.slurm.jobs[companion].waiting);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

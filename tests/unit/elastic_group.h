@@ -123,6 +123,7 @@ class TestGroup {
         for (const auto &[node, answer] : std::exchange(late_, {})) feed(node, answer);
     }
     std::vector<NodeIndex> job_nodes, ended;
+    bool job_running = true;
     std::optional<std::string> no_nodes;  ///< why Slurm adds none
     std::vector<AskSlurm> asked;
     std::size_t count_asked(AskSlurm::What what) const {
@@ -155,7 +156,7 @@ class TestGroup {
         }
         if (auto *a = std::get_if<AskSlurm>(&action)) {
             asked.push_back(*a);
-            SlurmAnswer answer{a->request, slurm, job_nodes, true};
+            SlurmAnswer answer{a->request, slurm, job_nodes, job_running};
             answer.ended = ended;
             if (a->what == AskSlurm::What::add_nodes && no_nodes) {
                 answer.result = SlurmAnswer::Result::refused;

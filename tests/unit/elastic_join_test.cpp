@@ -376,6 +376,17 @@ BOOST_AUTO_TEST_CASE(who_is_still_to_come_is_not_needed_when_the_group_ends) {
     BOOST_TEST(g.count_asked(What::drop_coming) == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(who_is_still_to_come_is_not_needed_when_the_job_is_over) {
+    Three g;
+    g.run(3s);
+    g.feed(1, NodesComing{1});
+    g.job_running = false;
+    g.no_change = "it is over";
+    g.cut(2);
+    g.run(10s);
+    BOOST_TEST(g.count_asked(What::drop_coming) >= 1u);
+}
+
 BOOST_AUTO_TEST_CASE(who_is_still_to_come_is_not_needed_when_the_table_is_full) {
     Three g;
     g.run(3s);
