@@ -9,9 +9,12 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr std::size_t max_attempts = 64;
+constexpr std::ptrdiff_t max_attempts_of_user = 8;
 constexpr std::size_t max_nodes_asked = 16;
 constexpr EventLoop::Time ask_again = std::chrono::milliseconds(500);
 constexpr EventLoop::Time patience = std::chrono::seconds(60);
+/// Agents ask within seconds why it failed.
+constexpr EventLoop::Time failure_kept = std::chrono::minutes(10);
 
 }  // namespace
 
@@ -25,11 +28,21 @@ Joiner::Attempt *Joiner::find(JobId companion) {
     return it == attempts_.end() ? nullptr : &it->second;
 }
 
+Status Joiner::room_for(std::uint32_t uid) {
+    std::erase_if(attempts_, [&](const auto &entry) {
+        return entry.second.failed && loop_.now() >= entry.second.until;
+    });
+    auto his = std::ranges::count_if(attempts_,
+                                     [&](const auto &entry) { return entry.second.request.step.uid == uid; });
+    if (attempts_.size() < max_attempts && his < max_attempts_of_user) return {};
+    return Status(Code::resource_exhausted,
+                  "too many steps on this node want to join others: try again later");
+}
+
 Status Joiner::begin(Request request) {
     JobId companion(request.step.job_id);
     if (attempts_.contains(companion)) return {};
-    if (attempts_.size() >= max_attempts)
-        return Status(Code::resource_exhausted, "too many steps want to join others: try again later");
+    DLROVER_TRY(room_for(request.step.uid));
     Attempt &attempt = attempts_[companion];
     attempt.request = std::move(request);
     attempt.until = loop_.now() + patience;
@@ -58,13 +71,14 @@ void Joiner::release(Attempt &attempt) {
     attempt.timer.reset();
 }
 
-/// Kept for the agents to hear, until their step ends.
+/// Kept for the agents to hear, until their step ends or for a while.
 void Joiner::fail(Attempt &attempt, Status why) {
     release(attempt);
     log::warning({JobId(attempt.request.step.job_id), StepId(attempt.request.step.step_id)},
                  "this node does not join job " + std::to_string(attempt.request.job.value()) + ": " +
                      log::one_line(why.message()));
     attempt.failed = why.message();
+    attempt.until = loop_.now() + failure_kept;
     attempt.request.launch.reset();
 }
 

@@ -34,7 +34,7 @@ class Joiner {
         : loop_(loop), slurm_(slurm), peers_(peers), self_(self), welcome_(std::move(welcome)) {}
     ~Joiner();
 
-    /// resource_exhausted: too many at once.
+    /// resource_exhausted: too many at once, of all users or of this one.
     Status begin(Request request);
     /// unavailable: it is being asked for; another failure: why it will not be. ok: not known here.
     Status state(JobId companion, std::uint32_t uid) const;
@@ -46,13 +46,14 @@ class Joiner {
   private:
     struct Attempt {
         Request request;
-        std::set<std::string> connected;  ///< a link is held for it
-        std::string leader;               ///< as the last one asked says
-        EventLoop::Time until{0};
+        std::set<std::string> connected;    ///< a link is held for it
+        std::string leader;                 ///< as the last one asked says
+        EventLoop::Time until{0};           ///< it fails then; failed: forgotten
         std::optional<std::string> failed;  ///< why
         EventLoop::Handle timer;
     };
     Attempt *find(JobId companion);
+    Status room_for(std::uint32_t uid);
     void find_nodes(JobId companion);
     void connect(JobId companion, std::vector<std::string> nodes);
     void ask(JobId companion);

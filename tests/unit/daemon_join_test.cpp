@@ -331,6 +331,25 @@ BOOST_AUTO_TEST_CASE(a_companion_takes_a_lost_nodes_place) {
     BOOST_TEST(count_events(f.n3, "No leader of the group was heard") == 1u);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_users_failed_attempts_are_bounded_and_forgotten, ThreeNodes) {
+    auto try_job = [&](std::uint32_t id, std::uint32_t uid) {
+        slurm.jobs[JobId(id)] = running_job(uid, {"n3"});
+        slurm.steps[{JobId(id), StepId(0)}] = {"n3"};
+        auto step = newcomer();
+        step.job_id = id;
+        step.uid = uid;
+        step.argv = {"another"};  // the group refuses it
+        return refusal(std::move(step), target_of(uid == alice ? 7 : 8));
+    };
+    slurm.jobs[JobId(8)] = running_job(bob, {"n1"});
+    for (std::uint32_t i = 0; i < 8; ++i) BOOST_TEST(try_job(30 + i, alice) == "");
+    run(2s);
+    BOOST_TEST(has(try_job(40, alice), "try again later"));
+    BOOST_TEST(try_job(41, bob) == "");
+    run(11min);
+    BOOST_TEST(try_job(42, alice) == "");
+}
+
 BOOST_AUTO_TEST_CASE(a_companion_that_waits_is_not_needed_when_the_job_is_over) {
     StepOf step;
     step.min_nodes = 1;
