@@ -380,18 +380,15 @@ void Daemon::on_peer(const std::string &node, transport::PeerEnvelope envelope) 
 // ---- the dead ----
 
 void Daemon::sweep() {
-    std::vector<Key> dead, doubtful, headless;
+    std::vector<Key> dead, doubtful;
     for (const auto &[key, group] : groups_) {
         EventLoop::Time idle = group->idle_time();
         if (group->ended() && !group->is_kept() && idle > settings_.memory.dead_group_ttl)
             dead.push_back(key);
-        else if (group->watches_job())
-            headless.push_back(key);
         if (!group->ended() && idle > idle_limit) doubtful.push_back(key);
     }
     for (Key key : dead) forget(key);
     for (Key key : doubtful) check_step(key);
-    for (Key key : headless) check_job(key);
     check_kept();
     schedule_sweep();
 }
@@ -422,17 +419,6 @@ void Daemon::check_step(Key key) {
                               : step.status().code() == Code::not_found;
         if (gone) group->second->end_here(1, over, proto::NextRun::Perhaps);
     });
-}
-
-/// A job whose group is over, and which may have nobody left to end it.
-void Daemon::check_job(Key key) {
-    const Group &group = *groups_.at(key);
-    slurm_.complete_headless(key.first, group.registration().restart_count, group.exit_code(),
-                             [this, alive = alive_, key](Result<bool> over) {
-                                 if (!*alive || !over.ok() || !*over) return;
-                                 auto it = groups_.find(key);
-                                 if (it != groups_.end()) it->second->on_job_over();
-                             });
 }
 
 /// Running groups need the room more than the time lines of ended ones.

@@ -106,7 +106,6 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     void forget_oldest_ended();
     std::size_t groups_of(std::uint32_t uid) const;
     void check_step(Key key);
-    void check_job(Key key);
     void forget(Key key);
     void release_key(Key key);
 

@@ -11,7 +11,6 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr EventLoop::Time farewell = std::chrono::seconds(30);
-constexpr EventLoop::Time headless_patience = std::chrono::minutes(1);
 /// The member does not wait for the answer.
 constexpr std::uint64_t no_request = 0;
 
@@ -96,6 +95,7 @@ void Group::resume() {
     // A generation promised after the one in force: the workers of that one were told to stop.
     if (promise_ && world_ && promise_->generation > world_->id) stopping_ = world_->id;
     add_event(proto::EventKind::DaemonRestarted, "The daemon was started again; training went on.");
+    if (record_.ended) watch_job();
     if (record_.ended || record_.workers == 0) return;
     if (record_.ending) {
         create_storage();
@@ -313,8 +313,6 @@ void Group::act(elastic::AskSlurm &action) {
             return services_.slurm.shrink_job(job(), std::move(names), done);
         case What::requeue:
             return services_.slurm.requeue_job(job(), std::move(names), done);
-        case What::complete_job:
-            return services_.slurm.complete_job(job(), action.exit_code, done);
         case What::add_nodes:
             return add_companions(action.request, action.count, action.count);
         case What::drop_coming:
@@ -385,6 +383,7 @@ void Group::finish_end() {
         member_.reset();
     });
     if (!keeps) drop_memory();
+    watch_job();
 }
 
 void Group::end_here(int exit_code, const std::string &message, proto::NextRun next_run) {
@@ -423,20 +422,6 @@ void Group::drop_all() {
 
 EventLoop::Time Group::idle_time() const {
     return agents_.empty() && workers_.empty() ? services_.loop.now() - last_seen_ : EventLoop::Time(0);
-}
-
-bool Group::watches_job() const {
-    const std::string &host = registration().batch_host;
-    // Its script may begin another step within a while; and who was taken out knows nothing of the end.
-    if (record_.evicted || own_job() || idle_time() < headless_patience) return false;
-    if (!record_.ended || is_kept() || job_over_ || host.empty() || host == services_.node) return false;
-    unsigned before = 0;
-    for (std::uint32_t i = 0; i < registration().node_index; ++i) {
-        bool removed =
-            promise_ && std::ranges::find(promise_->removed, NodeIndex(i)) != promise_->removed.end();
-        before += !removed && registration().node_names[i] != host;
-    }
-    return before < 2;
 }
 
 void Group::on_closed(const Client &client) {

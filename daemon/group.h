@@ -13,7 +13,7 @@
 #include "daemon/group_mover.h"
 #include "daemon/group_storage.h"
 #include "daemon/group_tables.h"
-#include "daemon/job_end.h"
+#include "daemon/job_deadline.h"
 #include "daemon/join_codec.h"
 #include "daemon/message_codec.h"
 #include "daemon/progress_pages.h"
@@ -105,11 +105,6 @@ class Group : private JobMemory {
     bool is_kept() const { return record_.kept_until_us != 0; }
     std::int64_t kept_until_us() const { return record_.kept_until_us; }
     MemoryBudget::Holding holding() const { return arena_.holding(); }
-    /// Whether this is one of the two nodes that see to it that Slurm ends the job, should its batch host be
-    /// lost about when the group ends: nobody is left then who would.
-    bool watches_job() const;
-    void on_job_over() { job_over_ = true; }
-    int exit_code() const { return record_.exit_code; }
     /// Whether Slurm should be asked now about the job.
     bool asks_for_next_run() const;
     /// What Slurm says. It ends being kept where the job does not come back here.
@@ -178,6 +173,13 @@ class Group : private JobMemory {
     std::optional<NodeIndex> index_of(const std::string &node) const;
     void send_envelope(const std::string &node, transport::PeerEnvelope::Kind kind, proto::Bytes payload);
 
+    // group_job_end.cpp
+    bool is_removed(NodeIndex node) const;
+    bool without_host() const;
+    bool watches_job() const;
+    void watch_job();
+    void look_at_job();
+
     // group_agents.cpp
     void on_agent_hello(const Client &from, std::uint32_t id, const local::AgentHelloT &hello);
     std::optional<std::string> refusal_of(const local::AgentHelloT &hello) const;
@@ -202,7 +204,6 @@ class Group : private JobMemory {
     void put_together_launch();
     void drop_launch();
     bool leads() const;
-    bool has_gone(NodeIndex node) const;
     std::string mark() const { return companion_mark(job(), step(), registration().restart_count); }
     void find_newcomers_addresses();
     void check_newcomer_with_slurm(const std::string &node, std::shared_ptr<proto::StepRegistrationT> step);
@@ -325,7 +326,7 @@ class Group : private JobMemory {
     std::map<ConnectionId, Worker> workers_;
     Arena arena_;
     std::unique_ptr<GroupStorage> storage_;       ///< none without a folder
-    std::unique_ptr<JobEnd> job_end_;             ///< on rank 0's node, with a folder
+    std::unique_ptr<JobDeadline> job_deadline_;             ///< on rank 0's node, with a folder
     std::unique_ptr<GroupMover> mover_;           ///< none while no mover has said hello
     std::unique_ptr<GroupTables> tables_;         ///< as copies_
     std::unique_ptr<GroupCopies> copies_;         ///< none where no copies are kept on other nodes
@@ -339,7 +340,6 @@ class Group : private JobMemory {
     bool ready_told_ = false;
     GenerationId stopped_told_;
     std::uint16_t last_port_ = 0;
-    bool job_over_ = false;
     std::optional<elastic::Goodput> final_goodput_;
     std::unique_ptr<records::SumsRecordT> sums_;  ///< a former daemon's, until the member has them
     EventLoop::Time lease_pushed_{0}, last_seen_{0}, job_asked_{0};
@@ -353,6 +353,8 @@ class Group : private JobMemory {
     std::optional<std::uint32_t> coming_told_;
     EventLoop::Time leader_heard_{0};
     EventLoop::Handle newcomers_timer_, coming_timer_, leader_timer_;
+    EventLoop::Time ended_at_{0}, job_pause_{0};  ///< of the group; until Slurm is asked again
+    EventLoop::Handle job_timer_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle member_timer_, progress_timer_, events_timer_, member_end_timer_;
 };

@@ -85,9 +85,9 @@ std::optional<elastic::CompleteStep> Group::complete_in_memory() const {
 void Group::tell_storage_of_world() {
     if (!storage_ || !world_) return;
     storage_->on_world(*world_, complete_in_memory(), world_->restart_count > 0);
-    if (!storage_->is_home() || record_.ending) return job_end_.reset();
-    if (!job_end_)
-        job_end_ = std::make_unique<JobEnd>(services_.loop, services_.slurm, job(),
+    if (!storage_->is_home() || record_.ending) return job_deadline_.reset();
+    if (!job_deadline_)
+        job_deadline_ = std::make_unique<JobDeadline>(services_.loop, services_.slurm, job(),
                                             [this](auto end) { storage_->on_job_end(end); });
 }
 
@@ -114,7 +114,7 @@ void Group::begin_ending() {
     for (const auto &[task, agent] : agents_) push_ending(agent);
     tell_storage_of_world();
     storage_->end();
-    job_end_.reset();
+    job_deadline_.reset();
 }
 
 void Group::push_ending(const Agent &agent) {

@@ -76,10 +76,6 @@ bool Group::leads() const {
     return member_ && member_->view().leader == self();
 }
 
-bool Group::has_gone(NodeIndex node) const {
-    return promise_ && std::ranges::find(promise_->removed, node) != promise_->removed.end();
-}
-
 void Group::act(elastic::NodesAdded &action) {
     auto &r = *record_.registration;
     bool news = action.added.size() > r.companion_jobs.size();
@@ -146,7 +142,7 @@ void Group::on_newcomer(const std::string &node, const join::WordT &word) {
     auto at = std::ranges::find(jobs, companion);
     if (at != jobs.end()) {
         NodeIndex index(own_nodes() + static_cast<std::uint32_t>(at - jobs.begin()));
-        if (node_name(index) != node || has_gone(index))
+        if (node_name(index) != node || is_removed(index))
             return answer_newcomer(node, companion, join::Kind::Refused, "this job has been a node of it");
         return welcome(node, companion);
     }
@@ -347,7 +343,7 @@ void Group::read_job(std::uint64_t request) {
     std::vector<JobId> jobs{job()};
     const auto &companions = registration().companion_jobs;
     for (std::uint32_t i = 0; i < companions.size(); ++i)
-        if (!has_gone(NodeIndex(own_nodes() + i))) jobs.emplace_back(companions[i]);
+        if (!is_removed(NodeIndex(own_nodes() + i))) jobs.emplace_back(companions[i]);
     services_.slurm.load_jobs(jobs, [this, alive = alive_, request, joined = companions.size()](
                                         const Result<std::map<JobId, SlurmJob>> &found) {
         if (!*alive) return;

@@ -78,10 +78,10 @@ class SlurmClient {
     /// permission_denied or invalid_argument: refused; unavailable, timeout: unknown whether it was done.
     virtual void shrink_job(JobId job, std::vector<std::string> survivors, Done done) = 0;
     virtual void requeue_job(JobId job, std::vector<std::string> excluded, Done done) = 0;
-    virtual void complete_job(JobId job, int exit_code, Done done) = 0;
     /// Completes a batch job whose batch host Slurm has taken out of it, and none of whose steps is left:
-    /// with no-kill nobody else would. true: nothing is left to be done, now or later.
-    virtual void complete_headless(JobId job, std::uint32_t restart_count, int exit_code,
+    /// with no-kill nobody else would. `anyhow`: also where Slurm still counts on host and steps. true:
+    /// nothing is left to be done, now or later.
+    virtual void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, bool anyhow,
                                    Answer<bool> over) = 0;
     /// As the user of that job. invalid_argument, permission_denied: Slurm refuses, or the job is one that
     /// can have none; timeout, unavailable: unknown whether it was done.

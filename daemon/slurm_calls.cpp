@@ -273,28 +273,26 @@ class LibSlurmCalls final : public SlurmCalls {
         return {};
     }
 
-    Status complete_job(JobId id, int exit_code) override {
-        // As from wait(2).
-        auto status = static_cast<std::uint32_t>(exit_code & 0xff) << 8;
-        if (::slurm_complete_job(id.value(), status) != SLURM_SUCCESS)
-            return failure("complete " + name_of(id));
-        return {};
-    }
-
-    Result<bool> complete_headless(JobId id, std::uint32_t restart_count, int exit_code) override {
+    Result<bool> complete_headless(JobId id, std::uint32_t restart_count, int exit_code,
+                                   bool anyhow) override {
         Jobs jobs;
         Status found = fetch(id, jobs);
         if (found.code() == Code::not_found) return true;
         DLROVER_TRY(std::move(found));
         const slurm_job_info_t &job = *find(jobs, id);
         if (!is_running(job) || job.restart_cnt != restart_count || job.batch_flag == 0) return true;
-        auto nodes = expand(job.nodes);
-        std::string host = text_of(job.batch_host);
-        if (host.empty() || std::find(nodes.begin(), nodes.end(), host) != nodes.end()) return false;
-        auto steps = has_steps(id);
-        if (!steps) return steps.take_status();
-        if (*steps) return false;
-        DLROVER_TRY(complete_job(id, exit_code));
+        if (!anyhow) {
+            auto nodes = expand(job.nodes);
+            std::string host = text_of(job.batch_host);
+            if (host.empty() || std::find(nodes.begin(), nodes.end(), host) != nodes.end()) return false;
+            auto steps = has_steps(id);
+            if (!steps) return steps.take_status();
+            if (*steps) return false;
+        }
+        // As from wait(2).
+        auto status = static_cast<std::uint32_t>(exit_code & 0xff) << 8;
+        if (::slurm_complete_job(id.value(), status) != SLURM_SUCCESS)
+            return failure("complete " + name_of(id));
         return true;
     }
 

@@ -104,16 +104,11 @@ void QueuedSlurmClient::shrink_job(JobId job, std::vector<std::string> survivors
                     std::move(done));
 }
 
-void QueuedSlurmClient::complete_job(JobId job, int exit_code, Done done) {
-    enqueue<Status>([job, exit_code](SlurmCalls &calls) { return calls.complete_job(job, exit_code); },
-                    std::move(done));
-}
-
-void QueuedSlurmClient::complete_headless(JobId job, std::uint32_t restart_count, int exit_code,
+void QueuedSlurmClient::complete_headless(JobId job, std::uint32_t restart_count, int exit_code, bool anyhow,
                                           Answer<bool> over) {
     enqueue<Result<bool>>(
-        [job, restart_count, exit_code](SlurmCalls &calls) {
-            return calls.complete_headless(job, restart_count, exit_code);
+        [job, restart_count, exit_code, anyhow](SlurmCalls &calls) {
+            return calls.complete_headless(job, restart_count, exit_code, anyhow);
         },
         std::move(over));
 }

@@ -23,9 +23,9 @@ class SlurmCalls {
     virtual Result<std::vector<NodeAddress>> load_addresses(const std::vector<std::string> &nodes) = 0;
     virtual Status shrink_job(JobId job, const std::vector<std::string> &survivors) = 0;
     virtual Status requeue_job(JobId job) = 0;
-    virtual Status complete_job(JobId job, int exit_code) = 0;
     /// As SlurmClient says.
-    virtual Result<bool> complete_headless(JobId job, std::uint32_t restart_count, int exit_code) = 0;
+    virtual Result<bool> complete_headless(JobId job, std::uint32_t restart_count, int exit_code,
+                                           bool anyhow) = 0;
     virtual Result<JobId> submit_companion(const CompanionOrder &order) = 0;
     virtual Result<std::vector<Companion>> load_companions(std::uint32_t uid, const std::string &mark) = 0;
     virtual Status mark_companion(JobId job, const std::string &mark) = 0;
@@ -60,8 +60,8 @@ class QueuedSlurmClient final : public SlurmClient {
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override;
     void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;
     void requeue_job(JobId job, std::vector<std::string> excluded, Done done) override;
-    void complete_job(JobId job, int exit_code, Done done) override;
-    void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, Answer<bool> over) override;
+    void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, bool anyhow,
+                           Answer<bool> over) override;
     void submit_companion(CompanionOrder order, Answer<JobId> answer) override;
     void load_companions(std::uint32_t uid, std::string mark, Answer<std::vector<Companion>> answer) override;
     void mark_companion(JobId job, std::string mark, Done done) override;

@@ -176,12 +176,12 @@ void Member::State::fence_alone() {
     ask_requeue();
 }
 
-void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes, int exit_code) {
+void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes) {
     slurm.pending = slurm.next_request++;
     slurm.asked_at = now;
     slurm.what = what;
     slurm.read_fresh = false;
-    out.push_back(AskSlurm{*slurm.pending, what, std::move(nodes), exit_code});
+    out.push_back(AskSlurm{*slurm.pending, what, std::move(nodes)});
 }
 
 void Member::State::ask_shrink(const std::vector<NodeIndex> &lost_nodes) {

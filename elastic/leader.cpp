@@ -358,7 +358,6 @@ void Member::State::finish_group(int code, std::string message, NextRun next_run
     add_up(true);
     note(code == 0 ? Note::Kind::group_finished : Note::Kind::gave_up,
          code == 0 ? "all ranks finished" : message);
-    if (config.batch_host && removed(*config.batch_host)) ask(AskSlurm::What::complete_job, {}, code);
     drop_coming();
     Finish f{promise.term, code, std::move(message), goodput, next_run};
     for (std::uint32_t i = 0; i < node_count(); ++i)

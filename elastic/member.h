@@ -167,14 +167,12 @@ struct AskSlurm {
         read_job,
         shrink_to,
         requeue,
-        complete_job,
         add_nodes,      ///< done: as many as wanted wait or run (NodesComing); refused: text says why
         drop_coming,    ///< none of those is needed any more
         end_companion,  ///< end these nodes' own jobs. done: they are over, or gone
     } what = What::read_job;
     /// shrink_to: the survivors; requeue: the nodes to exclude, those of jobs of their own too.
     std::vector<NodeIndex> nodes;
-    int exit_code = 0;  ///< complete_job
     /// add_nodes: so many are to be on their way in all, those included that already are; so a question that
     /// is asked twice, by two leaders too, brings no more.
     std::uint32_t count = 0;

@@ -393,7 +393,7 @@ struct Member::State {
     void fence_lost();
     void fence_half();
     void fence_alone();
-    void ask(AskSlurm::What what, std::vector<NodeIndex> nodes, int exit_code = 0);
+    void ask(AskSlurm::What what, std::vector<NodeIndex> nodes);
     void take_out(const std::vector<NodeIndex> &gone);
     bool shrinks_without(const std::vector<NodeIndex> &gone) const;
     bool only_batch_host(const std::vector<NodeIndex> &gone) const {

@@ -269,7 +269,7 @@ void Member::State::consider_missing() {
     joining.asked = missing;
     retry_at = now + (missing > 0 ? joining.pause : drop_pause);
     if (missing > 0) joining.pause = std::min(joining.pause * 2, longest_pause);
-    AskSlurm ask{*joining.request, AskSlurm::What::add_nodes, {}, 0, missing};
+    AskSlurm ask{*joining.request, AskSlurm::What::add_nodes, {}, missing};
     if (missing == 0) ask.what = AskSlurm::What::drop_coming;
     out.push_back(std::move(ask));
 }
@@ -294,7 +294,7 @@ void Member::State::on_nodes_answer(const SlurmAnswer &m) {
 void Member::State::drop_coming() {
     bool perhaps = !promise.removed.empty() || promise.roster.version() > 0 || joining.request;
     if (!config.replacements || !(joining.coming ? *joining.coming > 0 || joining.request : perhaps)) return;
-    out.push_back(AskSlurm{slurm.next_request++, AskSlurm::What::drop_coming, {}, 0, 0});
+    out.push_back(AskSlurm{slurm.next_request++, AskSlurm::What::drop_coming, {}, 0});
 }
 
 // ---- growing back ---------------------------------------------------------------------------------

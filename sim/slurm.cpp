@@ -12,7 +12,6 @@ using std::chrono::milliseconds;
 /// True when carried out.
 bool Simulator::slurm_does(std::uint32_t node, const AskSlurm &ask) {
     if (!slurm_.running) return false;
-    if (ask.what == AskSlurm::What::complete_job) return true;
     if (ask.what == AskSlurm::What::requeue) {
         slurm_.running = false;
         ++slurm_.requeues;

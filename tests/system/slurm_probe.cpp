@@ -82,6 +82,6 @@ int main(int argc, char **argv) {
     if (nodes.empty()) return usage();
     int number = std::atoi(nodes[0].c_str());
     if (what == "step") return show_step(*calls, id, StepId(static_cast<std::uint32_t>(number)));
-    if (what == "complete") return report(calls->complete_job(id, number));
+    if (what == "complete") return report(calls->complete_headless(id, 0, number, true).take_status());
     return usage();
 }

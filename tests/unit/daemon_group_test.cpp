@@ -271,6 +271,32 @@ struct Finished : TwoNodes {
     }
 };
 
+/// n2 goes on without n1, the batch host, which Slurm does not give up, and ends well.
+struct WithoutHost : TwoNodes {
+    WithoutHost() : TwoNodes(StepOf{.min_nodes = 1}) {
+        await_worlds();
+        n1.daemon.reset();
+        n1.peers.reset();
+        loop.advance(20s);
+        auto world = n2.port->take<local::WorldPublishedT>(a2.id);
+        BOOST_REQUIRE(world.has_value());
+        for (std::uint16_t rank : {0, 1}) n2.exited(a2, *world, rank, 0);
+        loop.advance(1s);
+        BOOST_TEST(n2.port->take<local::GroupEndedT>(a2.id).has_value());
+        n2.daemon->on_closed(a2);
+    }
+    /// Besides, a node is asked for in place of n1.
+    std::vector<std::string> completed() const {
+        std::vector<std::string> lines;
+        for (const auto &change : slurm.changes)
+            if (change.starts_with("complete ")) lines.push_back(change);
+        return lines;
+    }
+};
+
+using boost::test_tools::per_element;
+using Lines = std::vector<std::string>;
+
 }  // namespace
 
 BOOST_FIXTURE_TEST_CASE(a_job_whose_batch_host_is_lost_at_the_groups_end_is_ended, Finished) {
@@ -281,10 +307,41 @@ BOOST_FIXTURE_TEST_CASE(a_job_whose_batch_host_is_lost_at_the_groups_end_is_ende
     BOOST_TEST(slurm.changes.empty(), "a step of it is left");
     slurm.steps.clear();
     slurm.away = true;
-    loop.advance(1min);
+    loop.advance(3min);
     slurm.away = false;
-    loop.advance(1min);
+    loop.advance(10min);
     BOOST_TEST(slurm.changes == std::vector<std::string>{"complete 7 0"}, boost::test_tools::per_element());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_job_that_goes_on_after_the_group_is_looked_at_after_growing_pauses, Finished) {
+    loop.advance(2min);
+    BOOST_TEST(slurm.looks_at_end == 3u);
+    loop.advance(1h);
+    BOOST_TEST(slurm.looks_at_end < 14u);
+    BOOST_TEST(slurm.looks_at_end > 4u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_batch_host_that_the_group_has_lost_may_come_back_for_a_while, WithoutHost) {
+    loop.advance(50s);
+    BOOST_TEST(completed() == Lines{}, per_element());
+    loop.advance(30s);
+    BOOST_TEST(completed() == Lines{"complete 7 0"}, per_element());
+    auto looks = slurm.looks_at_end;
+    loop.advance(30min);
+    BOOST_TEST(slurm.looks_at_end == looks);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_batch_host_that_slurm_has_given_up_is_not_waited_for, WithoutHost) {
+    slurm.jobs[JobId(7)].nodes = {"n2"};
+    slurm.steps.clear();
+    loop.advance(5s);
+    BOOST_TEST(completed() == Lines{"complete 7 0"}, per_element());
+}
+
+BOOST_FIXTURE_TEST_CASE(the_end_of_a_job_is_seen_to_by_a_daemon_that_is_started_again, WithoutHost) {
+    n2.restart();
+    loop.advance(80s);
+    BOOST_TEST(completed() == Lines{"complete 7 0"}, per_element());
 }
 
 BOOST_FIXTURE_TEST_CASE(another_run_of_the_job_is_left_alone, Finished) {

@@ -47,8 +47,9 @@ class GatedCalls final : public SlurmCalls {
     }
     Status requeue_job(JobId) override { return {}; }
     std::vector<std::string> shrunk_to;  ///< to be read when an answer has come
-    Status complete_job(JobId, int) override { return Status(Code::permission_denied, "no"); }
-    Result<bool> complete_headless(JobId, std::uint32_t, int) override { return true; }
+    Result<bool> complete_headless(JobId, std::uint32_t, int, bool) override {
+        return Status(Code::permission_denied, "no");
+    }
     Result<JobId> submit_companion(const CompanionOrder &order) override {
         if (order.tasks == 0) return Status(Code::invalid_argument, "no");
         return JobId(order.job.value() + 100);
@@ -110,7 +111,7 @@ BOOST_AUTO_TEST_CASE(answers_come_on_the_loop_and_never_inside_the_call) {
     BOOST_TEST(user == "ann");
     BOOST_TEST(f.client.cluster_name() == "lab");
     Status done;
-    f.client.complete_job(JobId(7), 1, [&](Status status) { done = std::move(status); });
+    f.client.complete_headless(JobId(7), 0, 1, false, [&](Result<bool> over) { done = over.take_status(); });
     BOOST_TEST(f.loop.run_until([&] { return done.code() == Code::permission_denied; }));
 }
 

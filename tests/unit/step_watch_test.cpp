@@ -38,8 +38,7 @@ class OneJob final : public SlurmCalls {
     }
     Status shrink_job(JobId, const std::vector<std::string> &) override { return refuse(); }
     Status requeue_job(JobId) override { return refuse(); }
-    Result<bool> complete_headless(JobId, std::uint32_t, int) override { return refuse(); }
-    Status complete_job(JobId, int) override { return refuse(); }
+    Result<bool> complete_headless(JobId, std::uint32_t, int, bool) override { return refuse(); }
     Result<JobId> submit_companion(const CompanionOrder &) override { return refuse(); }
     Result<std::vector<Companion>> load_companions(std::uint32_t, const std::string &) override {
         return refuse();

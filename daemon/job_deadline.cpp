@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/job_end.h"
+#include "daemon/job_deadline.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,23 +14,23 @@ constexpr EventLoop::Time no_answer = std::chrono::minutes(1);
 
 }  // namespace
 
-JobEnd::JobEnd(EventLoop &loop, SlurmClient &slurm, JobId job, Tell tell)
+JobDeadline::JobDeadline(EventLoop &loop, SlurmClient &slurm, JobId job, Tell tell)
     : loop_(loop), slurm_(slurm), job_(job), tell_(std::move(tell)) {
     ask();
 }
 
-JobEnd::~JobEnd() {
+JobDeadline::~JobDeadline() {
     *alive_ = false;
 }
 
-void JobEnd::ask() {
+void JobDeadline::ask() {
     timer_.reset();
     slurm_.load_job(job_, [this, alive = alive_](const Result<SlurmJob> &job) {
         if (*alive) on_job(job);
     });
 }
 
-void JobEnd::on_job(const Result<SlurmJob> &job) {
+void JobDeadline::on_job(const Result<SlurmJob> &job) {
     auto wait = no_answer;
     if (job) {
         std::optional<EventLoop::Time> end;

@@ -14,16 +14,16 @@ namespace dlrover::daemon {
 
 /// Thread: the event loop's. Asks as long as it lives, the more often the nearer the end is: 15 s to 10 min
 /// apart.
-class JobEnd {
+class JobDeadline {
   public:
     /// The time of the loop's clock; none: Slurm does not say. Each time that Slurm has answered, never from
     /// inside a call.
     using Tell = std::function<void(std::optional<EventLoop::Time> end)>;
 
-    JobEnd(EventLoop &loop, SlurmClient &slurm, JobId job, Tell tell);
-    ~JobEnd();
-    JobEnd(const JobEnd &) = delete;
-    JobEnd &operator=(const JobEnd &) = delete;
+    JobDeadline(EventLoop &loop, SlurmClient &slurm, JobId job, Tell tell);
+    ~JobDeadline();
+    JobDeadline(const JobDeadline &) = delete;
+    JobDeadline &operator=(const JobDeadline &) = delete;
 
   private:
     void ask();
