@@ -83,6 +83,7 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     std::set<std::string> joined_nodes(std::uint32_t uid, std::uint32_t job_id) const;
     std::set<std::string> member_nodes(std::uint32_t uid, std::uint32_t job_id) const;
     local::StatusReplyT status_for(std::uint32_t uid, std::uint32_t job_id) const;
+    local::OutcomeReplyT outcome_for(std::uint32_t uid, const local::OutcomeRequestT &request) const;
     local::EventsReplyT events_for(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
 
     std::optional<local::MessageT> answer_query(std::uint32_t uid, const local::MessageT &message) const;

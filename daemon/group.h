@@ -81,6 +81,9 @@ class Group : private JobMemory {
     const std::string &key() const { return key_; }
     const std::string &lineage() const { return record_.lineage; }
     bool ended() const { return record_.ended; }
+    /// Without the others, which go on, or say how it ended.
+    bool evicted() const { return record_.evicted; }
+    local::OutcomeReplyT outcome() const;
     bool step_ended() const { return record_.removed_us != 0; }
     bool has_agents() const { return !agents_.empty(); }
     /// Since nobody of it is connected.

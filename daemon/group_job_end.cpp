@@ -40,6 +40,18 @@ bool Group::watches_job() const {
     return before < 2;
 }
 
+local::OutcomeReplyT Group::outcome() const {
+    local::OutcomeReplyT reply;
+    if (record_.evicted) return reply;
+    reply.outcome = local::Outcome::Running;
+    // Slurm ends an srun whose job is to run again; the next run is another group.
+    if (over() && record_.next_run != proto::NextRun::None) return reply;
+    if (record_.ended) reply.outcome = local::Outcome::Over;
+    reply.exit_code = record_.exit_code;
+    for (std::uint32_t i = 0; i < own_nodes(); ++i) reply.lost += is_removed(NodeIndex(i));
+    return reply;
+}
+
 void Group::watch_job() {
     ended_at_ = services_.loop.now();
     job_pause_ = without_host() ? first_pause : script_pause;

@@ -85,6 +85,10 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
     }
 }
 
+void merge_outcome(proto::local::OutcomeReplyT &into, const proto::local::OutcomeReplyT &from) {
+    if (from.outcome > into.outcome) into = from;
+}
+
 void merge_events(EventsReplyT &into, EventsReplyT from) {
     for (auto &group : from.groups) {
         GroupEventsT *same = find_same(into.groups, *group);

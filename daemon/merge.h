@@ -10,6 +10,8 @@ namespace dlrover::daemon {
 /// it is one of them, each rank is described by its own node; of the movers the worst is told of, copies are
 /// summed up.
 void merge_status(proto::local::StatusReplyT &into, proto::local::StatusReplyT from);
+/// Who knows more.
+void merge_outcome(proto::local::OutcomeReplyT &into, const proto::local::OutcomeReplyT &from);
 /// Adds the groups of `from` to `into`; the events of a group that both have are put in order of time.
 void merge_events(proto::local::EventsReplyT &into, proto::local::EventsReplyT from);
 

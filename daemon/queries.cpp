@@ -14,7 +14,14 @@ std::optional<std::uint32_t> relayed_job(const local::MessageT &message) {
     if (const auto *status = message.body.AsStatusRequest(); status && status->relay) return status->job_id;
     if (const auto *events = message.body.AsEventsRequest(); events && events->relay && events->job_id != 0)
         return events->job_id;
+    if (const auto *outcome = message.body.AsOutcomeRequest(); outcome && outcome->relay)
+        return outcome->job_id;
     return std::nullopt;
+}
+
+bool is_known(local::MessageT &reply) {
+    auto *outcome = reply.body.AsOutcomeReply();
+    return outcome && outcome->outcome != local::Outcome::Unknown;
 }
 
 void merge_answer(local::MessageT &into, local::MessageT from) {
@@ -23,6 +30,7 @@ void merge_answer(local::MessageT &into, local::MessageT from) {
         merge_status(*status, std::move(*from.body.AsStatusReply()));
     if (auto *events = into.body.AsEventsReply())
         merge_events(*events, std::move(*from.body.AsEventsReply()));
+    if (auto *outcome = into.body.AsOutcomeReply()) merge_outcome(*outcome, *from.body.AsOutcomeReply());
 }
 
 }  // namespace
@@ -33,7 +41,7 @@ void Daemon::on_query(const Client &from, local::MessageT message) {
         return port_->fail(from.id, message.id, local::Refusal::BadMessage, "this role has no such message");
     auto job = relayed_job(message);
     reply->id = message.id;
-    if (!job) return port_->send(from.id, std::move(*reply), {});
+    if (!job || is_known(*reply)) return port_->send(from.id, std::move(*reply), {});
     auto merged = std::make_shared<local::MessageT>(std::move(*reply));
     relay_.ask(from.uid, JobId(*job), std::move(message),
                [this, to = from.id, merged](Relay::Answers answers) {
@@ -49,7 +57,8 @@ std::set<std::string> Daemon::joined_nodes(std::uint32_t uid, std::uint32_t job_
     for (const Group *group : visible(uid, job_id)) {
         const auto &r = group->registration();
         auto joined = static_cast<std::ptrdiff_t>(r.companion_jobs.size());
-        if (!group->ended()) names.insert(r.node_names.end() - joined, r.node_names.end());
+        if (!group->ended() || group->evicted())
+            names.insert(r.node_names.end() - joined, r.node_names.end());
     }
     return names;
 }
@@ -66,7 +75,16 @@ std::optional<local::MessageT> Daemon::answer_query(std::uint32_t uid, const loc
         return proto::make_local(0, status_for(uid, status->job_id));
     if (const auto *events = message.body.AsEventsRequest())
         return proto::make_local(0, events_for(uid, events->job_id, events->step_id));
+    if (const auto *outcome = message.body.AsOutcomeRequest())
+        return proto::make_local(0, outcome_for(uid, *outcome));
     return std::nullopt;
+}
+
+local::OutcomeReplyT Daemon::outcome_for(std::uint32_t uid, const local::OutcomeRequestT &request) const {
+    auto it = groups_.find({JobId(request.job_id), StepId(request.step_id)});
+    bool his = it != groups_.end() && (uid == 0 || it->second->uid() == uid) &&
+               it->second->registration().restart_count == request.restart_count;
+    return his ? it->second->outcome() : local::OutcomeReplyT();
 }
 
 /// A daemon asks for one of its users.

@@ -4,7 +4,7 @@ noinst_LTLIBRARIES += libslurmclient.la
 libslurmclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(SLURM_CPPFLAGS)
 libslurmclient_la_SOURCES = daemon/companion.cpp daemon/companion.h daemon/memory_slurm.h daemon/slurm.h daemon/slurm_client.cpp daemon/slurm_client.h \
 	daemon/step_watch.cpp daemon/step_watch.h
-libslurmclient_la_LIBADD = libcommon.la
+libslurmclient_la_LIBADD = libcommon.la libproto.la
 if HAVE_SLURM
 libslurmclient_la_SOURCES += daemon/slurm_calls.cpp
 libslurmclient_la_LIBADD += $(SLURM_LIBS)

@@ -14,6 +14,7 @@
 
 #include "base/units.h"
 #include "daemon/step_watch.h"
+#include "proto/outcome.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -26,13 +27,16 @@ namespace {
 constexpr int srun = 3;
 /// Most short steps are over by then, and Slurm is never asked about them.
 constexpr std::chrono::seconds first_pause{2};
+/// Of the daemon, which may ask others.
+constexpr std::chrono::seconds answer_patience{5};
 
 int usage(std::FILE *to, int status) {
     std::fputs(
-        "usage: dlrover-watch JOB STEP\n"
+        "usage: dlrover-watch JOB STEP RUN SOCKET\n"
         "       dlrover-watch --help | --version\n"
         "Ends srun when its elastic step is over and a node of it was lost. srun starts it, with a pidfd of\n"
-        "itself as descriptor 3; it is of no use by hand.\n",
+        "itself as descriptor 3; it is of no use by hand. RUN: the job's restart count; SOCKET: the "
+        "daemon's.\n",
         to);
     return status;
 }
@@ -56,12 +60,14 @@ void ignore_signals() {
         ::signal(number, SIG_IGN);
 }
 
-[[noreturn]] void watch(JobId job, StepId step) {
+[[noreturn]] void watch(const proto::StepRun &step, const std::string &socket) {
     std::thread(end_with_srun).detach();
     std::this_thread::sleep_for(first_pause);
     auto calls = daemon::make_libslurm_calls("");
-    daemon::StepWatch watch(job, step);
-    while (!watch.look(*calls)) std::this_thread::sleep_for(watch.pause());
+    daemon::StepWatch watch(JobId(step.job_id), StepId(step.step_id), [&](bool relay) {
+        return proto::ask_outcome(socket, step, relay, answer_patience);
+    });
+    while (!watch.look(*calls, std::chrono::steady_clock::now())) std::this_thread::sleep_for(watch.pause());
     signal_srun(SIGTERM);
     while (true) ::pause();
 }
@@ -73,12 +79,15 @@ int main(int argc, char **argv) {
     if (argc == 2 && std::strcmp(argv[1], "--version") == 0)
         return std::puts("dlrover-watch " PACKAGE_VERSION), 0;
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
-    auto job = parse_uint(argc == 3 ? argv[1] : "", 1, most),
-         step = parse_uint(argc == 3 ? argv[2] : "", 0, most);
-    if (!job || !step) return usage(stderr, 2);
+    bool whole = argc == 5;
+    auto job = parse_uint(whole ? argv[1] : "", 1, most), step = parse_uint(whole ? argv[2] : "", 0, most),
+         run = parse_uint(whole ? argv[3] : "", 0, most);
+    if (!job || !step || !run) return usage(stderr, 2);
     ignore_signals();
     int error = signal_srun(0);
     if (error == ESRCH) return 0;
     if (error != 0) return usage(stderr, 2);
-    watch(JobId(static_cast<std::uint32_t>(*job)), StepId(static_cast<std::uint32_t>(*step)));
+    watch({static_cast<std::uint32_t>(*job), static_cast<std::uint32_t>(*step),
+           static_cast<std::uint32_t>(*run)},
+          argv[4]);
 }

@@ -117,7 +117,8 @@ int slurm_spank_task_init(spank_t handle, int, char **) {
 
 int slurm_spank_exit(spank_t, int, char **) {
     int rc = guard("exit", [&](Module &m) {
-        return spank_context() == S_CTX_REMOTE ? dlrover::spank::remote_step_ended(m) : Status();
+        if (spank_context() == S_CTX_REMOTE) return dlrover::spank::remote_step_ended(m);
+        return spank_context() == S_CTX_LOCAL ? dlrover::spank::local_ends(m) : Status();
     });
     delete std::exchange(dlrover::spank::module, nullptr);
     return rc;

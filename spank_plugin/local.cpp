@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "base/units.h"
 #include "spank_plugin/submit.h"
 #include "spank_plugin/watch.h"
 
@@ -59,7 +60,11 @@ Status local_step_created(spank_t handle, Module &module) {
     if (!size) return std::move(size.take_status()).with_context("the step runs without protection");
     auto job = get_uint32(handle, S_JOB_ID), step = get_uint32(handle, S_JOB_STEPID);
     if (*nodes < 2 || !job || !step) return {};
-    return start_watch(watch_program(module.args.agent), *job, *step);
+    const char *run = std::getenv("SLURM_RESTART_COUNT");
+    auto restarts = parse_uint(run ? run : "0", 0, UINT32_MAX);
+    module.watched = {*job, *step, restarts ? static_cast<std::uint32_t>(*restarts) : 0};
+    keep_exit_code();
+    return start_watch(watch_program(module.args.agent), *module.watched, module.args.socket);
 }
 
 }  // namespace dlrover::spank

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/unique_fd.h"
+#include "proto/outcome.h"
 #include "spank_plugin/module_args.h"
 #include "spank_plugin/options.h"
 #include "spank_plugin/spank_api.h"
@@ -38,6 +39,7 @@ struct Module {
         seen{};  ///< calls of the option's callback since the last init_post_opt
     std::array<bool, option_count> from_default{};  ///< set by the user's environment default
     unsigned components = 0;                        ///< calls of init_post_opt
+    std::optional<proto::StepRun> watched;          ///< srun: the step is a group of several nodes
     // ---- slurmstepd ----
     std::optional<Group> group;
 };
@@ -51,6 +53,9 @@ Status register_options(spank_t handle, bool with_defaults);
 // local.cpp: srun. The first ends the process where the options are refused.
 Status local_options_read(Module &module);
 Status local_step_created(spank_t handle, Module &module);
+// exit_code.cpp: srun's, where nodes were lost
+void keep_exit_code() noexcept;
+Status local_ends(const Module &module);
 // allocator.cpp: sbatch, salloc
 Status allocator_options_read(Module &module);
 

@@ -62,11 +62,12 @@ std::string watch_program(const std::string &agent) {
     return agent.substr(0, agent.rfind('/') + 1) + "dlrover-watch";  // npos + 1 is 0
 }
 
-Status start_watch(const std::string &program, std::uint32_t job_id, std::uint32_t step_id) {
+Status start_watch(const std::string &program, const proto::StepRun &step, const std::string &socket) {
     UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
     if (!handle || ::access(program.c_str(), X_OK) != 0) return {};
-    std::string name = program, job = std::to_string(job_id), step = std::to_string(step_id);
-    char *words[] = {name.data(), job.data(), step.data(), nullptr};
+    std::string name = program, job = std::to_string(step.job_id), number = std::to_string(step.step_id),
+                run = std::to_string(step.restart_count), path = socket;
+    char *words[] = {name.data(), job.data(), number.data(), run.data(), path.data(), nullptr};
     pid_t child = ::fork();
     if (child < 0) return Status::from_errno("fork");
     if (child == 0) detach(words, handle.get());

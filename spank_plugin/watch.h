@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "proto/outcome.h"
 
 namespace dlrover::spank {
 
@@ -13,6 +14,6 @@ std::string watch_program(const std::string &agent);
 
 /// Starts it in a session of its own, with a handle of this process as its only open file. Nothing where it
 /// is not installed, or the kernel has no such handles (before Linux 5.3).
-Status start_watch(const std::string &program, std::uint32_t job_id, std::uint32_t step_id);
+Status start_watch(const std::string &program, const proto::StepRun &step, const std::string &socket);
 
 }  // namespace dlrover::spank

@@ -77,7 +77,8 @@ std::vector<Bytes> seeds() {
             seed(AgentHelloT()),       seed(std::move(world)),   seed(std::move(seal)),
             seed(std::move(exited)),   seed(std::move(granted)), seed(StatusRequestT()),
             seed(EventsRequestT()),    seed(std::move(filled)),  seed(FillSegmentT()),
-            seed(std::move(prepared)), seed(std::move(plan)),    seed(RestoreKeptT())};
+            seed(std::move(prepared)), seed(std::move(plan)),    seed(RestoreKeptT()),
+            seed(OutcomeRequestT())};
 }
 
 }  // namespace dlrover::fuzz

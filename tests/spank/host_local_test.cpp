@@ -9,9 +9,11 @@
 #include <iostream>
 
 #include "spank_plugin/module.h"
+#include "tests/spank/fake_daemon.h"
 #include "tests/spank/host.h"
 
 using namespace dlrover;
+namespace local = proto::local;
 
 namespace {
 
@@ -28,6 +30,7 @@ struct Command {
     std::uint32_t step_nodes = 0;    ///< where not 0: local_user_init comes too
     std::vector<std::string> words;  ///< of plugstack.conf
     std::string stays_for;           ///< a file that comes, within 5 s
+    std::optional<int> exits_with;   ///< by exit(), as srun does
 };
 
 struct Outcome {
@@ -77,6 +80,8 @@ void write_report() {
     if (::write(write_fd, text.data(), text.size()) < 0) ::_exit(99);
 }
 
+std::unique_ptr<LoadedModule> loaded;
+
 [[noreturn]] void child(const Command &command) {
     Host fresh;
     host = &fresh;
@@ -85,9 +90,17 @@ void write_report() {
     fresh.settable = command.settable;
     for (const auto &[name, value] : command.variables) ::setenv(name.c_str(), value.c_str(), 1);
     for (const auto &[name, value] : command.inherited) ::setenv(inherited_variable(name).c_str(), value, 1);
-    std::atexit(write_report);
-    LoadedModule module(".libs/dlrover.so", command.words);
-    int rc = play(command, module);
+    if (!command.exits_with) std::atexit(write_report);
+    loaded = std::make_unique<LoadedModule>(".libs/dlrover.so", command.words);
+    // srun's own: before what the module registers.
+    if (command.exits_with)
+        std::atexit([] {
+            loaded->hook("exit");
+            loaded.reset();
+            write_report();
+        });
+    int rc = play(command, *loaded);
+    if (command.exits_with) std::exit(*command.exits_with);
     write_report();
     ::_exit(rc);
 }
@@ -290,19 +303,73 @@ BOOST_AUTO_TEST_CASE(a_size_known_too_late_is_said) {
 BOOST_AUTO_TEST_CASE(a_group_of_several_nodes_gets_a_watch_with_nothing_of_srun) {
     WatchStandIn watch;
     Command c = srun("2", {{"dlrover-elastic", nullptr}});
-    c.words = {"agent=" + watch.folder.string() + "/agent"};
+    c.words = {"agent=" + watch.folder.string() + "/agent", "socket=/nowhere/socket"};
+    c.variables["SLURM_RESTART_COUNT"] = "2";
     c.step_nodes = 2;
     c.stays_for = watch.folder / "told";
     Outcome o = run(c);
     BOOST_TEST(o.exit_code == 0);
     BOOST_TEST(!o.says("dlrover: "), o.report);
     std::string told = watch.told();
-    BOOST_TEST(told.starts_with("words 7 3\n"), told);
+    BOOST_TEST(told.starts_with("words 7 3 2 /nowhere/socket\n"), told);
     BOOST_TEST(told.find("\n0 /dev/null\n1 /dev/null\n2 /dev/null\n3 anon_inode:[pidfd]\nend\n") != told.npos,
                told);
     BOOST_TEST(told.find("\nown session\n") != told.npos, told);
     BOOST_TEST(told.find("\nblocked 0000000000000000\n") != told.npos, told);
     BOOST_TEST(told.find("\nhandle " + std::to_string(o.pid) + "\n") != told.npos, told);
+}
+
+/// A daemon that says how the group of step 7.3, run 2, has fared; then srun ends with 137.
+struct Ending {
+    local::OutcomeReplyT says;
+    int running_first = 0;  ///< answers, before that
+    FakeDaemon daemon{[this](const FakeDaemon::Message &message) {
+        std::vector<FakeDaemon::Message> answers;
+        const auto *request = message.body.AsOutcomeRequest();
+        bool asked = request && request->job_id == 7 && request->step_id == 3 && request->restart_count == 2;
+        local::OutcomeReplyT reply = says;
+        if (running_first-- > 0) reply.outcome = local::Outcome::Running;
+        if (asked) answers.push_back(proto::make_local(message.id, std::move(reply)));
+        return answers;
+    }};
+    Command command = srun("2", {{"dlrover-elastic", nullptr}});
+
+    Ending() {
+        says.outcome = local::Outcome::Over;
+        says.lost = 1;
+        command.words = {"agent=/nowhere/agent", "socket=" + daemon.path()};
+        command.variables["SLURM_RESTART_COUNT"] = "2";
+        command.step_nodes = 2;
+        command.exits_with = 137;
+    }
+};
+
+BOOST_FIXTURE_TEST_CASE(srun_ends_as_a_group_that_has_lost_nodes, Ending) {
+    Outcome o = run(command);
+    BOOST_TEST(o.exit_code == 0);
+    BOOST_TEST(
+        o.says("srun ends with exit code 0, as the group of step 7.3: tasks on nodes that it had lost (1)"),
+        o.report);
+    says.exit_code = 3;
+    running_first = 3;
+    BOOST_TEST(run(command).exit_code == 3);
+}
+
+BOOST_FIXTURE_TEST_CASE(srun_ends_as_slurm_says_where_no_node_was_lost, Ending) {
+    says.lost = 0;
+    Outcome o = run(command);
+    BOOST_TEST(o.exit_code == 137);
+    BOOST_TEST(!o.says("dlrover: "), o.report);
+    says.lost = 1;
+    says.outcome = local::Outcome::Unknown;
+    BOOST_TEST(run(command).exit_code == 137);
+    command.exits_with = 0;
+    auto asked = daemon.received().size();
+    BOOST_TEST(run(command).exit_code == 0);
+    BOOST_TEST(daemon.received().size() == asked);
+    command.exits_with = 137;
+    command.words = {"agent=/nowhere/agent", "socket=/nowhere/socket"};
+    BOOST_TEST(run(command).exit_code == 137);
 }
 
 BOOST_AUTO_TEST_CASE(no_watch_for_one_node_other_steps_or_where_it_is_not_installed) {
@@ -319,7 +386,8 @@ BOOST_AUTO_TEST_CASE(no_watch_for_one_node_other_steps_or_where_it_is_not_instal
     c.given = {{"dlrover-elastic", nullptr}};
     c.stays_for = watch.folder / "told";
     BOOST_TEST(run(c).exit_code == 0);
-    BOOST_TEST(watch.started() == "7 3\n");
+    BOOST_TEST(watch.started().starts_with("7 3 0 "));
+    BOOST_TEST(std::ranges::count(watch.started(), '\n') == 1);
     c.stays_for.clear();
     c.given = {{"dlrover-elastic", nullptr}};
     c.words = {"agent=/nowhere/agent"};

@@ -106,6 +106,7 @@ std::vector<Attempt> attempts() {
         attempt<local::ObjectSentT>("ObjectSent", Role::Mover),
         attempt<local::StatusRequestT>("StatusRequest", Role::Cli),
         attempt<local::EventsRequestT>("EventsRequest", Role::Cli),
+        attempt<local::OutcomeRequestT>("OutcomeRequest", Role::Cli),
         // What only a daemon may say:
         attempt<local::HelloReplyT>("HelloReply", Role::Cli),
         attempt<local::AgentWelcomeT>("AgentWelcome", Role::Agent),

@@ -271,6 +271,20 @@ struct Finished : TwoNodes {
     }
 };
 
+local::OutcomeReplyT outcome_at(Node &node, std::uint32_t uid = alice, std::uint32_t run = 0,
+                                bool relay = true) {
+    auto person = node.client(local::Role::Cli, uid);
+    local::OutcomeRequestT request;
+    request.job_id = 7;
+    request.restart_count = run;
+    request.relay = relay;
+    node.say(person, std::move(request));
+    node.world.loop.advance(5s);
+    auto reply = node.port->take<local::OutcomeReplyT>(person.id);
+    BOOST_REQUIRE(reply.has_value());
+    return std::move(*reply);
+}
+
 /// n2 goes on without n1, the batch host, which Slurm does not give up, and ends well.
 struct WithoutHost : TwoNodes {
     WithoutHost() : TwoNodes(StepOf{.min_nodes = 1}) {
@@ -331,6 +345,15 @@ BOOST_FIXTURE_TEST_CASE(a_batch_host_that_the_group_has_lost_may_come_back_for_a
     BOOST_TEST(slurm.looks_at_end == looks);
 }
 
+BOOST_FIXTURE_TEST_CASE(a_daemon_says_how_a_group_has_fared, WithoutHost) {
+    auto outcome = outcome_at(n2);
+    BOOST_TEST((outcome.outcome == local::Outcome::Over));
+    BOOST_TEST(outcome.exit_code == 0);
+    BOOST_TEST(outcome.lost == 1u);
+    BOOST_TEST((outcome_at(n2, bob).outcome == local::Outcome::Unknown));
+    BOOST_TEST((outcome_at(n2, alice, 1).outcome == local::Outcome::Unknown));
+}
+
 BOOST_FIXTURE_TEST_CASE(a_batch_host_that_slurm_has_given_up_is_not_waited_for, WithoutHost) {
     slurm.jobs[JobId(7)].nodes = {"n2"};
     slurm.steps.clear();
@@ -371,6 +394,25 @@ BOOST_AUTO_TEST_CASE(a_node_that_slurm_took_out_of_the_job_ends_for_itself_alone
         t.loop.advance(1s);
     }
     BOOST_TEST(!t.n1.port->take<local::GroupEndedT>(t.a1.id).has_value());
+    // What came of the group only the others can say.
+    BOOST_TEST((outcome_at(t.n2, alice, 0, false).outcome == local::Outcome::Unknown));
+    auto outcome = outcome_at(t.n2);
+    BOOST_TEST((outcome.outcome == local::Outcome::Running));
+    BOOST_TEST(outcome.lost == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_group_whose_job_is_to_run_again_is_not_over) {
+    TwoNodes t(StepOf{.min_nodes = 1});
+    t.await_worlds();
+    BOOST_TEST((outcome_at(t.n1).outcome == local::Outcome::Running));
+    local::AgentSignalT signal;
+    signal.signal = SIGTERM;
+    t.n1.say(t.a1, std::move(signal), 0);
+    t.loop.advance(5s);
+    BOOST_REQUIRE(t.n1.port->take<local::GroupEndedT>(t.a1.id).has_value());
+    auto outcome = outcome_at(t.n1);
+    BOOST_TEST((outcome.outcome == local::Outcome::Running));
+    BOOST_TEST(outcome.lost == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(slurm_decides_who_may_register) {

@@ -5,6 +5,7 @@
 
 using namespace dlrover;
 using namespace dlrover::daemon;
+using proto::local::Outcome;
 
 namespace {
 
@@ -57,8 +58,18 @@ class OneJob final : public SlurmCalls {
 
 struct Fixture {
     OneJob slurm;
-    StepWatch watch{JobId(7), StepId(1)};
-    bool look() { return watch.look(slurm); }
+    proto::local::OutcomeReplyT group;
+    bool daemon = false, relayed = false;
+    StepWatch::Time now{};
+    StepWatch watch{JobId(7), StepId(1), [this](bool relay) -> Result<proto::local::OutcomeReplyT> {
+                        relayed = relay;
+                        if (!daemon) return Status(Code::unavailable, "no daemon");
+                        return group;
+                    }};
+    bool look() {
+        now += std::chrono::seconds(5);
+        return watch.look(slurm, now);
+    }
     bool look(int times) {
         bool over = false;
         for (int i = 0; i < times; ++i) over = look() || over;
@@ -135,6 +146,44 @@ BOOST_AUTO_TEST_CASE(one_question_at_a_look_while_all_nodes_are_there) {
     f.slurm.lose_node();
     f.look();
     BOOST_TEST((f.watch.pause() == std::chrono::seconds(5)));
+}
+
+/// It missed the end of a task, on a node that is gone, or while slurmctld was away.
+BOOST_AUTO_TEST_CASE(a_slurm_that_keeps_the_step_is_not_waited_for_long) {
+    for (bool away : {false, true}) {
+        Fixture f;
+        f.daemon = true;
+        f.group.outcome = Outcome::Running;
+        BOOST_TEST(!f.look(3));
+        f.group.lost = 1;
+        BOOST_TEST(!f.look(20));
+        f.slurm.away = away;
+        f.group.outcome = Outcome::Over;
+        BOOST_TEST(!f.look(6));
+        BOOST_TEST(f.look());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_group_that_lost_no_node_is_left_to_srun) {
+    Fixture f;
+    f.daemon = true;
+    f.group.outcome = Outcome::Over;
+    BOOST_TEST(!f.look(20));
+}
+
+BOOST_AUTO_TEST_CASE(others_are_asked_for_a_node_that_is_out_of_its_group) {
+    Fixture f;
+    f.daemon = true;
+    BOOST_TEST(!f.look(3));
+    BOOST_TEST(!f.relayed, "srun runs on a node without a part in it");
+    f.group.outcome = Outcome::Running;
+    f.look(2);
+    BOOST_TEST(f.relayed);
+    f.group.outcome = Outcome::Over;
+    f.group.lost = 1;
+    f.slurm.step_there = false;
+    BOOST_TEST(!f.look());
+    BOOST_TEST(f.look());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
