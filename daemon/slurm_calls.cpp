@@ -182,7 +182,18 @@ void take_shape(const slurm_job_info_t &job, job_desc_msg_t &out) {
     out.mem_per_tres = job.mem_per_tres;
     out.features = job.features;
     out.cluster_features = job.cluster_features;
-    if (job.shared == JOB_SHARED_NONE) out.shared = JOB_SHARED_NONE;
+    out.tres_bind = job.tres_bind;
+    out.tres_freq = job.tres_freq;
+    out.ntasks_per_tres = job.ntasks_per_tres;
+    out.network = job.network;
+    out.core_spec = job.core_spec;
+    out.sockets_per_node = job.sockets_per_node;
+    out.cores_per_socket = job.cores_per_socket;
+    out.threads_per_core = job.threads_per_core;
+    out.cpu_freq_min = job.cpu_freq_min;
+    out.cpu_freq_max = job.cpu_freq_max;
+    out.cpu_freq_gov = job.cpu_freq_gov;
+    out.shared = job.shared;
 }
 
 /// On whose behalf, and on what terms.
@@ -195,6 +206,18 @@ void take_terms(const slurm_job_info_t &job, job_desc_msg_t &out) {
     out.reservation = job.resv_name;
     out.wckey = job.wckey;
     out.mcs_label = job.mcs_label;
+    out.licenses = job.licenses;
+    out.nice = job.nice;
+    out.alloc_node = job.alloc_node;  // a partition may be for jobs from some nodes only
+}
+
+/// The main job's own nodes, and those that its user does not want.
+std::vector<std::string> excluded_nodes(const CompanionOrder &order, const slurm_job_info_t &job) {
+    std::vector<std::string> nodes = order.excluded;
+    for (std::string &name : expand(job.exc_nodes)) nodes.push_back(std::move(name));
+    std::sort(nodes.begin(), nodes.end());
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+    return nodes;
 }
 
 class LibSlurmCalls final : public SlurmCalls {
@@ -339,6 +362,8 @@ class LibSlurmCalls final : public SlurmCalls {
         desc.min_nodes = desc.max_nodes = 1;
         desc.min_cpus = *cpus * order.tasks;
         desc.requeue = 0;
+        std::string excluded = join(excluded_nodes(order, job));
+        desc.exc_nodes = excluded.data();
         auto submitted = submit(order, *cpus, companion_output(job), desc);
         if (!submitted) return submitted;
         Status marked =
@@ -463,11 +488,10 @@ class LibSlurmCalls final : public SlurmCalls {
         auto argv = pointers(words), envp = pointers(environment);
         std::string name = "dlrover-" + std::to_string(order.job.value()) + "-node";
         std::string comment = "a node in place of a lost one of job " + std::to_string(order.job.value());
-        std::string excluded = join(order.excluded), script = companion_script, input = "/dev/null";
+        std::string script = companion_script, input = "/dev/null";
         std::string cwd = order.cwd.empty() ? "/" : order.cwd;
         desc.name = name.data();
         desc.comment = comment.data();
-        desc.exc_nodes = excluded.data();
         desc.script = script.data();
         desc.work_dir = cwd.data();
         desc.std_in = input.data();

@@ -66,8 +66,10 @@ class Companion(unittest.TestCase):
         wait_until(lambda: cluster.run("squeue", "-h", "-w", "n5", user="root").stdout.strip(), 20, "n5 taken", 0.1)
         run = self.start(cluster, "alone")
         job, generation = run.job_id(), run.generation()
+        cluster.run("scontrol", "update", f"JobId={job}", "Nice=42", user="root", check=True)
         cluster.lose("n3")
-        wait_until(lambda: self.queue(cluster, job), 30, "a companion job", 0.1)
+        companion = wait_until(lambda: self.queue(cluster, job), 30, "a companion job", 0.1)[0].split()[0]
+        self.assertIn("Nice=42", cluster.run("scontrol", "-o", "show", "job", companion, user="root", check=True).stdout)
         run.wait_for_steps(after=generation)
         self.assertRegex(" ".join(self.queue(cluster, job)), r"^\d+ PENDING")
         wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 120, "all ranks done")
