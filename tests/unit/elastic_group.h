@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,6 +14,12 @@
 #include "elastic/member.h"
 
 namespace dlrover::elastic {
+
+inline std::vector<NodeIndex> nodes(std::initializer_list<std::uint32_t> list) {
+    std::vector<NodeIndex> all;
+    for (std::uint32_t n : list) all.emplace_back(n);
+    return all;
+}
 
 class TestGroup {
   public:

@@ -12,12 +12,6 @@ using What = AskSlurm::What;
 
 namespace {
 
-std::vector<NodeIndex> nodes(std::initializer_list<std::uint32_t> list) {
-    std::vector<NodeIndex> all;
-    for (std::uint32_t n : list) all.emplace_back(n);
-    return all;
-}
-
 GroupConfig config(std::uint32_t size) {
     GroupConfig c = TestGroup::config(size, 1, size);
     for (std::uint32_t i = 0; i < size; ++i) c.nodes[i].name = "n" + std::to_string(i);

@@ -12,12 +12,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::vector<NodeIndex> nodes(std::initializer_list<std::uint32_t> list) {
-    std::vector<NodeIndex> out;
-    for (std::uint32_t n : list) out.emplace_back(n);
-    return out;
-}
-
 const GenerationId older{Term(1), 3}, newer{Term(2), 5};
 
 Seal seal(std::uint64_t step, std::uint32_t rank, const GenerationId &generation, std::uint32_t size = 3) {

@@ -12,17 +12,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::vector<NodeIndex> nodes(std::initializer_list<std::uint32_t> list) {
-    std::vector<NodeIndex> out;
-    for (std::uint32_t n : list) out.emplace_back(n);
-    return out;
-}
-
-std::size_t count_asked(const TestGroup &g, AskSlurm::What what) {
-    return static_cast<std::size_t>(
-        std::count_if(g.asked.begin(), g.asked.end(), [&](const AskSlurm &a) { return a.what == what; }));
-}
-
 /// The daemon falls, and its agents come back to the next one with their running workers.
 void restart_daemon(TestGroup &g, std::uint32_t node, GenerationId running) {
     g.crash(node);
@@ -111,7 +100,7 @@ BOOST_AUTO_TEST_CASE(a_lost_spare_is_noticed_while_there_is_news_all_the_time) {
             g.feed(rank, LocalSealed{Seal{TrainStep(step), Rank(rank), 3, running}});
         g.run(100ms);
     }
-    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 1u);
     BOOST_TEST((g.job_nodes == nodes({0, 1, 2})));
     BOOST_TEST(g.count<Publish>(1) == 1u);
 }
@@ -140,7 +129,7 @@ BOOST_AUTO_TEST_CASE(a_lost_node_is_fenced_once_and_its_spare_takes_over) {
     BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
     g.cut(2);
     g.run(4s);
-    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 1u);
     BOOST_TEST((g.job_nodes == nodes({0, 1, 3})));
     BOOST_TEST((g.world(1).nodes == nodes({0, 1, 3})));
     BOOST_TEST((g.world(3).nodes == nodes({0, 1, 3})));
@@ -164,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_daemon_that_fell_gets_the_time_to_come_back) {
     g.crash(3);
     g.feed(1, PeerLink{NodeIndex(3), true});
     g.run(7s);
-    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(the_leaders_node_lost) {
@@ -173,7 +162,7 @@ BOOST_AUTO_TEST_CASE(the_leaders_node_lost) {
     g.start();
     g.cut(1);
     g.run(6s);
-    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 1u);
     BOOST_TEST((g.world(2).nodes == nodes({0, 2, 3})));
     BOOST_TEST(g.world(2).restart_count == 1u);
 }
@@ -201,8 +190,8 @@ BOOST_AUTO_TEST_CASE(too_few_nodes_are_requeued_once) {
     g.start();
     g.cut(2);
     g.run(5s);
-    BOOST_TEST(count_asked(g, AskSlurm::What::requeue) == 1u);
-    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 0u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 0u);
     BOOST_TEST(g.count<End>(1) == 1u);
 }
 
@@ -326,7 +315,7 @@ BOOST_AUTO_TEST_CASE(slurm_is_waited_for_with_one_word_of_it) {
     std::vector<std::string> once = {"node 3 gone: Slurm is asked to take them out of the job",
                                      "waiting for Slurm: not now"};
     BOOST_TEST(said == once, boost::test_tools::per_element());
-    BOOST_TEST(count_asked(g, AskSlurm::What::read_job) > 10u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::read_job) > 10u);
     g.job_nodes = nodes({0, 1, 2, 4});
     g.run(2s);
     BOOST_TEST((g.world(g.leader()).nodes == nodes({0, 1, 2, 4})));

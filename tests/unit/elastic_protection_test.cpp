@@ -12,12 +12,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::vector<NodeIndex> nodes(std::initializer_list<std::uint32_t> list) {
-    std::vector<NodeIndex> out;
-    for (std::uint32_t n : list) out.emplace_back(n);
-    return out;
-}
-
 /// One rank a node, one copy; node 1 leads.
 struct Fixture {
     static GroupConfig config(std::uint32_t count, std::uint32_t max) {
