@@ -4,7 +4,6 @@
 // cannot be removed by Slurm and cannot lead: to go on without it is safe. Where Slurm does not do what it
 // was asked for, majorities go on without those that are lost: fewer than half never take anybody out.
 #include <algorithm>
-#include <utility>
 
 #include "elastic/member_state.h"
 
@@ -162,18 +161,28 @@ void Member::State::fence_half() {
     if (!slurm.read_fresh && !bugged(PlantedBug::fence_without_reread))
         return ask(AskSlurm::What::read_job, {});
     if (half && enough && slurm.refusals < refusals_to_requeue) return take_out(gone);
-    Duration known = now - std::max(*majority_lost, slurm_back_at);
-    if (known >= wait + config.timings.fence_wait * requeue_waits) ask_requeue();
+    if (now - slurm_reached(*majority_lost) >= config.timings.fence_wait * requeue_waits) ask_requeue();
+}
+
+/// Since when Slurm is, after `contact`: a node that was cut off may reach it first, and those that have gone
+/// on without this one a moment later.
+Time Member::State::slurm_reached(Time contact) {
+    if (!slurm.reached || *slurm.reached < contact) slurm.reached = now;
+    return *slurm.reached;
 }
 
 /// The batch host, when nobody else is to be heard: the others may go on without it at any time, so it can
-/// neither lead nor take them out of the job.
+/// neither lead nor take them out of the job. They have to be asked: nobody speaks to a node that is out.
 void Member::State::fence_alone() {
-    if (slurm.pending || now < slurm.retry_at || finish) return;
+    if (finish) return;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!is_self(NodeIndex(i))) send(NodeIndex(i), HeartbeatReply{promise.term, 0, {}});
+    if (slurm.pending || now < slurm.retry_at) return;
     Duration wait = promise.generation.number > 0 ? config.timings.fence_wait : config.timings.join;
-    if (now - std::max({peer_contact, leader_contact, slurm_back_at}) < wait * (requeue_waits + 1)) return;
+    Time contact = std::max(peer_contact, leader_contact);
+    if (now - contact < wait * (requeue_waits + 1)) return;
     if (!slurm.read_fresh) return ask(AskSlurm::What::read_job, {});
-    ask_requeue();
+    if (now - slurm_reached(contact) >= wait * 2) ask_requeue();
 }
 
 void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes) {
@@ -219,6 +228,7 @@ void Member::State::wait_for_slurm(const std::string &why) {
     if (!slurm.down && slurm.told != why) note(Note::Kind::warning, "waiting for Slurm: " + why);
     slurm.told = why;
     slurm.down = true;
+    slurm.reached.reset();
     slurm.unsure = slurm.unsure || slurm.what != AskSlurm::What::read_job;
     slurm.retry_at = now + slurm_retry;
 }
@@ -248,7 +258,7 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
     if (finish) return;
     if (m.result == SlurmAnswer::Result::unreachable)
         return wait_for_slurm(m.text.empty() ? "it does not answer" : m.text);
-    if (std::exchange(slurm.down, false)) slurm_back_at = now;
+    slurm.down = false;
     if (slurm.what == AskSlurm::What::read_job) return on_job(m);
     if (m.result == SlurmAnswer::Result::refused) {
         ++slurm.refusals;
@@ -279,15 +289,13 @@ void Member::State::on_job(const SlurmAnswer &m) {
         slurm.retry_at = now + slurm_retry;
         return;
     }
-    if (!m.job_running || !in_job(m, config.self)) {
-        std::string why = m.job_running ? "Slurm has taken this node out of the job" : "the job has ended";
-        if (m.job_running && role != Role::follower) leave_to_others(m);
-        evicted = true;
-        out.push_back(StopWorkers{promise.generation, why});
-        if (!m.job_running && role != Role::follower) drop_coming();
-        // The others say how the group has fared: what ends here is no failure of the job.
-        return end(Finish{promise.term, m.job_running ? 0 : 1, why, goodput,
-                          m.job_running ? NextRun::none : NextRun::perhaps});
+    if (!m.job_running) {
+        if (role != Role::follower) drop_coming();
+        return leave("the job has ended", 1, NextRun::perhaps);
+    }
+    if (!in_job(m, config.self)) {
+        if (role != Role::follower) leave_to_others(m);
+        return leave("Slurm has taken this node out of the job", 0, NextRun::none);
     }
     slurm.unsure = false;
     std::vector<NodeIndex> absent;
@@ -299,6 +307,13 @@ void Member::State::on_job(const SlurmAnswer &m) {
     if (role == Role::candidate) fence_half();
     if (role == Role::follower && !may_lead()) fence_alone();
     slurm.read_fresh = false;  // what was read is worth nothing later
+}
+
+/// The others say how the group has fared: what ends here is no failure of the job.
+void Member::State::leave(const std::string &why, int code, NextRun next_run) {
+    evicted = true;
+    out.push_back(StopWorkers{promise.generation, why});
+    end(Finish{promise.term, code, why, goodput, next_run});
 }
 
 /// The last word of one that leads or wants to, and is out of the job: who else is, so that none of them

@@ -41,7 +41,10 @@ void Member::State::merge_removed(const std::vector<NodeIndex> &nodes, bool sett
 
 void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     if (contains(m.removed, config.self)) {
-        // The word of a peer; only Slurm's own ends this node's part.
+        // Slurm can not take the batch host out: there the leader's word is the last.
+        if (config.batch_host == config.self && m.acting && m.term >= promise.term)
+            return leave("the group has gone on without its batch host", 0, NextRun::none);
+        // The word of a peer; only Slurm's own ends another node's part.
         if (m.term >= promise.term && !slurm.pending && now >= slurm.retry_at)
             ask(AskSlurm::What::read_job, {});
         return;

@@ -150,7 +150,11 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
 
 void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) {
     term_seen = std::max(term_seen, m.term);
-    if (role != Role::leader || removed(from)) return;
+    if (role != Role::leader) return;
+    if (removed(from)) {
+        if (from == config.batch_host && acting()) send_heartbeat(from, true);  // it may not know
+        return;
+    }
     if (m.term > promise.term) return step_down("another node has seen a higher term");
     auto sent_at = sent.find(m.sequence);
     if (m.term != promise.term || !sent_at) return;

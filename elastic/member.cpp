@@ -122,7 +122,8 @@ void Member::State::on_message(NodeIndex from, const Message &message) {
         if (!is_finish && !is_self(from) && !evicted) send(from, *finish);
         return;
     }
-    peer_contact = heard_at[from.value()] = now;
+    heard_at[from.value()] = now;
+    if (!removed(from)) peer_contact = now;
     std::visit(Overload{
                    [&](const VoteRequest &m) { on_vote_request(from, m); },
                    [&](const VoteReply &m) { on_vote_reply(from, m); },

@@ -59,6 +59,7 @@ struct SlurmTalk {
     bool down = false;
     std::string told;  ///< that it is waited for, and why: not again for the same nodes
     Time retry_at{0};
+    std::optional<Time> reached;  ///< slurm_reached()
     std::uint32_t refusals = 0;
     bool requeue_wanted = false;
     bool inherited = false;  ///< a leader before may have asked, and Slurm may hear of it only now
@@ -187,7 +188,6 @@ struct Member::State {
     Goodput::Counted baseline;  ///< of the world that this reign took over: added up before it
     Goodput::Counted counted;   ///< by the meter
     SlurmTalk slurm;
-    Time slurm_back_at{0};  ///< others, who are more, may have waited for it too: they ask first
     Joining joining;
     Growing growing;
 
@@ -393,6 +393,7 @@ struct Member::State {
     void fence_lost();
     void fence_half();
     void fence_alone();
+    Time slurm_reached(Time contact);
     void ask(AskSlurm::What what, std::vector<NodeIndex> nodes);
     void take_out(const std::vector<NodeIndex> &gone);
     bool shrinks_without(const std::vector<NodeIndex> &gone) const;
@@ -408,6 +409,7 @@ struct Member::State {
     bool go_on_without_slurm();
     void on_job(const SlurmAnswer &m);
     void leave_to_others(const SlurmAnswer &m);
+    void leave(const std::string &why, int code, NextRun next_run);
     void adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why);
     std::vector<NodeIndex> unheard() const;
     std::string names(const std::vector<NodeIndex> &nodes) const;

@@ -184,6 +184,57 @@ BOOST_AUTO_TEST_CASE(a_node_that_slurm_removed_stops) {
     BOOST_TEST(g.count<End>(1) == 0u);
 }
 
+namespace {
+
+/// The batch host of four nodes, three of which are enough, is cut off, and the others go on.
+struct CutHost : TestGroup {
+    CutHost() : TestGroup(config(4, 2, 3)) {
+        job_nodes = nodes({0, 1, 2, 3});
+        start();
+        cut(0);
+        run(6s);
+        BOOST_REQUIRE(world(1).nodes.size() == 3u);
+        BOOST_REQUIRE(std::ranges::count(world(1).nodes, NodeIndex(0)) == 0);
+    }
+    static constexpr auto requeue = AskSlurm::What::requeue;
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_batch_host_that_is_back_leaves_the_group_that_went_on, CutHost) {
+    slurm = SlurmAnswer::Result::unreachable;  // for it, too
+    run(10s);
+    slurm = SlurmAnswer::Result::done;
+    run(1s);
+    BOOST_TEST(count_asked(requeue) == 0u);
+    heal();
+    run(20s);
+    BOOST_TEST(count_asked(requeue) == 0u);
+    BOOST_REQUIRE(count<End>(0) == 1u);
+    BOOST_TEST(actions<End>(0)[0].evicted);
+    BOOST_TEST(actions<End>(0)[0].exit_code == 0);
+    BOOST_TEST(count<End>(1) == 0u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_batch_host_that_is_back_after_the_end_hears_of_it, CutHost) {
+    World w = world(1);
+    for (std::uint32_t i = 0; i < 3; ++i) feed(w.nodes[i].value(), LocalFinished{w.id, Rank(i)});
+    BOOST_REQUIRE(count<End>(1) == 1u);
+    run(3s);  // nobody says it again by himself
+    heal();
+    run(20s);
+    BOOST_TEST(count_asked(requeue) == 0u);
+    BOOST_REQUIRE(count<End>(0) == 1u);
+    BOOST_TEST(!actions<End>(0)[0].evicted);
+    BOOST_TEST(actions<End>(0)[0].exit_code == 0);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_batch_host_that_stays_alone_has_the_job_requeued, CutHost) {
+    for (std::uint32_t node : {1u, 2u, 3u}) crash(node);
+    run(20s);
+    BOOST_TEST(count_asked(requeue) >= 1u);
+}
+
 BOOST_AUTO_TEST_CASE(too_few_nodes_are_requeued_once) {
     TestGroup g(TestGroup::config(3, 3, 3));
     g.job_nodes = nodes({0, 1, 2});

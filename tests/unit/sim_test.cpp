@@ -103,6 +103,11 @@ BOOST_DATA_TEST_CASE(
     BOOST_TEST(run(c.seed, c.nodes, PlantedBug::none, c.copies, false).violation == "");
 }
 
+/// A batch host that asked whom it had taken out of the job heard of them, and thought that it was not alone.
+BOOST_AUTO_TEST_CASE(who_is_out_of_the_job_is_no_company) {
+    BOOST_TEST(run(3260, 4, PlantedBug::none, 1).violation == "");
+}
+
 BOOST_DATA_TEST_CASE(groups_that_nodes_join_keep_the_rules,
                      boost::unit_test::data::make({2u, 3u, 4u, 5u, 7u}), nodes) {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
