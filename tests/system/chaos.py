@@ -18,6 +18,8 @@ from mcluster import faults as host_faults
 
 SIZE, STEPS, STEP_US = 256, 1500, 4000
 CLUSTER_NODES = 7
+#: slurmstepd that does not reach slurmctld with the end of its step tries again after a minute, and can not be killed until then: its node would be drained.
+SETTINGS = ("CPUs=32", "UnkillableStepTimeout=90")
 #: What ends a node for its group, and what does not. Seconds: how long it lasts, where it passes.
 LOSSES = {"power-off": (0, 0), "power-off of two": (0, 0), "long cut": (6, 9), "long freeze": (6, 9)}
 NUISANCES = {"worker": (0, 0), "workers": (0, 0), "daemon": (0, 0), "mover": (0, 0), "writer": (0, 0), "short freeze": (0.05, 0.4),
@@ -168,11 +170,11 @@ class Trial:
         self.run = ChaosRun(cluster, schedule)
         self.lost: "list[str]" = []
         self.touched: "set[str]" = set()
-        self.returning: "set[str]" = set()  # nodes that are lost to the group, but not for ever
         self.promises: "list[Promise]" = []
         self.since_safe = 0  # nodes lost since a newer step was safe
         self.faults: "list[str]" = []
         self.story: "list[str]" = []
+        self.corrected = False
         self.passing: "list[threading.Thread]" = []
         self.known_nodes: "list[str]" = []
 
@@ -305,8 +307,6 @@ class Trial:
         self.promise(nodes)
         self.lost += nodes
         self.touched.update(nodes)
-        if fault.lasts:
-            self.returning.update(nodes)
         if fault.kind == "long freeze":
             host_faults.freeze(self.hosts, nodes[0])
             self.later(fault.lasts, lambda: host_faults.thaw(self.hosts, nodes[0]))
@@ -338,12 +338,11 @@ class Trial:
             wait_until(lambda: "JobState=COMPLETED " in self.run.show(), 150, "the job's end", 0.5)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.run.show()}") from None
-        # A batch host that comes back too late gets the end of its job as a signal.
-        returned = self.field("BatchHost") in self.returning
-        if "ExitCode=0:0 " not in self.run.show() and not (returned and self.field("ExitCode") == "0:15"):
+        if "ExitCode=0:0 " not in self.run.show():
             self.fault(f"the job's exit code: {self.field('ExitCode')}")
 
     def judge(self, starts: "list[Start]") -> None:
+        self.corrected = "tasks on nodes that it had lost" in self.run.output()
         if self.run.violations():
             self.fault(self.run.violations())
         if self.run.out.read_bytes() != reference(self.cluster, SIZE, STEPS):
@@ -368,16 +367,19 @@ class Trial:
         for thread in self.passing:
             thread.join()
         if self.faults:
-            self.story += ["", self.run.time_line(), self.run.output()]
+            with contextlib.suppress(AssertionError):  # a job that never was
+                self.story += ["", self.run.time_line(), self.run.output()]
         self.cluster.run("scancel", str(self.run.job), user="root")
         for node in self.touched:
             self.cluster.control("kill-node", node, check=False)
             self.cluster.start_node(node)
         try:
             self.cluster.expect_clean(20)
-            wait_until(lambda: self.node_states() == {"idle none"}, 40, "all nodes idle", 0.3)
+            without_slurmctld = any(fault.kind == "no slurmctld" for fault in self.schedule.faults)
+            wait_until(lambda: self.node_states() == {"idle none"}, 100 if without_slurmctld else 40, "all nodes idle", 0.3)
         except AssertionError as error:
             self.fault(f"{error}; nodes are {self.node_states()}")
+            self.cluster.run("scontrol", "update", f"NodeName={','.join(self.cluster.nodes)}", "State=RESUME", user="root")
 
     def node_states(self) -> "set[str]":
         return set(self.cluster.run("sinfo", "-h", "-N", "-o", "%T %E", user="root").stdout.splitlines())
@@ -391,7 +393,8 @@ def campaign(cluster: Cluster, seeds: "typing.Iterable[int]", keep_going: bool) 
         begun = time.monotonic()
         trial = Trial(cluster, schedule)
         faults = trial.execute()
-        print(f"{'WRONG' if faults else 'right'}: seed {seed}, {time.monotonic() - begun:.1f} s: {schedule}", flush=True)
+        corrected = "; srun ended with the group's exit code instead of its own" if trial.corrected else ""
+        print(f"{'WRONG' if faults else 'right'}: seed {seed}, {time.monotonic() - begun:.1f} s: {schedule}{corrected}", flush=True)
         if faults:
             wrong += 1
             print(*(f"  {fault}" for fault in faults), *(f"    {line}" for text in trial.story for line in text.splitlines()), sep="\n", flush=True)
