@@ -291,10 +291,10 @@ BOOST_AUTO_TEST_CASE(a_minority_requeues_nothing_as_soon_as_slurm_is_back) {
     for (std::uint32_t node : {0u, 1u, 2u}) g.crash(node);
     g.slurm = SlurmAnswer::Result::done;
     g.run(5s);
-    BOOST_TEST(count_asked(g, AskSlurm::What::read_job) > 0u);
-    BOOST_TEST(count_asked(g, AskSlurm::What::requeue) == 0u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::read_job) > 0u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 0u);
     g.run(5s);
-    BOOST_TEST(count_asked(g, AskSlurm::What::requeue) == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 1u);
 }
 
 /// Slurm holds the question for long: so does nobody.
@@ -306,7 +306,7 @@ BOOST_AUTO_TEST_CASE(a_strict_majority_does_not_wait_for_a_late_answer) {
     g.cut(3);
     g.run(4s);
     BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2, 4})));
-    BOOST_TEST(count_asked(g, AskSlurm::What::shrink_to) == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 1u);
     g.keeps_answers = false;
     g.give_answers();
     g.run(2s);
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_comes_back_before_slurm_is_used_again) {
     g.slurm = SlurmAnswer::Result::done;
     g.run(70s);
     BOOST_TEST((g.job_nodes == nodes({0, 1, 2, 3})));
-    BOOST_TEST(count_asked(g, AskSlurm::What::requeue) == 0u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 0u);
     BOOST_TEST(g.world(1).nodes.size() == 4u);
 }
 
