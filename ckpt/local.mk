@@ -13,6 +13,17 @@ libckpt_la_SOURCES = ckpt/block_kernel.h ckpt/block_kernel_avx2.cpp ckpt/block_k
 	ckpt/object_table.h ckpt/segment_grants.h ckpt/storage_name.cpp ckpt/storage_name.h
 nodist_libckpt_la_SOURCES = $(ckpt_generated)
 
+# Parities: for dlrover-mover alone, the daemon links no ISA-L.
+noinst_LTLIBRARIES += liberasure.la
+liberasure_la_CPPFLAGS = $(AM_CPPFLAGS) $(ISAL_CFLAGS)
+liberasure_la_SOURCES = ckpt/erasure.cpp ckpt/erasure.h
+liberasure_la_LIBADD = libbase.la $(ISAL_LIBS)
+
+check_PROGRAMS += tests/unit/erasure_test
+tests_unit_erasure_test_SOURCES = tests/unit/main.cpp tests/unit/erasure_test.cpp
+tests_unit_erasure_test_LDADD = liberasure.la
+TESTS += tests/unit/erasure_test
+
 noinst_LTLIBRARIES += libarena.la
 libarena_la_SOURCES = ckpt/cgroup_memory.cpp ckpt/cgroup_memory.h ckpt/segment.cpp ckpt/segment.h ckpt/slots.cpp ckpt/slots.h
 libarena_la_LIBADD = libbase.la $(PTHREAD_LIBS)

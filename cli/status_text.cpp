@@ -171,6 +171,9 @@ std::string copies_text(const proto::local::CopiesStatusT &c) {
     for (std::size_t i = 0; c.nodes == 1 && i < c.partners.size(); ++i)
         text += (i == 0 ? "; kept by " : ", ") + printable(c.partners[i]);
     if (c.partners.empty() && c.nodes == 1) text += "; no other node keeps them";
+    if (c.parities > 0)
+        text += "; " + std::to_string(c.parities) + (c.parities == 1 ? " parity of " : " parities of ") +
+                format_size_bytes(c.parity_bytes) + (c.nodes > 1 ? " on the nodes" : " here");
     return c.text.empty() ? text : text + "; trouble" + trouble_place(c) + ": " + printable(c.text);
 }
 
@@ -178,7 +181,8 @@ void write_copies(JsonWriter &json, const proto::local::CopiesStatusT &c) {
     json.begin_object().field("safe_step", c.safe_step).field("target_step", c.target_step);
     json.field("copied", c.copied).field("to_copy", c.to_copy).key("partners").begin_array();
     for (const auto &partner : c.partners) json.value(partner);
-    json.end_array().field("trouble", c.text).field("nodes", c.nodes).key("in_trouble").begin_array();
+    json.end_array().field("parities", c.parities).field("parity_bytes", c.parity_bytes);
+    json.field("trouble", c.text).field("nodes", c.nodes).key("in_trouble").begin_array();
     for (const auto &node : c.in_trouble) json.value(node);
     json.end_array().end_object();
 }

@@ -49,6 +49,15 @@ Status check_seal(const local::SealT &seal, std::uint64_t capacity) {
 
 namespace {
 
+std::unique_ptr<records::ParityRecordT> to_record(const ParityObject &parity) {
+    auto record = std::make_unique<records::ParityRecordT>();
+    record->index = parity.index;
+    for (Rank rank : parity.ranks) record->ranks.push_back(rank.value());
+    for (const auto &object : parity.objects)
+        record->objects.push_back(std::make_unique<local::SealT>(object));
+    return record;
+}
+
 std::pair<std::uint64_t, std::uint64_t> shared_with(const local::SealT &seal, Rank rank) {
     for (const auto &with : seal.shared)
         if (with && with->rank == rank.value()) return {with->kept_by, with->kept_for};
@@ -74,7 +83,9 @@ Arena::~Arena() {
 
 Arena::RankSlots &Arena::of(Rank rank) {
     auto &slots = ranks_[rank];
-    if (!slots) slots = std::make_unique<RankSlots>(options_.slots);
+    if (slots) return *slots;
+    slots = std::make_unique<RankSlots>(options_.slots);
+    slots->guest = !is_rank(rank);
     return *slots;
 }
 
@@ -234,15 +245,16 @@ Status Arena::check_room(Rank rank, const HeldSlot &held, std::uint64_t bytes) c
 
 Status Arena::grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t bytes) {
     HeldSlot &held = slots.held[slot.value()];
-    std::uint64_t capacity = held.capacity();
-    if (capacity >= bytes) return {};
-    DLROVER_TRY(check_slot_bytes(bytes));
-    if (held.segments.size() >= many_segments) {
+    if (held.capacity() >= bytes) return {};
+    if (held.segments.size() >= many_segments)
         while (!held.segments.empty()) drop_last_segment(held);
-        capacity = 0;
-    }
+    return add_room(rank, held, slot, bytes);
+}
+
+Status Arena::add_room(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes) {
+    DLROVER_TRY(check_slot_bytes(bytes));
     DLROVER_TRY(check_room(rank, held, bytes));
-    std::uint64_t wanted = round_up(bytes - capacity);
+    std::uint64_t wanted = round_up(bytes - held.capacity());
     while (wanted > 0) {
         std::uint64_t part = std::min(wanted, ckpt::max_segment_bytes);
         DLROVER_TRY(add_segment(rank, held, slot, part));
@@ -283,7 +295,7 @@ std::uint32_t Arena::ranks_to_come() const {
 }
 
 std::uint64_t Arena::need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) const {
-    return (slots + (options_.copies - 1) * guest_slots) * round_up(rank_bytes);
+    return (slots + options_.parities.value_or(options_.copies - 1) * guest_slots) * round_up(rank_bytes);
 }
 
 /// Ranks that have not told their size count like this one when the number of slots is chosen; they are no
@@ -399,6 +411,18 @@ Result<std::optional<Arena::Place>> Arena::begin_copy(Rank rank, ckpt::Holder ho
     return std::optional<Place>(std::move(place));
 }
 
+Result<Arena::Place> Arena::extend(Rank rank, SlotIndex slot, ckpt::Holder holder, std::uint64_t bytes) {
+    RankSlots &slots = of(rank);
+    HeldSlot &held = slots.held[slot.value()];
+    const ckpt::Slot &state = slots.table.slots()[slot.value()];
+    if (state.state != ckpt::SlotState::granted || state.holder != holder)
+        return Status(Code::stale, "the slot is not granted to this process");
+    if (held.capacity() < bytes) DLROVER_TRY(add_room(rank, held, slot, bytes));
+    if (held.segments.size() > max_segments_per_slot)
+        return Status(Code::resource_exhausted, "the slot is in too many pieces");
+    return place_of(held, slot);
+}
+
 /// The step that gets its copies now needs a slot. What lies between the newest freed one and it was given up
 /// before it was safe: it is not going to be.
 void Arena::make_room(Rank rank, RankSlots &slots, const CheckpointId &id) {
@@ -424,7 +448,7 @@ Arena::Place Arena::place_of(const HeldSlot &held, SlotIndex slot) const {
 }
 
 Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std::uint32_t world_size,
-                   local::SealT seal, RecordKeeper::Done done) {
+                   local::SealT seal, RecordKeeper::Done done, std::shared_ptr<const ParityObject> parity) {
     RankSlots &slots = of(rank);
     SlotIndex slot(seal.slot);
     if (slot.value() >= slots.held.size()) return Status(Code::invalid_argument, "there is no such slot");
@@ -439,7 +463,7 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
     if (auto before = slots.table.find({generation, TrainStep(seal.train_step)}))
         seal.to_storage = seal.to_storage || slots.held[before->value()].seal.to_storage;
     DLROVER_TRY(slots.table.seal(slot, holder, TrainStep(seal.train_step), generation));
-    set_seal(held, std::move(seal));
+    set_seal(held, std::move(seal), std::move(parity));
     held.world_size = world_size;
     held.sealed_us = wall_clock_us();
     held.seal_on_record = false;
@@ -487,10 +511,11 @@ void Arena::on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal,
     drop_free_slots(rank, slots);
 }
 
-void Arena::set_seal(HeldSlot &held, local::SealT seal) {
-    services_.budget.remove(options_.uid, {.ledger_bytes = held.seal.ledger.size()});
+void Arena::set_seal(HeldSlot &held, local::SealT seal, std::shared_ptr<const ParityObject> parity) {
+    services_.budget.remove(options_.uid, {.ledger_bytes = held.ledger_bytes()});
     held.seal = std::move(seal);
-    services_.budget.add(options_.uid, {.ledger_bytes = held.seal.ledger.size()});
+    held.parity = std::move(parity);
+    services_.budget.add(options_.uid, {.ledger_bytes = held.ledger_bytes()});
 }
 
 void Arena::save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done) {
@@ -504,6 +529,7 @@ void Arena::save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done) {
     record.world_size = held.world_size;
     record.sealed_us = held.sealed_us;
     if (record.sealed) record.seal = std::make_unique<local::SealT>(held.seal);
+    if (record.sealed && held.parity) record.parity = to_record(*held.parity);
     held.on_record = true;
     services_.keeper.put(slot_name(rank, slot), encode_record(std::move(record)), -1, std::move(done));
 }
@@ -554,7 +580,7 @@ std::uint32_t Arena::world_size(Rank rank, const CheckpointId &id) const {
 std::vector<Rank> Arena::holders(const CheckpointId &id) const {
     std::vector<Rank> ranks;
     for (const auto &[rank, slots] : ranks_)
-        if (slots->table.find(id)) ranks.push_back(rank);
+        if (is_rank(rank) && slots->table.find(id)) ranks.push_back(rank);
     return ranks;
 }
 
@@ -640,13 +666,51 @@ void Arena::drop_free_memory(RankSlots &slots) {
 std::vector<elastic::Seal> Arena::seals() const {
     std::vector<elastic::Seal> seals;
     for (const auto &[rank, slots] : ranks_)
-        for (std::size_t i = 0; i < slots->held.size(); ++i) {
+        for (std::size_t i = 0; is_rank(rank) && i < slots->held.size(); ++i) {
             const ckpt::Slot &slot = slots->table.slots()[i];
             if (slot.state == ckpt::SlotState::sealed && slots->held[i].seal_on_record)
                 seals.push_back({slot.step, rank, slots->held[i].world_size, slot.generation,
                                  slots->held[i].seal.to_storage});
         }
     return seals;
+}
+
+std::shared_ptr<const ParityObject> Arena::parity(Rank place, const CheckpointId &id) const {
+    if (is_rank(place) || !holds(place, id)) return nullptr;
+    const RankSlots &slots = *ranks_.at(place);
+    return slots.held[slots.table.find(id)->value()].parity;
+}
+
+void Arena::drop_parity(Rank place, const CheckpointId &id) {
+    auto entry = ranks_.find(place);
+    auto slot = entry == ranks_.end() || is_rank(place) ? std::nullopt : entry->second->table.find(id);
+    if (!slot || entry->second->table.slots()[slot->value()].readers != 0) return;
+    entry->second->table.void_slot(*slot);
+    drop_free_slots(place, *entry->second);
+}
+
+std::vector<elastic::Parity> Arena::parities() const {
+    std::vector<elastic::Parity> parities;
+    for (const auto &[place, slots] : ranks_)
+        for (std::size_t i = 0; i < slots->held.size(); ++i) {
+            const ckpt::Slot &slot = slots->table.slots()[i];
+            const HeldSlot &held = slots->held[i];
+            if (slot.state == ckpt::SlotState::sealed && held.seal_on_record && held.parity)
+                parities.push_back({{slot.generation, slot.step},
+                                    held.world_size,
+                                    held.parity->index,
+                                    held.parity->ranks,
+                                    held.parity->to_storage()});
+        }
+    return parities;
+}
+
+std::uint64_t Arena::parity_bytes() const {
+    std::uint64_t sum = 0;
+    for (const auto &[place, slots] : ranks_)
+        for (const HeldSlot &held : slots->held)
+            if (held.parity && held.seal_on_record) sum += held.seal.data_bytes;
+    return sum;
 }
 
 std::pair<std::uint64_t, std::uint32_t> Arena::sealed_bytes(TrainStep step) const {
@@ -678,6 +742,7 @@ void Arena::add_need(Memory &sum) const {
         sum.need_bytes += need_bytes(slots->limit, slots->told_bytes);
     }
     if (largest > 0) sum.need_bytes += ranks_to_come() * need_bytes(sum.slots, largest);
+    if (options_.parities) sum.need_bytes += guest_slots * round_up(largest);  // on their way into a parity
 }
 
 Arena::Memory Arena::memory() const {

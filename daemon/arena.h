@@ -12,6 +12,7 @@
 #include "common/event_loop.h"
 #include "daemon/local_port.h"
 #include "daemon/memory_budget.h"
+#include "daemon/parity.h"
 #include "daemon/record_keeper.h"
 #include "daemon/records.h"
 #include "elastic/types.h"
@@ -56,6 +57,8 @@ struct ArenaOptions {
     std::uint32_t copies = 1;         ///< kept here of each checkpoint: more where other nodes' are kept too.
                                       ///< > 1: what is complete may not be safe yet
     std::uint32_t restart_count = 0;  ///< of the job: objects of lower terms are of its runs before
+    /// Where parities are kept in place of copies, of how many rows for each rank of the node.
+    std::optional<std::uint32_t> parities = {};
 };
 
 /// Thread: the event loop's.
@@ -110,12 +113,15 @@ class Arena {
     /// now goes. `done` comes once the grant is on record, and only where there is one.
     Result<std::optional<Place>> begin_copy(Rank rank, ckpt::Holder holder, const CheckpointId &id,
                                             std::uint64_t bytes, bool guest, RecordKeeper::Done done);
+    /// That slot, still being written, gets room for `bytes`; what is in it stays.
+    Result<Place> extend(Rank rank, SlotIndex slot, ckpt::Holder holder, std::uint64_t bytes);
     /// `done` comes once the seal is on record, or could not be put there and is none.
     /// invalid_argument, stale: at once, by the result.
     /// invalid_argument also where another rank's seal of that step says otherwise of what the two share; the
     /// slot is free then.
+    /// `parity`: what it is made of, where it is no rank's object.
     Status seal(Rank rank, ckpt::Holder holder, GenerationId generation, std::uint32_t world_size,
-                local::SealT seal, RecordKeeper::Done done);
+                local::SealT seal, RecordKeeper::Done done, std::shared_ptr<const ParityObject> parity = {});
     Status abort(Rank rank, SlotIndex slot, ckpt::Holder holder);
     void release_grants_of(Rank rank, ckpt::Holder holder);
     void adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation);
@@ -141,8 +147,15 @@ class Arena {
     /// for what must not be reused yet. Whether an object has gone.
     bool keep_ranks(const std::set<Rank> &ranks);
 
-    /// All sealed objects that are on record.
+    /// None: that parity is not here, or not on record.
+    std::shared_ptr<const ParityObject> parity(Rank place, const CheckpointId &id) const;
+    /// It is not whole after all, or not needed; a reader's stays.
+    void drop_parity(Rank place, const CheckpointId &id);
+
+    /// All sealed objects that are on record; parities.
     std::vector<elastic::Seal> seals() const;
+    std::vector<elastic::Parity> parities() const;
+    std::uint64_t parity_bytes() const;
     /// Bytes of the sealed objects of `step` here, and how many there are.
     std::pair<std::uint64_t, std::uint32_t> sealed_bytes(TrainStep step) const;
     std::optional<std::int64_t> sealed_time_us(TrainStep step) const;
@@ -187,7 +200,8 @@ class Arena {
     void save_segment(const HeldSegment &segment);
     /// Whether the user's share and the node have room for what a slot lacks to hold `bytes`.
     Status check_room(Rank rank, const HeldSlot &held, std::uint64_t bytes) const;
-    void set_seal(HeldSlot &held, local::SealT seal);
+    Status add_room(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes);
+    void set_seal(HeldSlot &held, local::SealT seal, std::shared_ptr<const ParityObject> parity = {});
     void save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done = {});
     /// Done with the record of what was sealed in this slot then.
     void on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, bool stored);

@@ -32,7 +32,7 @@ void Arena::adopt(Arena &before) {
     next_segment_ = std::max(next_segment_, before.next_segment_);
     for (auto &[rank, slots] : ranks_) {
         slots->limit = options_.slots;
-        slots->guest = false;
+        slots->guest = !is_rank(rank);
         slots->told_bytes = 0;
         for (auto &held : slots->held) {
             held.former = held.on_record;
@@ -58,7 +58,7 @@ MemoryBudget::Holding Arena::holding() const {
     MemoryBudget::Holding sum;
     for (const auto &[rank, slots] : ranks_)
         for (const auto &held : slots->held) {
-            sum.ledger_bytes += held.seal.ledger.size();
+            sum.ledger_bytes += held.ledger_bytes();
             for (const auto &segment : held.segments) {
                 auto one = holding_of(segment->segment);
                 sum.bytes += one.bytes;

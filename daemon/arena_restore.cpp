@@ -26,6 +26,21 @@ std::optional<std::pair<Rank, SlotIndex>> parse_slot_name(const std::string &res
     return std::pair(Rank(static_cast<std::uint32_t>(*rank)), SlotIndex(static_cast<std::uint32_t>(*slot)));
 }
 
+/// Null where it is not what a parity can be.
+std::shared_ptr<const ParityObject> from_record(const std::unique_ptr<records::ParityRecordT> &record) {
+    if (!record || record->ranks.empty() || record->ranks.size() > max_code_data ||
+        record->index >= max_code_parity || record->objects.size() != record->ranks.size())
+        return nullptr;
+    auto parity = std::make_shared<ParityObject>();
+    parity->index = record->index;
+    for (auto rank : record->ranks) parity->ranks.emplace_back(rank);
+    for (const auto &object : record->objects) {
+        if (!object) return nullptr;
+        parity->objects.push_back(*object);
+    }
+    return parity;
+}
+
 }  // namespace
 
 void Arena::restore(const RecordName &name, const records::RecordT &record, UniqueFd fd) {
@@ -56,11 +71,13 @@ void Arena::restore_slot(const RecordName &name, const records::SlotRecordT &rec
     auto place = parse_slot_name(name.rest, options_.slots);
     if (!place || (record.sealed && !record.seal)) return;
     auto [rank, slot] = *place;
+    auto parity = from_record(record.parity);
+    if (record.sealed && is_rank(rank) == (parity != nullptr)) return;
     RankSlots &slots = of(rank);
     HeldSlot &held = slots.held[slot.value()];
     GenerationId generation = from_proto(record.generation);
     if (record.sealed) {
-        set_seal(held, *record.seal);
+        set_seal(held, *record.seal, std::move(parity));
         held.seal_on_record = true;
         held.sealed_us = record.sealed_us;
         slots.table.restore_sealed(slot, TrainStep(record.train_step), generation);

@@ -20,11 +20,18 @@ struct Arena::HeldSegment {
 struct Arena::HeldSlot {
     std::vector<std::unique_ptr<HeldSegment>> segments;
     local::SealT seal;
+    std::shared_ptr<const ParityObject> parity;  ///< of a sealed one
     std::uint32_t world_size = 0;
     std::int64_t sealed_us = 0;
     bool on_record = false;       ///< a record may be there, of a grant or a seal
     bool seal_on_record = false;  ///< of the present seal
     bool former = false;          ///< has the object and the memory of the job's run before
+    std::uint64_t ledger_bytes() const {
+        std::uint64_t sum = seal.ledger.size();
+        if (parity)
+            for (const auto &object : parity->objects) sum += object.ledger.size();
+        return sum;
+    }
     std::uint64_t capacity() const {
         std::uint64_t sum = 0;
         for (const auto &s : segments) sum += s->segment.bytes;

@@ -14,6 +14,17 @@ constexpr EventLoop::Time farewell = std::chrono::seconds(30);
 /// The member does not wait for the answer.
 constexpr std::uint64_t no_request = 0;
 
+/// Rows of other nodes for each row of this one's, where all nodes are there.
+std::optional<std::uint32_t> parities_per_rank(const records::GroupRecordT &record) {
+    auto [copies, most] = redundancy_of(record);
+    std::uint32_t nodes = record.registration->options->max_nodes;
+    if (most == 0) return std::nullopt;
+    if (nodes < 2) return 1;
+    std::uint32_t parity = std::min(copies, nodes - 1);
+    std::uint32_t data = std::min(most, nodes - parity), groups = (nodes + data - 1) / data;
+    return (groups * parity + nodes - 1) / nodes;
+}
+
 ArenaOptions arena_options(const GroupServices &services, const records::GroupRecordT &record,
                            const std::string &key) {
     const auto &memory = services.settings.memory;
@@ -22,7 +33,8 @@ ArenaOptions arena_options(const GroupServices &services, const records::GroupRe
             static_cast<std::uint32_t>(memory.slots),
             memory.huge_pages == HugePages::try_first,
             1 + copies_of(record),
-            record.registration->restart_count};
+            record.registration->restart_count,
+            parities_per_rank(record)};
 }
 
 std::string key_of(const records::GroupRecordT &record) {
@@ -110,7 +122,7 @@ void Group::resume() {
         arena_.release_grants_before(world_->id);
         tell_copies_of_world();
     }
-    feed(elastic::LocalObjects{arena_.seals()});
+    feed(objects_here());
 }
 
 void Group::save_events() {
@@ -139,6 +151,8 @@ elastic::GroupConfig Group::config() const {
     c.slurm_restart_count = r.restart_count;
     c.storage = !r.options->ckpt_dir.empty();
     c.copies = copies();
+    if (Redundancy redundancy = redundancy_of(record_); redundancy.data > 0)
+        c.code = {redundancy.data, redundancy.copies};
     c.any_size = c.copies > 0;  // each object is on a node that is left, whichever rank it is of
     const auto &t = services_.settings.timing;
     c.timings = {t.heartbeat,   t.leader_silence, t.election,        t.election_step,
@@ -228,7 +242,7 @@ void Group::act(elastic::Publish &action) {
         arena_.rewind(from, world_->id);
         // What there is then: slots may be given up before.
         services_.loop.post([this, alive = alive_] {
-            if (*alive) feed(elastic::LocalObjects{arena_.seals()});
+            if (*alive) feed(objects_here());
         });
         rank_states_.clear();
         progress_.clear();
@@ -265,6 +279,7 @@ void Group::act(elastic::RenewLease &) {
     if (now - lease_pushed_ < services_.settings.timing.agent_lease / 5) return;
     lease_pushed_ = now;
     if (world_) save_world();
+    settle();
     for (const auto &[task, agent] : agents_) services_.port.push(agent.connection, local::LeaseRenewedT{});
 }
 
@@ -278,6 +293,7 @@ void Group::act(elastic::StepComplete &action) {
 
 void Group::act(elastic::StepFreed &action) {
     arena_.complete(action.id, action.keep);
+    settle();
     give_back_strangers();
 }
 

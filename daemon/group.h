@@ -255,11 +255,13 @@ class Group : private JobMemory {
     std::uint32_t copies() const { return copies_of(record_); }
     bool has_copies() const { return copies() > 0; }
     /// The agents keep one, also on a node without others.
-    bool has_mover() const { return registration().options->redundancy.starts_with("partner:"); }
+    bool has_mover() const { return registration().options->redundancy != "single"; }
+    elastic::LocalObjects objects_here() const { return {arena_.seals(), arena_.parities()}; }
     void create_copies();
     GroupCopies::Part part_in(const elastic::World &world) const;
     void tell_copies_of_world();
     void give_back_strangers();
+    void settle();
     void on_fetched(const Status &status);
     /// This node's address; none: it is not known yet.
     std::optional<std::string> own_address() const;

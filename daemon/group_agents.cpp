@@ -86,7 +86,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     if (record_.ending) return push_ending(agent);
     if (!member_) {
         create_member();
-        feed(elastic::LocalObjects{arena_.seals()});  // kept since the job's last run
+        feed(objects_here());  // kept since the job's last run
     }
     if (agent.running != GenerationId{} && agent.running <= stopping_) push_stop(agent, "an old generation");
     if (world_ && world_->id > stopping_) push_world(agent);

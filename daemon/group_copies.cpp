@@ -20,7 +20,7 @@ constexpr EventLoop::Time word_limit = std::chrono::seconds(10);
 constexpr EventLoop::Time fetch_limit = std::chrono::seconds(30);
 /// Of one object that is fetched, each followed by a longer pause.
 constexpr std::uint32_t max_fetch_failures = 5;
-constexpr std::size_t max_incoming = 64, key_bytes = 32;
+constexpr std::size_t max_incoming = 64, max_held_up = 4096, key_bytes = 32;
 /// Slower is stuck.
 constexpr std::uint64_t slowest_bytes_per_ms = 2000;
 
@@ -53,8 +53,14 @@ MoveWord word_about(Kind kind, Rank rank, const CheckpointId &id) {
 GroupCopies::GroupCopies(Services services, Hooks hooks)
     : services_(services),
       hooks_(std::move(hooks)),
+      parity_({services.loop, services.arena},
+              {[this](NodeIndex from, Rank part, const CheckpointId &id) {
+                   hooks_.send(from, word_about(Kind::Fetch, part, id));
+               },
+               [this] { hooks_.changed(); },
+               [this](Rank rank, const Status &status) { on_rebuilt(rank, status); }}),
       // Numbers of a former daemon are lower.
-      copier_({}, static_cast<std::uint64_t>(wall_clock_us())) {}
+      copier_(services.copier, static_cast<std::uint64_t>(wall_clock_us())) {}
 
 GroupCopies::~GroupCopies() {
     *alive_ = false;
@@ -68,12 +74,15 @@ void GroupCopies::later(std::function<void()> task) {
 
 void GroupCopies::use_mover(GroupMover *mover) {
     mover_ = mover;
+    parity_.use_mover(mover);
 }
 
 void GroupCopies::stop() {
     stopped_ = true;
     protecting_.reset();
+    parity_.stop();
     early_.clear();
+    held_up_.clear();
     wanted_.clear();
     fetched_ = {};
     fetch_trouble_.clear();
@@ -89,6 +98,9 @@ void GroupCopies::on_world(Part part) {
     stopped_ = false;
     part_ = std::move(part);
     wanted_since_ = services_.loop.now();
+    if (part_.coding) parity_.on_world(*part_.coding);
+    for (Rank rank : part_.ranks)
+        if (part_.restore && parity_.rebuilds(rank, *part_.restore)) wanted_[rank].from = part_.coding->self;
     for (const auto &source : part_.sources)
         if (part_.restore && !services_.arena.holds(source.rank, *part_.restore))
             wanted_[source.rank].from = source.node;
@@ -100,6 +112,7 @@ void GroupCopies::on_world(Part part) {
 void GroupCopies::protect(const CheckpointId &id) {
     if (stopped_) return;
     protecting_ = id;
+    parity_.protect(id);
     for (Rank rank : of_other_size(id) ? part_.answers : std::vector<Rank>{}) want(rank, false);
     push_copies();
     for (const auto &[key, word] : std::exchange(early_, {})) on_offer(key.first, word);
@@ -142,6 +155,7 @@ void GroupCopies::on_word(NodeIndex from, const MoveWord &word) {
             return on_accept(from, word);
         case Kind::Refuse:
             if (word.number == 0 && is_wanted(word.rank, word.id)) fetch_trouble_ = word.text;
+            if (word.number == 0) parity_.on_part_failed(from, word.rank, word.text);
             if (outgoing(from, word.number) != nullptr) fail(word.number, word.text);
             return;
         case Kind::Held:
@@ -152,6 +166,8 @@ void GroupCopies::on_word(NodeIndex from, const MoveWord &word) {
             return on_drop(from, word);
         case Kind::Missing:
             return on_missing(from, word);
+        case Kind::Wait:
+            return on_wait(from, word);
         case Kind::FetchTable:
         case Kind::Table:
         case Kind::None:
@@ -188,7 +204,11 @@ void GroupCopies::begin(const elastic::CopyBegin &begin) {
     if (mover_ == nullptr || !mover_->ready()) return refuse("dlrover-mover does not run here");
     auto object = services_.arena.begin_read(copy.rank, copy.id);
     if (!object) return refuse(object.status().message());
-    Outgoing out{copy, std::move(*object), services_.arena.world_size(copy.rank, copy.id), 0,
+    Outgoing out{copy,
+                 std::move(*object),
+                 services_.arena.world_size(copy.rank, copy.id),
+                 begin.asked,
+                 0,
                  services_.loop.now() + word_limit};
     offer(begin.number, out);
     outgoing_.emplace(begin.number, std::move(out));
@@ -200,6 +220,7 @@ void GroupCopies::offer(std::uint64_t number, const Outgoing &out) {
     word.world_size = out.world_size;
     word.ways = mover_ == nullptr ? std::uint16_t{0} : mover_->ways();
     word.object = out.object.seal;
+    word.asked = out.asked;
     hooks_.send(out.copy.to, word);
 }
 
@@ -262,6 +283,7 @@ void GroupCopies::fail(std::uint64_t number, const std::string &text) {
 
 void GroupCopies::on_fetch(NodeIndex from, const MoveWord &word) {
     if (stopped_) return;  // it asks again
+    if (parity_.rebuilds(word.rank, word.id)) return answer(from, Kind::Wait, word);
     if (!services_.arena.holds(word.rank, word.id))
         return answer(from, Kind::Missing, word, "it does not hold that object any more");
     if (mover_ == nullptr || !mover_->ready())
@@ -286,12 +308,20 @@ bool GroupCopies::is_wanted(Rank rank, const CheckpointId &id) const {
     return wanted_.contains(rank) && part_.restore == id;
 }
 
+/// What is to be added up does not stay.
+bool GroupCopies::passes(NodeIndex from, const MoveWord &word) const {
+    return word.asked ? parity_.asks_for(from, word.rank, word.id) : parity_.coded();
+}
+
 /// A copy is taken only of the step that the leader has told this node, too: then it knows also what of the
 /// older ones is safe.
 std::string GroupCopies::reason_against(NodeIndex from, const MoveWord &word) const {
     if (stopped_) return "a new world is being prepared";
-    if (is_wanted(word.rank, word.id)) return {};
-    if (!part_.guests.contains(from) || (runs_here(word.rank) && !of_other_size(word.id)))
+    bool passing = passes(from, word);
+    if (passing ? word.asked : is_wanted(word.rank, word.id)) return {};
+    bool runs = !passing && runs_here(word.rank) && !of_other_size(word.id);
+    bool belongs = !passing || parity_.need_of(word.rank, word.id) != GroupParity::Need::none;
+    if (!part_.guests.contains(from) || runs || !belongs || (parity_.coded() && word.asked))
         return "this node keeps no copies of that one's objects";
     if (protecting_ != word.id) return "it is not the step that gets its copies now";
     return {};
@@ -299,50 +329,96 @@ std::string GroupCopies::reason_against(NodeIndex from, const MoveWord &word) co
 
 /// The leader's word travels to both nodes at the same time, and the offer follows at once.
 bool GroupCopies::is_early(NodeIndex from, const MoveWord &word) const {
-    return !stopped_ && part_.guests.contains(from) && protecting_ != word.id &&
-           !is_wanted(word.rank, word.id);
+    bool asked = parity_.coded() ? word.asked : is_wanted(word.rank, word.id);
+    return !stopped_ && part_.guests.contains(from) && protecting_ != word.id && !asked;
+}
+
+bool GroupCopies::is_here(NodeIndex from, const MoveWord &word) const {
+    if (!passes(from, word)) return services_.arena.holds(word.rank, word.id);
+    return !word.asked && !stopped_ && parity_.need_of(word.rank, word.id) == GroupParity::Need::done;
+}
+
+/// It is on its way, from here or from there.
+bool GroupCopies::is_taken(NodeIndex from, const MoveWord &word) {
+    auto it = incoming_.find({from, word.number});
+    if (it == incoming_.end()) return false;
+    it->second.heard_at = services_.loop.now();
+    if (it->second.accept) hooks_.send(from, *it->second.accept);  // it was lost
+    if (it->second.arrived) answer(from, Kind::Wait, word);
+    return true;
 }
 
 void GroupCopies::on_offer(NodeIndex from, const MoveWord &word) {
-    if (services_.arena.holds(word.rank, word.id)) return answer(from, Kind::Held, word);
     IncomingKey key(from, word.number);
+    if (word.asked) parity_.on_part_waits(from, word.rank);
+    if (!incoming_.contains(key) && is_here(from, word)) return answer(from, Kind::Held, word);
     if (is_early(from, word) && early_.size() < max_incoming) {
         early_[key] = word;
         return;
     }
-    if (auto it = incoming_.find(key); it != incoming_.end()) {
-        it->second.heard_at = services_.loop.now();
-        if (it->second.accept) hooks_.send(from, *it->second.accept);  // it was lost
-        return;
-    }
+    if (is_taken(from, word)) return;
     std::string against = reason_against(from, word);
     auto same = [&](const auto &entry) {
-        return entry.second.offer.rank == word.rank && entry.second.offer.id == word.id;
+        const MoveWord &other = entry.second.offer;
+        return other.rank == word.rank && other.id == word.id && other.asked == word.asked;
     };
     if (against.empty() && (mover_ == nullptr || !mover_->ready() || mover_->port() == 0))
         against = "dlrover-mover does not run there";
     if (against.empty() && (incoming_.size() >= max_incoming || std::ranges::any_of(incoming_, same)))
         against = "it is busy";
     if (!against.empty()) return answer(from, Kind::Refuse, word, against);
-    ckpt::Holder holder = ckpt::lasting_holder | ++last_holder_;
-    auto place =
-        services_.arena.begin_copy(word.rank, holder, word.id, bytes_of(word.object), !runs_here(word.rank),
-                                   [this, alive = alive_, key](Status stored) {
-                                       if (!*alive || !incoming_.contains(key)) return;
-                                       if (!stored.ok()) return refuse(key, stored.message());
-                                       receive(key);
-                                   });
+    take(from, word);
+}
+
+void GroupCopies::take(NodeIndex from, const MoveWord &word) {
+    IncomingKey key(from, word.number);
+    bool passing = passes(from, word);
+    // What is lost comes first.
+    if (passing && !word.asked && parity_.rebuilds()) return hold_up(from, word);
+    Incoming in{word, passing ? passage : word.rank, ckpt::lasting_holder | ++last_holder_};
+    auto place = services_.arena.begin_copy(in.place, in.holder, word.id, bytes_of(word.object),
+                                            passing || !runs_here(word.rank),
+                                            [this, alive = alive_, key](Status stored) {
+                                                if (!*alive || !incoming_.contains(key)) return;
+                                                if (!stored.ok()) return refuse(key, stored.message());
+                                                receive(key);
+                                            });
+    if (place.ok() && !place->has_value() && passing) return hold_up(from, word);
     if (!place || !place->has_value()) {
         std::string why = place ? "no slot is free there" : place.status().message();
         answer(from, Kind::Refuse, word, why);
         if (is_wanted(word.rank, word.id)) on_fetch_failed(word.rank, why);
         return;
     }
-    incoming_[key] = {word,  holder,      (*place)->slot, (*place)->segments, 0, services_.loop.now(),
-                      false, std::nullopt};
+    in.slot = (*place)->slot;
+    in.segments = (*place)->segments;
+    in.heard_at = services_.loop.now();
+    incoming_[key] = std::move(in);
     schedule();
-    if (is_wanted(word.rank, word.id)) wanted_.at(word.rank).bytes = bytes_of(word.object);
+    if (!passing && is_wanted(word.rank, word.id)) wanted_.at(word.rank).bytes = bytes_of(word.object);
     if ((*place)->overwrites) later([this] { hooks_.changed(); });
+}
+
+/// Its turn comes when another one has passed.
+void GroupCopies::hold_up(NodeIndex from, const MoveWord &word) {
+    if (held_up_.size() < max_held_up) held_up_[{from, word.number}] = word;
+    answer(from, Kind::Wait, word);
+}
+
+/// Those that are still wanted are offered again by themselves.
+void GroupCopies::take_next() {
+    for (const auto &[key, word] : std::exchange(held_up_, {})) on_offer(key.first, word);
+}
+
+void GroupCopies::on_wait(NodeIndex from, const MoveWord &word) {
+    if (Outgoing *out = outgoing(from, word.number)) {
+        out->deadline = std::max(out->deadline, services_.loop.now() + word_limit);
+        return;
+    }
+    parity_.on_part_waits(from, word.rank);
+    if (!is_wanted(word.rank, word.id)) return;
+    wanted_since_ = services_.loop.now();
+    wanted_.at(word.rank).failures = 0;
 }
 
 /// The grant is on record: from now on the memory may be written.
@@ -359,6 +435,7 @@ void GroupCopies::receive(const IncomingKey &key) {
     object.table_offset = seal.table_offset;
     object.table_bytes = seal.table_bytes;
     object.table_xxh3 = seal.table_xxh3;
+    object.parity = !is_rank(in.offer.rank);
     object.key = random_bytes(key_bytes);
     if (object.key.empty()) return refuse(key, "the system has no random numbers");
     object.transfer = in.holder & ~ckpt::lasting_holder;
@@ -395,6 +472,7 @@ void GroupCopies::on_arrived(const IncomingKey &key, const Status &status) {
     Incoming &in = it->second;
     if (in.cancelled || !status.ok()) return refuse(key, status.message());
     in.order = 0;
+    if (in.place == passage) return pass_on(key);
     in.offer.object.slot = static_cast<std::uint16_t>(in.slot.value());
     Status sealed =
         services_.arena.seal(in.offer.rank, in.holder, in.offer.id.generation, in.offer.world_size,
@@ -402,6 +480,44 @@ void GroupCopies::on_arrived(const IncomingKey &key, const Status &status) {
                                  if (*alive) on_sealed(key, stored);
                              });
     if (!sealed.ok()) refuse(key, sealed.message());
+}
+
+/// Into the sum that it is for. The slot is given back when that has it.
+void GroupCopies::pass_on(const IncomingKey &key) {
+    Incoming &in = incoming_.at(key);
+    in.arrived = true;
+    in.accept.reset();
+    auto done = [this, alive = alive_, key](const Status &status) {
+        if (*alive) on_passed(key, status);
+    };
+    if (in.offer.asked)
+        parity_.take_part(key.first, in.offer, in.segments, done);
+    else
+        parity_.take_push(in.offer, in.segments, done);
+}
+
+void GroupCopies::on_passed(const IncomingKey &key, const Status &status) {
+    auto it = incoming_.find(key);
+    if (it == incoming_.end()) return;
+    Incoming in = std::move(it->second);
+    incoming_.erase(it);
+    (void)services_.arena.abort(in.place, in.slot, in.holder).ok();
+    answer(key.first, status.ok() ? Kind::Held : Kind::Refuse, in.offer, status.message());
+    take_next();
+}
+
+/// What could not be made again is as gone as before: the next world knows.
+void GroupCopies::on_rebuilt(Rank rank, const Status &status) {
+    hooks_.changed();
+    take_next();
+    bool wanted = part_.restore && is_wanted(rank, *part_.restore);
+    bool here = wanted && services_.arena.holds(rank, *part_.restore);
+    if (here) return on_fetched(rank);
+    if (status.ok()) return push_copies();
+    // A word of the world before is none of this one's.
+    bool waits = wanted && part_.coding && wanted_.at(rank).from == part_.coding->self;
+    if (waits && !parity_.rebuilds(rank, *part_.restore)) return give_up_fetch(rank, status.message());
+    hooks_.fetched(Status(Code::unavailable, status.message()));
 }
 
 void GroupCopies::on_sealed(const IncomingKey &key, const Status &status) {
@@ -417,6 +533,7 @@ void GroupCopies::on_sealed(const IncomingKey &key, const Status &status) {
 
 void GroupCopies::on_drop(NodeIndex from, const MoveWord &word) {
     early_.erase({from, word.number});
+    held_up_.erase({from, word.number});
     call_off({from, word.number}, word.text);
 }
 
@@ -425,10 +542,13 @@ void GroupCopies::call_off(const IncomingKey &key, const std::string &text) {
     auto it = incoming_.find(key);
     if (it == incoming_.end() || it->second.cancelled) return;
     const Incoming &in = it->second;
-    bool failed = in.order != 0 && !text.empty() && is_wanted(in.offer.rank, in.offer.id);
+    bool failed = in.order != 0 && !text.empty();
+    bool part = in.place == passage && in.offer.asked;
+    bool wanted = in.place != passage && is_wanted(in.offer.rank, in.offer.id);
     Rank rank = in.offer.rank;
     cancel(key);
-    if (failed) on_fetch_failed(rank, text);
+    if (failed && part) parity_.on_part_failed(key.first, rank, text);
+    if (failed && wanted) on_fetch_failed(rank, text);
 }
 
 /// The daemon that offered it was started again, or can not be reached.
@@ -453,8 +573,13 @@ void GroupCopies::refuse(const IncomingKey &key, const std::string &text) {
     if (it == incoming_.end()) return;
     Incoming in = std::move(it->second);
     incoming_.erase(it);
-    (void)services_.arena.abort(in.offer.rank, in.slot, in.holder).ok();
+    (void)services_.arena.abort(in.place, in.slot, in.holder).ok();
     answer(key.first, Kind::Refuse, in.offer, text);
+    if (in.place == passage) {
+        bool failed = in.offer.asked && !in.cancelled && in.order != 0;
+        if (failed) parity_.on_part_failed(key.first, in.offer.rank, text);
+        return take_next();
+    }
     if (in.cancelled || !is_wanted(in.offer.rank, in.offer.id)) return;
     if (in.order != 0) return on_fetch_failed(in.offer.rank, text);
     fetch_trouble_ = text;
@@ -471,12 +596,14 @@ std::optional<GroupCopies::Fetching> GroupCopies::fetching() const {
 
 void GroupCopies::ask_for(Rank rank, Wanted &wanted) {
     wanted.ask_at = services_.loop.now() + tick_interval;
+    if (parity_.rebuilds(rank, *part_.restore)) return;
     wanted.asked = true;
     hooks_.send(wanted.from, word_about(Kind::Fetch, rank, *part_.restore));
 }
 
 /// Once for each time that it was asked: a word may come twice, or late.
 void GroupCopies::on_missing(NodeIndex from, const MoveWord &word) {
+    parity_.on_part_failed(from, word.rank, word.text);
     if (!is_wanted(word.rank, word.id)) return;
     const Wanted &wanted = wanted_.at(word.rank);
     if (wanted.from == from && wanted.asked) on_fetch_failed(word.rank, word.text);
@@ -522,9 +649,10 @@ void GroupCopies::check_wanted() {
     if (wanted_.empty()) return;
     auto now = services_.loop.now();
     for (auto &[rank, wanted] : wanted_) {
-        bool coming = std::ranges::any_of(incoming_, [&, r = rank](const auto &entry) {
-            return entry.second.offer.rank == r && !entry.second.cancelled;
-        });
+        bool coming = parity_.rebuilds(rank, *part_.restore) ||
+                      std::ranges::any_of(incoming_, [&, r = rank](const auto &entry) {
+                          return entry.second.offer.rank == r && !entry.second.cancelled;
+                      });
         if (coming) wanted_since_ = now;
         if (!coming && now >= wanted.ask_at) ask_for(rank, wanted);
     }
@@ -537,7 +665,7 @@ void GroupCopies::check_wanted() {
 
 void GroupCopies::schedule() {
     if (timer_) return;
-    if (outgoing_.empty() && incoming_.empty() && wanted_.empty() &&
+    if (outgoing_.empty() && incoming_.empty() && wanted_.empty() && !parity_.busy() &&
         copier_.deadline() == elastic::Time::max())
         return;
     timer_ = services_.loop.after(tick_interval, [this] { tick(); });
@@ -554,6 +682,7 @@ void GroupCopies::tick() {
             offer(number, out);
     for (std::uint64_t number : overdue) fail(number, "the other node does not answer");
     drop_silent();
+    parity_.tick();
     check_wanted();
     act(copier_.tick(now));
 }

@@ -11,6 +11,7 @@
 #include "common/settings.h"
 #include "daemon/arena.h"
 #include "daemon/group_mover.h"
+#include "daemon/group_parity.h"
 #include "daemon/move_codec.h"
 #include "elastic/copier.h"
 
@@ -22,6 +23,7 @@ class GroupCopies {
     struct Services {
         EventLoop &loop;
         Arena &arena;
+        elastic::CopierConfig copier = {};
     };
     struct Hooks {
         std::function<void(NodeIndex to, const MoveWord &word)> send;
@@ -44,6 +46,7 @@ class GroupCopies {
         /// ranks whose objects get their copies from this node.
         std::vector<NodeIndex> homes;
         std::vector<Rank> answers;
+        std::optional<GroupParity::Part> coding;  ///< where parities are kept in place of copies
     };
 
     struct Fetching {
@@ -64,6 +67,8 @@ class GroupCopies {
     void stop();
     /// The leader's word: this step gets its copies now.
     void protect(const CheckpointId &id);
+    /// It is safe: nothing of it is offered again.
+    void settled(const CheckpointId &id) { copier_.settled(id); }
     void on_word(NodeIndex from, const MoveWord &word);
     /// A rank here needs this object, which a rank of a world of another size has saved: it comes, unless it
     /// is here.
@@ -74,6 +79,10 @@ class GroupCopies {
     /// Why it was given up in this world; empty: it was not.
     const std::string &trouble_of_fetch() const { return gave_up_; }
 
+    /// Whether that object is being made again here.
+    bool rebuilds(Rank rank, const CheckpointId &id) const { return parity_.rebuilds(rank, id); }
+    const GroupParity &parity() const { return parity_; }
+
     std::size_t copied() const { return copier_.protected_count(); }
     std::size_t to_copy() const { return copier_.wanted_count(); }
     const std::string &trouble() const { return copier_.trouble(); }
@@ -83,18 +92,21 @@ class GroupCopies {
         elastic::Copy copy;
         Arena::Object object;
         std::uint32_t world_size = 0;
+        bool asked = false;
         GroupMover::Order order = 0;  ///< > 0: the mover sends, or has sent it
         EventLoop::Time deadline{0};  ///< for the next word
     };
     using IncomingKey = std::pair<NodeIndex, std::uint64_t>;
     struct Incoming {
         MoveWord offer;
+        Rank place;  ///< whose slot
         ckpt::Holder holder = 0;
         SlotIndex slot;
         std::vector<ArenaSegment> segments;
         GroupMover::Order order = 0;
         EventLoop::Time heard_at{0};  ///< the newest of its offers, which are said again
         bool cancelled = false;
+        bool arrived = false;            ///< all of it
         std::optional<MoveWord> accept;  ///< once said
     };
     struct Wanted {
@@ -121,6 +133,16 @@ class GroupCopies {
     // what comes
     void on_offer(NodeIndex from, const MoveWord &word);
     bool is_early(NodeIndex from, const MoveWord &word) const;
+    bool passes(NodeIndex from, const MoveWord &word) const;
+    bool is_here(NodeIndex from, const MoveWord &word) const;
+    bool is_taken(NodeIndex from, const MoveWord &word);
+    void take(NodeIndex from, const MoveWord &word);
+    void hold_up(NodeIndex from, const MoveWord &word);
+    void take_next();
+    void pass_on(const IncomingKey &key);
+    void on_passed(const IncomingKey &key, const Status &status);
+    void on_wait(NodeIndex from, const MoveWord &word);
+    void on_rebuilt(Rank rank, const Status &status);
     std::string reason_against(NodeIndex from, const MoveWord &word) const;
     void receive(const IncomingKey &key);
     void on_expecting(const IncomingKey &key, const Status &status);
@@ -150,13 +172,15 @@ class GroupCopies {
     Services services_;
     Hooks hooks_;
     GroupMover *mover_ = nullptr;
+    GroupParity parity_;
     Part part_;
     bool stopped_ = true;  ///< no world, or one that is being stopped
     std::optional<CheckpointId> protecting_;
     elastic::Copier copier_;
     std::map<std::uint64_t, Outgoing> outgoing_;
     std::map<IncomingKey, Incoming> incoming_;
-    std::map<IncomingKey, MoveWord> early_;  ///< offers of steps that the leader has not told this node yet
+    std::map<IncomingKey, MoveWord> held_up_;  ///< offers of what is to be added up: one after the other
+    std::map<IncomingKey, MoveWord> early_;    ///< offers of steps that the leader has not told this node yet
     std::map<Rank, Wanted> wanted_;
     EventLoop::Time wanted_since_{0};
     Fetching fetched_;  ///< of this world; bytes: of what is here

@@ -28,7 +28,7 @@ bool Group::keep_memory() {
     pages_.drop();
     arena_.keep_sealed();
     auto kept = arena_.holding();
-    if (arena_.seals().empty()) return false;
+    if (arena_.seals().empty() && arena_.parities().empty()) return false;
     record_.kept_until_us = wall_clock_us() + limit.count();
     log::info({job(), step()},
               "checkpoints stay in memory for the job's next run: " + format_size_bytes(kept.bytes) +

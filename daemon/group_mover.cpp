@@ -40,20 +40,26 @@ std::vector<SharedFd> describe(const std::vector<ArenaSegment> &segments,
     return fds;
 }
 
+std::unique_ptr<local::StoredCheckpointT> to_message(const CheckpointId &id, std::uint32_t world_size) {
+    auto out = std::make_unique<local::StoredCheckpointT>();
+    out->generation = to_proto_ptr(id.generation);
+    out->train_step = id.step.value();
+    out->world_size = world_size;
+    return out;
+}
+
 local::ExpectObjectT to_message(const ObjectToReceive &object) {
     local::ExpectObjectT out;
     out.transfer = object.transfer;
     out.key = object.key;
     out.from = object.from;
-    out.checkpoint = std::make_unique<local::StoredCheckpointT>();
-    out.checkpoint->generation = to_proto_ptr(object.id.generation);
-    out.checkpoint->train_step = object.id.step.value();
-    out.checkpoint->world_size = object.world_size;
+    out.checkpoint = to_message(object.id, object.world_size);
     out.rank = object.rank.value();
     out.data_bytes = object.data_bytes;
     out.table_offset = object.table_offset;
     out.table_bytes = object.table_bytes;
     out.table_xxh3 = object.table_xxh3;
+    out.parity = object.parity;
     out.wait_ms = to_ms(object.wait);
     return out;
 }
@@ -67,6 +73,26 @@ local::SendObjectT to_message(const ObjectToSend &object) {
     out.port = object.port;
     out.way = object.way;
     out.wait_ms = to_ms(object.wait);
+    return out;
+}
+
+local::FoldObjectT to_message(const PartToFold &part) {
+    local::FoldObjectT out;
+    out.sum_bytes = part.sum_bytes;
+    out.bytes = part.bytes;
+    out.data = part.data;
+    out.target = part.target;
+    out.source = part.source;
+    out.given = part.given;
+    out.last = part.last;
+    out.wait_ms = to_ms(part.wait);
+    if (!part.object) return out;
+    out.checkpoint = to_message(part.object->id, part.object->world_size);
+    out.rank = part.object->rank.value();
+    out.data_bytes = part.object->data_bytes;
+    out.table_offset = part.object->table_offset;
+    out.table_bytes = part.object->table_bytes;
+    out.table_xxh3 = part.object->table_xxh3;
     return out;
 }
 
@@ -137,8 +163,9 @@ void GroupMover::expel() {
 void GroupMover::on_gone(ConnectionId connection) {
     auto it = connected_.find(connection);
     if (it == connected_.end()) return;
-    bool writes = std::ranges::any_of(
-        open_, [&](const auto &entry) { return entry.second.mover == connection && entry.second.arrived; });
+    bool writes = std::ranges::any_of(open_, [&](const auto &entry) {
+        return entry.second.mover == connection && (entry.second.arrived || entry.second.folded);
+    });
     if (writes && it->second.process) (void)it->second.process->kill();
     connected_.erase(it);
     if (is_mover(connection)) leave();
@@ -159,12 +186,14 @@ bool GroupMover::on_message(const Client &from, const local::MessageT &message) 
     auto *expecting = body.AsExpectingObject();
     auto *arrived = body.AsObjectArrived();
     auto *sent = body.AsObjectSent();
-    if (!ready && !expecting && !arrived && !sent) return false;
+    auto *folded = body.AsObjectFolded();
+    if (!ready && !expecting && !arrived && !sent && !folded) return false;
     // Of another one what it had to do has ended, or ends with it.
     if (ready && is_mover(from.id)) on_ready(*ready);
     if (expecting && is_open(expecting->order, from.id)) on_expecting(*expecting);
     if (arrived && is_open(arrived->order, from.id)) on_arrived(*arrived);
     if (sent && is_open(sent->order, from.id)) on_sent(*sent);
+    if (folded && is_open(folded->order, from.id)) on_folded(*folded);
     return true;
 }
 
@@ -185,21 +214,27 @@ const std::string &GroupMover::text() const {
 
 // ---- orders ----
 
-Status GroupMover::check_order(const std::vector<ArenaSegment> &segments,
-                               const std::vector<std::uint8_t> &key) const {
+Status GroupMover::check_order(const std::vector<ArenaSegment> &segments) const {
     if (!ready_) return Status(Code::unavailable, "dlrover-mover does not run here");
     if (open_.size() >= max_orders)
         return Status(Code::resource_exhausted, "dlrover-mover has too many orders already");
-    if (segments.empty() || segments.size() > proto::max_frame_fds || key.size() != key_bytes)
+    if (segments.empty() || segments.size() > proto::max_frame_fds)
         return Status(Code::invalid_argument, "an order for dlrover-mover that can not be");
     return {};
+}
+
+Status GroupMover::check_transfer(const std::vector<ArenaSegment> &segments,
+                                  const std::vector<std::uint8_t> &key) const {
+    DLROVER_TRY(check_order(segments));
+    if (key.size() == key_bytes) return {};
+    return Status(Code::invalid_argument, "an order for dlrover-mover that can not be");
 }
 
 GroupMover::Order GroupMover::receive(ObjectToReceive object, std::function<void(Status)> expecting,
                                       std::function<void(Status)> arrived) {
     Order order = ++last_order_;
-    Entry entry{std::move(expecting), std::move(arrived), {}};
-    Status status = check_order(object.segments, object.key);
+    Entry entry{std::move(expecting), std::move(arrived)};
+    Status status = check_transfer(object.segments, object.key);
     if (status.ok() && ready_->port == 0)
         status = failure(Code::unavailable, "dlrover-mover does not listen here: " + ready_->text);
     if (!status.ok()) {
@@ -216,8 +251,9 @@ GroupMover::Order GroupMover::receive(ObjectToReceive object, std::function<void
 
 GroupMover::Order GroupMover::send(ObjectToSend object, std::function<void(Status, bool retry)> sent) {
     Order order = ++last_order_;
-    Entry entry{{}, {}, std::move(sent)};
-    if (Status status = check_order(object.segments, object.key); !status.ok()) {
+    Entry entry;
+    entry.sent = std::move(sent);
+    if (Status status = check_transfer(object.segments, object.key); !status.ok()) {
         end(entry, status, status.code() != Code::invalid_argument);
         return order;
     }
@@ -225,6 +261,30 @@ GroupMover::Order GroupMover::send(ObjectToSend object, std::function<void(Statu
     message.order = order;
     auto fds = describe(object.segments, message.segments);
     add(order, std::move(entry), object.wait);
+    services_.port.send(*mover_, proto::make_local(0, std::move(message)), std::move(fds));
+    return order;
+}
+
+GroupMover::Order GroupMover::fold(PartToFold part, std::function<void(Status, std::uint64_t xxh3)> folded) {
+    Order order = ++last_order_;
+    Entry entry;
+    entry.folded = std::move(folded);
+    auto segments = part.into;
+    segments.insert(segments.end(), part.from.begin(), part.from.end());
+    Status status = part.into.empty() || part.from.empty()
+                        ? Status(Code::invalid_argument, "an order for dlrover-mover that can not be")
+                        : check_order(segments);
+    if (!status.ok()) {
+        end(entry, status, false);
+        return order;
+    }
+    auto message = to_message(part);
+    message.order = order;
+    (void)describe(part.into, message.into);
+    (void)describe(part.from, message.from);
+    std::vector<SharedFd> fds;
+    for (const auto &segment : segments) fds.push_back(segment.fd);
+    add(order, std::move(entry), part.wait);
     services_.port.send(*mover_, proto::make_local(0, std::move(message)), std::move(fds));
     return order;
 }
@@ -286,6 +346,14 @@ void GroupMover::on_sent(const local::ObjectSentT &answer) {
     close(answer.order, answer.ok ? Status() : failure(Code::unavailable, answer.text), answer.retry);
 }
 
+void GroupMover::on_folded(const local::ObjectFoldedT &answer) {
+    auto it = open_.find(answer.order);
+    if (it == open_.end() || !it->second.folded) return;
+    if (!answer.ok) return close(answer.order, failure(Code::unavailable, answer.text), false);
+    auto node = open_.extract(it);
+    later([folded = node.mapped().folded, xxh3 = answer.xxh3] { folded({}, xxh3); });
+}
+
 void GroupMover::close(Order order, const Status &status, bool retry) {
     auto node = open_.extract(order);
     end(node.mapped(), status, retry);
@@ -294,6 +362,7 @@ void GroupMover::close(Order order, const Status &status, bool retry) {
 void GroupMover::end(const Entry &entry, const Status &status, bool retry) {
     bool again = retry && !status.ok();
     auto told = std::make_shared<Status>(copy_of(status));
+    if (entry.folded) return later([folded = entry.folded, told] { folded(std::move(*told), 0); });
     if (entry.sent) return later([sent = entry.sent, told, again] { sent(std::move(*told), again); });
     later([tell = entry.expecting ? entry.expecting : entry.arrived, told] { tell(std::move(*told)); });
 }

@@ -27,6 +27,7 @@ struct ObjectToReceive {
     std::uint64_t transfer = 0;     ///< known to both nodes
     std::vector<std::uint8_t> key;  ///< 32 bytes, for one attempt
     std::string from;               ///< the sender's address, numeric or a name
+    bool parity = false;            ///< it has no table: table_xxh3 is the checksum of its data
     std::chrono::milliseconds wait{0};
 };
 
@@ -38,6 +39,25 @@ struct ObjectToSend {
     std::vector<std::uint8_t> key;
     std::string address;  ///< of the other mover's node, numeric or a name
     std::uint16_t port = 0, way = 0;
+    std::chrono::milliseconds wait{0};
+};
+
+/// A part of a code that is to be added to what becomes another one (ckpt/erasure.h).
+struct PartToFold {
+    struct Object {
+        CheckpointId id;
+        std::uint32_t world_size = 0;
+        Rank rank;
+        std::uint64_t data_bytes = 0, table_offset = 0, table_bytes = 0, table_xxh3 = 0;
+    };
+    std::vector<ArenaSegment> into;  ///< writable
+    std::vector<ArenaSegment> from;
+    std::uint64_t sum_bytes = 0;  ///< of `into` hold the sum so far
+    std::uint64_t bytes = 0;      ///< of `from`
+    std::uint16_t data = 0, target = 0, source = 0;
+    std::vector<std::uint16_t> given;  ///< empty: all objects
+    bool last = false;
+    std::optional<Object> object;  ///< what the sum has to be then
     std::chrono::milliseconds wait{0};
 };
 
@@ -89,6 +109,9 @@ class GroupMover {
                   std::function<void(Status)> arrived);
     /// `retry`: another attempt, with another key, may do better.
     Order send(ObjectToSend object, std::function<void(Status, bool retry)> sent);
+    /// `xxh3`: of the sum, where it was the last part and no object. Until then the memory is the mover's, as
+    /// that of receive().
+    Order fold(PartToFold part, std::function<void(Status, std::uint64_t xxh3)> folded);
     /// Its callbacks still come.
     void cancel(Order order);
 
@@ -100,6 +123,7 @@ class GroupMover {
             expecting;  ///< none: it may have been sent already, or is not to be received
         std::function<void(Status)> arrived;
         std::function<void(Status, bool retry)> sent;
+        std::function<void(Status, std::uint64_t xxh3)> folded = {};
         ConnectionId mover = 0;  ///< whose it is
         EventLoop::Handle timer = {};
     };
@@ -114,6 +138,7 @@ class GroupMover {
     void on_expecting(const local::ExpectingObjectT &answer);
     void on_arrived(const local::ObjectArrivedT &answer);
     void on_sent(const local::ObjectSentT &answer);
+    void on_folded(const local::ObjectFoldedT &answer);
     bool is_open(Order order, ConnectionId mover) const;
     /// From now on this node has none.
     void leave();
@@ -122,7 +147,9 @@ class GroupMover {
     void forget(ConnectionId successor);
     void end_orders_of(ConnectionId mover);
 
-    Status check_order(const std::vector<ArenaSegment> &segments, const std::vector<std::uint8_t> &key) const;
+    Status check_order(const std::vector<ArenaSegment> &segments) const;
+    Status check_transfer(const std::vector<ArenaSegment> &segments,
+                          const std::vector<std::uint8_t> &key) const;
     void add(Order order, Entry entry, std::chrono::milliseconds wait);
     void watch(Order order, EventLoop::Time time);
     void on_overdue(Order order);

@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "daemon/group.h"
+#include "elastic/coding.h"
 #include "elastic/placement.h"
 #include "transport/sockets.h"
 
@@ -17,17 +18,23 @@ void Group::create_copies() {
     };
     hooks.address_of = [this](NodeIndex node) { return address_of(node); };
     hooks.name_of = [this](NodeIndex node) { return node_name(node); };
-    hooks.changed = [this] { feed(elastic::LocalObjects{arena_.seals()}); };
+    hooks.changed = [this] { feed(objects_here()); };
     hooks.protection = [this](bool works, const std::string &text) {
         if (!works)
             add_event(proto::EventKind::Warning, "Checkpoints are not copied to other nodes: " + text + ".");
         feed(elastic::LocalProtection{works});
     };
     hooks.fetched = [this](const Status &status) { on_fetched(status); };
-    tables_ =
-        std::make_unique<GroupTables>(GroupTables::Services{services_.loop, arena_, services_.budget, uid()},
-                                      GroupTables::Hooks{hooks.send, hooks.name_of});
-    copies_ = std::make_unique<GroupCopies>(GroupCopies::Services{services_.loop, arena_}, std::move(hooks));
+    tables_ = std::make_unique<GroupTables>(
+        GroupTables::Services{services_.loop, arena_, services_.budget, uid()},
+        GroupTables::Hooks{hooks.send, hooks.name_of, [this](Rank rank, const CheckpointId &id) {
+                               return copies_ && copies_->rebuilds(rank, id);
+                           }});
+    elastic::CopierConfig copier;
+    // A parity may have begun anew since its holder had an object.
+    if (redundancy_of(record_).data > 0) copier.recheck = std::chrono::seconds(5);
+    copies_ = std::make_unique<GroupCopies>(GroupCopies::Services{services_.loop, arena_, copier},
+                                            std::move(hooks));
     copies_->use_mover(mover_.get());
 }
 
@@ -45,6 +52,7 @@ GroupCopies::Part Group::part_in(const elastic::World &world) const {
     if (world.memory_world_size > 0)
         for (const auto &source : world.sources) part.homes.push_back(source.node);
     part.answers = elastic::answered_ranks(world, self());
+    if (!world.groups.empty() || !world.rebuilds.empty()) part.coding = {self(), world, config().nodes};
     auto place = place_in(world);
     if (!place) return part;
     Rank first(first_rank(world, *place));
@@ -64,6 +72,22 @@ void Group::tell_copies_of_world() {
     copies_->on_world(std::move(part));
 }
 
+/// What is safe by the rows of this world needs none of another's.
+void Group::settle() {
+    auto covered = member_ ? member_->view().covered : std::nullopt;
+    if (!copies_ || !world_ || !covered) return;
+    copies_->settled(*covered);
+    if (world_->groups.empty()) return;
+    elastic::RowBook rows(*world_, config().nodes);
+    bool gone = false;
+    for (const elastic::Parity &parity : arena_.parities())
+        if (parity.id == *covered && !elastic::is_wanted(*world_, rows, parity)) {
+            arena_.drop_parity(parity_place(parity.index, parity.ranks.front()), parity.id);
+            gone = true;
+        }
+    if (gone) feed_later(objects_here());
+}
+
 /// Ranks that neither run nor keep their copies here since this world: nobody writes into their slots.
 void Group::give_back_strangers() {
     if (!copies_ || !world_) return;
@@ -72,14 +96,15 @@ void Group::give_back_strangers() {
     for (std::uint32_t place = 0; place < world_->nodes.size(); ++place) {
         NodeIndex node = world_->nodes[place];
         std::uint32_t first = first_rank(*world_, place);
-        for (std::uint32_t i = 0; part.guests.contains(node) && i < ranks_of(node); ++i)
-            kept.emplace(first + i);
+        bool kept_whole = part.guests.contains(node) && world_->groups.empty();
+        for (std::uint32_t i = 0; kept_whole && i < ranks_of(node); ++i) kept.emplace(first + i);
     }
-    if (arena_.keep_ranks(kept)) feed_later(elastic::LocalObjects{arena_.seals()});
+    kept.merge(copies_->parity().places());
+    if (arena_.keep_ranks(kept)) feed_later(objects_here());
 }
 
 void Group::on_fetched(const Status &status) {
-    feed(elastic::LocalObjects{arena_.seals()});
+    feed(objects_here());
     if (status.ok()) return;
     log::error({job(), step()}, status.message());
     add_event(proto::EventKind::Warning, "State could not be fetched: " + status.message() + ".");
@@ -92,6 +117,7 @@ void Group::on_move_word(const std::string &node, const std::vector<std::uint8_t
     if (!word)
         return log::error({job(), step()}, "a word of " + node + " is refused: " + word.status().message());
     bool of_table = word->kind == MoveWord::Kind::FetchTable || word->kind == MoveWord::Kind::Table;
+    if (word->kind == MoveWord::Kind::Wait) tables_->on_wait(*from, *word);
     if (of_table) return tables_->on_word(*from, *word);
     copies_->on_word(*from, *word);
 }

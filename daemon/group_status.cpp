@@ -174,6 +174,8 @@ std::unique_ptr<local::CopiesStatusT> Group::copies_status(const elastic::Member
     out->copied = static_cast<std::uint32_t>(copies_->copied());
     out->to_copy = static_cast<std::uint32_t>(copies_->to_copy());
     out->text = copies_->trouble();
+    out->parities = static_cast<std::uint32_t>(arena_.parities().size());
+    out->parity_bytes = arena_.parity_bytes();
     if (!out->text.empty()) out->in_trouble.push_back(services_.node);
     return out;
 }

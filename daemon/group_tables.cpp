@@ -97,6 +97,10 @@ void GroupTables::ask(std::uint32_t rank) {
     word.id = part_->id;
     word.at = tables_[rank].got;
     tables_[rank].asked_at = services_.loop.now();
+    if (hooks_.is_coming(word.rank, word.id)) {
+        heard_at_ = services_.loop.now();
+        return;
+    }
     bool local = part_->homes[rank] == part_->self || services_.arena.holds(word.rank, word.id);
     if (!local) return hooks_.send(part_->homes[rank], word);
     services_.loop.post([this, alive = alive_, word] {
@@ -128,10 +132,22 @@ MoveWord GroupTables::piece(const MoveWord &asked) {
 }
 
 void GroupTables::on_word(NodeIndex from, const MoveWord &word) {
+    if (word.kind == Kind::FetchTable && hooks_.is_coming(word.rank, word.id)) {
+        MoveWord wait = word;
+        wait.kind = Kind::Wait;
+        return hooks_.send(from, wait);
+    }
     if (word.kind == Kind::FetchTable) return hooks_.send(from, piece(word));
-    bool expected = begun_ && part_ && word.id == part_->id && word.rank.value() < tables_.size() &&
-                    part_->homes[word.rank.value()] == from;
-    if (expected) take(word.rank.value(), word);
+    if (is_from(from, word)) take(word.rank.value(), word);
+}
+
+bool GroupTables::is_from(NodeIndex from, const MoveWord &word) const {
+    return begun_ && part_ && word.id == part_->id && word.rank.value() < tables_.size() &&
+           part_->homes[word.rank.value()] == from;
+}
+
+void GroupTables::on_wait(NodeIndex from, const MoveWord &word) {
+    if (is_from(from, word)) heard_at_ = services_.loop.now();
 }
 
 /// A piece may come twice.

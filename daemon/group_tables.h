@@ -28,6 +28,7 @@ class GroupTables {
     struct Hooks {
         std::function<void(NodeIndex to, const MoveWord &word)> send;
         std::function<std::string(NodeIndex)> name_of;
+        std::function<bool(Rank, const CheckpointId &)> is_coming;  ///< that object is being made here
     };
     /// What the world goes on from, and who holds each rank's object.
     struct Part {
@@ -54,6 +55,8 @@ class GroupTables {
     /// Nobody wants them now.
     void drop();
     void on_word(NodeIndex from, const MoveWord &word);
+    /// The node that is to have the object makes it again.
+    void on_wait(NodeIndex from, const MoveWord &word);
 
     bool whole() const { return part_ && here_ == part_->homes.size(); }
     const std::string &trouble() const { return trouble_; }
@@ -65,6 +68,7 @@ class GroupTables {
     Result<SharedFd> memory() const;
 
   private:
+    bool is_from(NodeIndex from, const MoveWord &word) const;
     void ask_more();
     void ask(std::uint32_t rank);
     void take(std::uint32_t rank, const MoveWord &word);

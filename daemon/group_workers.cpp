@@ -212,7 +212,7 @@ void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSa
     std::vector<SharedFd> fds;
     auto granted = grant_message(worker, **place, fds);
     services_.port.answer(to, id, std::move(granted), std::move(fds));
-    if ((*place)->overwrites && member_) feed(elastic::LocalObjects{arena_.seals()});
+    if ((*place)->overwrites && member_) feed(objects_here());
 }
 
 std::vector<SharedFd> Group::describe(Worker &worker, const std::vector<Arena::Segment> &segments,
@@ -264,7 +264,7 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
                         if (!stored.ok()) {
                             log::warning({job(), step()}, "a seal is not on record: " + stored.message());
                             // An older object of the same step may have gone with it.
-                            if (member_) feed(elastic::LocalObjects{arena_.seals()});
+                            if (member_) feed(objects_here());
                             return services_.port.fail(to, id, local::Refusal::NoMemory,
                                                        "the keeper can not hold more: " + stored.message());
                         }

@@ -62,6 +62,8 @@ void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesSt
     }
     if (into->text.empty()) into->text = std::move(from->text);
     std::ranges::move(from->in_trouble, std::back_inserter(into->in_trouble));
+    into->parities += from->parities;
+    into->parity_bytes += from->parity_bytes;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "elastic/coding.h"
 #include "peer_generated.h"
 #include "proto/codec.h"
 
@@ -95,6 +96,35 @@ std::unique_ptr<wire::RankProgressT> pack(const RankProgress &p) {
     return w;
 }
 
+std::vector<std::uint32_t> pack(const std::vector<Rank> &ranks) {
+    std::vector<std::uint32_t> out;
+    for (Rank r : ranks) out.push_back(r.value());
+    return out;
+}
+
+std::unique_ptr<wire::ParityT> pack(const Parity &p) {
+    auto w = std::make_unique<wire::ParityT>();
+    w->generation = pack(p.id.generation);
+    w->train_step = p.id.step.value();
+    w->world_size = p.world_size;
+    w->index = p.index;
+    w->ranks = pack(p.ranks);
+    w->to_storage = p.to_storage;
+    return w;
+}
+
+std::unique_ptr<wire::RebuildT> pack(const Rebuild &r) {
+    auto w = std::make_unique<wire::RebuildT>();
+    w->rank = r.rank.value();
+    w->node = r.node.value();
+    w->row = pack(r.row);
+    for (const RebuildPart &part : r.parts) {
+        w->part_units.push_back(part.unit);
+        w->part_nodes.push_back(part.node.value());
+    }
+    return w;
+}
+
 template <typename Wire, typename T>
 std::vector<std::unique_ptr<Wire>> pack_all(const std::vector<T> &items) {
     std::vector<std::unique_ptr<Wire>> out;
@@ -108,13 +138,14 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     w->running = pack(r.running);
     w->stopped = pack(r.stopped);
     w->seals = pack_all<wire::SealT>(r.seals);
-    for (Rank rank : r.finished) w->finished.push_back(rank.value());
+    w->finished = pack(r.finished);
     w->exits = pack_all<wire::WorkerExitT>(r.exits);
     w->progress = pack_all<wire::RankProgressT>(r.progress);
     w->signal = r.signal;
     pack_asked(*w, r.asked);
     w->exposed = r.exposed;
     w->safe = pack(r.safe);
+    w->parities = pack_all<wire::ParityT>(r.parities);
     return w;
 }
 
@@ -136,6 +167,8 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
         w->source_ranks.push_back(s.rank.value());
         w->source_nodes.push_back(s.node.value());
     }
+    w->groups = world.groups;
+    w->rebuilds = pack_all<wire::RebuildT>(world.rebuilds);
     return w;
 }
 
@@ -223,6 +256,8 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.protect = pack(m.protect);
     w.safe = pack(m.safe);
     w.freed = pack(m.freed);
+    w.covered = pack(m.covered);
+    w.of_world = pack(m.of_world);
     if (m.roster) w.roster = pack(*m.roster);
     out.body.Set(std::move(w));
 }
@@ -297,7 +332,8 @@ class Unpacker {
     NodeReport report(const std::unique_ptr<wire::NodeReportT> &w) {
         NodeReport r;
         if (!expect(w && w->seals.size() <= max_list && w->finished.size() <= max_list &&
-                    w->exits.size() <= max_list && w->progress.size() <= max_list))
+                    w->exits.size() <= max_list && w->progress.size() <= max_list &&
+                    w->parities.size() <= max_list))
             return r;
         r.ready = w->ready;
         r.running = unpack(w->running);
@@ -314,6 +350,7 @@ class Unpacker {
         r.asked = unpack_asked(*w);
         r.exposed = w->exposed;
         r.safe = checkpoint(w->safe);
+        for (const auto &p : w->parities) r.parities.push_back(parity(*p));
         return r;
     }
     /// As many for each node.
@@ -333,6 +370,30 @@ class Unpacker {
             if (expect(w.source_nodes[i] < node_count_))
                 out.push_back({Rank(w.source_ranks[i]), NodeIndex(w.source_nodes[i])});
         return out;
+    }
+    Parity parity(const wire::ParityT &w) {
+        Parity p;
+        expect(w.train_step <= INT64_MAX && w.index < max_code_parity);
+        p.id = {unpack(w.generation), TrainStep(w.train_step)};
+        p.world_size = w.world_size;
+        p.index = w.index;
+        p.ranks = row(w.ranks);
+        p.to_storage = w.to_storage;
+        return p;
+    }
+    std::vector<Rank> row(const std::vector<std::uint32_t> &in) {
+        if (!expect(!in.empty() && in.size() <= max_code_data)) return {};
+        return {in.begin(), in.end()};
+    }
+    Rebuild rebuild(const wire::RebuildT &w) {
+        Rebuild r{Rank(w.rank), NodeIndex(w.node), row(w.row), {}};
+        if (!expect(w.node < node_count_ && w.part_units.size() == w.part_nodes.size() &&
+                    w.part_units.size() == w.row.size()))
+            return r;
+        for (std::size_t i = 0; i < w.part_units.size(); ++i)
+            if (expect(w.part_nodes[i] < node_count_))
+                r.parts.push_back({w.part_units[i], NodeIndex(w.part_nodes[i])});
+        return r;
     }
     std::optional<CheckpointId> checkpoint(const std::unique_ptr<wire::CheckpointT> &w) {
         if (!w || !expect(w->train_step <= INT64_MAX)) return std::nullopt;
@@ -359,6 +420,10 @@ class Unpacker {
         for (std::size_t i = 0; world.memory_world_size > 0 && i < world.sources.size(); ++i)
             expect(world.sources[i].rank.value() == i);
         expect(world.memory_world_size == 0 || world.sources.size() == world.memory_world_size);
+        if (!expect(w->groups.size() <= world.nodes.size() && w->rebuilds.size() <= max_list)) return world;
+        world.groups = w->groups;
+        for (const auto &r : w->rebuilds) world.rebuilds.push_back(rebuild(*r));
+        expect(has_sound_groups(world));
         return world;
     }
     World world(const std::unique_ptr<wire::WorldT> &w) {
@@ -466,6 +531,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              u.checkpoint(w.protect),
                              u.checkpoint(w.safe),
                              u.checkpoint(w.freed),
+                             u.checkpoint(w.covered),
+                             unpack(w.of_world),
                              u.roster(w.roster)};
         }
         case wire::Body::HeartbeatReply: {

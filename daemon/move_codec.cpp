@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/move_codec.h"
 
+#include "daemon/parity.h"
 #include "daemon/seal_bounds.h"
 #include "proto/codec.h"
 
@@ -26,8 +27,9 @@ bool is_whole(const MoveWord &word) {
     if (!word.bytes.empty()) return false;
     if (word.kind == Kind::Accept) return word.key.size() == key_bytes && word.port != 0;
     if (word.kind != Kind::Offer) return word.key.empty();
-    return word.world_size > word.rank.value() && object.train_step == word.id.step.value() &&
-           is_within(object, INT64_MAX) && object.shared.size() <= max_shared;
+    bool possible = is_rank(word.rank) ? word.world_size > word.rank.value() : word.world_size > 0;
+    return possible && object.train_step == word.id.step.value() && is_within(object, INT64_MAX) &&
+           object.shared.size() <= max_shared;
 }
 
 }  // namespace
@@ -44,6 +46,7 @@ proto::Bytes encode_move_word(const MoveWord &word) {
     out.ways = word.ways;
     bool of_object = word.kind == MoveWord::Kind::Offer || word.kind == MoveWord::Kind::Table;
     if (of_object) out.object = std::make_unique<proto::local::SealT>(word.object);
+    out.asked = word.asked;
     out.port = word.port;
     out.way = word.way;
     out.transfer = word.transfer;
@@ -57,7 +60,7 @@ proto::Bytes encode_move_word(const MoveWord &word) {
 Result<MoveWord> decode_move_word(std::span<const std::uint8_t> bytes) {
     auto in = proto::decode<wire::Word>(bytes, wire::WordIdentifier());
     if (!in) return in.take_status();
-    if (in->kind < MoveWord::Kind::Fetch || in->kind > MoveWord::Kind::Table)
+    if (in->kind < MoveWord::Kind::Fetch || in->kind > MoveWord::Kind::Wait)
         return Status(Code::corrupt, "a word about an object is of an unknown kind");
     MoveWord word;
     word.kind = in->kind;
@@ -68,6 +71,7 @@ Result<MoveWord> decode_move_word(std::span<const std::uint8_t> bytes) {
     word.world_size = in->world_size;
     word.ways = in->ways;
     if (in->object) word.object = std::move(*in->object);
+    word.asked = in->asked;
     word.port = in->port;
     word.way = in->way;
     word.transfer = in->transfer;

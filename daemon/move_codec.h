@@ -25,6 +25,7 @@ struct MoveWord {
     std::uint32_t world_size = 0;
     std::uint16_t ways = 0;
     proto::local::SealT object;
+    bool asked = false;
     // Accept
     std::uint16_t port = 0, way = 0;
     std::uint64_t transfer = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/records.h"
 
-#include "base/units.h"
+#include <algorithm>
+
 #include "daemon/summary.h"
 
 namespace dlrover::daemon {
@@ -17,6 +18,26 @@ std::vector<std::uint32_t> plain_list(const std::vector<NodeIndex> &nodes) {
     std::vector<std::uint32_t> values;
     for (NodeIndex node : nodes) values.push_back(node.value());
     return values;
+}
+
+std::unique_ptr<records::RebuildRecordT> to_record(const elastic::Rebuild &rebuild) {
+    auto record = std::make_unique<records::RebuildRecordT>();
+    record->rank = rebuild.rank.value();
+    record->node = rebuild.node.value();
+    for (Rank rank : rebuild.row) record->row.push_back(rank.value());
+    for (const elastic::RebuildPart &part : rebuild.parts) {
+        record->part_units.push_back(part.unit);
+        record->part_nodes.push_back(part.node.value());
+    }
+    return record;
+}
+
+elastic::Rebuild from_record(const records::RebuildRecordT &record) {
+    elastic::Rebuild rebuild{Rank(record.rank), NodeIndex(record.node), {}, {}};
+    for (auto rank : record.row) rebuild.row.emplace_back(rank);
+    for (std::size_t i = 0; i < std::min(record.part_units.size(), record.part_nodes.size()); ++i)
+        rebuild.parts.push_back({record.part_units[i], NodeIndex(record.part_nodes[i])});
+    return rebuild;
 }
 
 }  // namespace
@@ -75,6 +96,8 @@ records::WorldRecordT to_record(const elastic::World &world) {
         record.source_ranks.push_back(source.rank.value());
         record.source_nodes.push_back(source.node.value());
     }
+    record.groups = world.groups;
+    for (const elastic::Rebuild &rebuild : world.rebuilds) record.rebuilds.push_back(to_record(rebuild));
     return record;
 }
 
@@ -95,6 +118,9 @@ elastic::World from_record(const records::WorldRecordT &record) {
     for (std::size_t i = 0; i < sources; ++i)
         world.sources.push_back({Rank(record.source_ranks[i]), NodeIndex(record.source_nodes[i])});
     world.memory_world_size = world.restore_step ? record.memory_world_size : 0;
+    world.groups = record.groups;
+    for (const auto &rebuild : record.rebuilds)
+        if (rebuild) world.rebuilds.push_back(from_record(*rebuild));
     return world;
 }
 
@@ -118,13 +144,14 @@ elastic::Goodput from_record(const records::SumsRecordT &record) {
     return g;
 }
 
-/// The plugin has checked what the user asked for.
+Redundancy redundancy_of(const records::GroupRecordT &record) {
+    if (record.registration->node_names.size() < 2) return {};
+    auto redundancy = parse_redundancy(record.registration->options->redundancy);
+    return redundancy.ok() ? *redundancy : Redundancy{};
+}
+
 std::uint32_t copies_of(const records::GroupRecordT &record) {
-    constexpr std::uint64_t most = 16;
-    std::string_view mode = record.registration->options->redundancy, partner = "partner:";
-    if (!mode.starts_with(partner) || record.registration->node_names.size() < 2) return 0;
-    auto count = parse_uint(mode.substr(partner.size()), 1, most);
-    return count.ok() ? static_cast<std::uint32_t>(*count) : 0;
+    return redundancy_of(record).copies;
 }
 
 }  // namespace dlrover::daemon

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/redundancy.h"
 #include "elastic/goodput.h"
 #include "elastic/types.h"
 #include "proto/codec.h"
@@ -44,7 +45,9 @@ elastic::World from_record(const records::WorldRecordT &record);
 std::unique_ptr<records::SumsRecordT> to_record(const elastic::Goodput &goodput, elastic::Time at);
 elastic::Goodput from_record(const records::SumsRecordT &record);
 
-/// Of each object, on other nodes; 0: none are kept.
+/// What is kept on other nodes; nothing where there are none.
+Redundancy redundancy_of(const records::GroupRecordT &record);
+/// Of each object, on other nodes, or of its parities; 0: none are kept.
 std::uint32_t copies_of(const records::GroupRecordT &record);
 
 }  // namespace dlrover::daemon

@@ -32,7 +32,7 @@ void Copier::start(Time now, Actions &out) {
                 jobs_, [&](const Job &j) { return j.number != 0 && !j.urgent && j.copy.to == job.copy.to; });
             if (job.urgent != urgent || job.number != 0 || job.retry_at > now || (taken && !urgent)) continue;
             job.number = ++number_;
-            out.emplace_back(CopyBegin{job.number, job.copy});
+            out.emplace_back(CopyBegin{job.number, job.copy, job.urgent});
         }
 }
 
@@ -71,6 +71,7 @@ Copier::Actions Copier::clear(Time now) {
     jobs_.clear();
     protected_ = {};
     known_.clear();
+    settled_.reset();
     done_ = 0;
     good_at_ = now;
     say(true, {}, out);
@@ -104,8 +105,21 @@ Copier::Actions Copier::failed(Time now, std::uint64_t number, const std::string
     return out;
 }
 
+void Copier::settled(const CheckpointId &id) {
+    settled_ = std::max(settled_, std::optional(id));
+}
+
+/// All is done, but not all of it is safe: asked for once more, it is answered at once where it is there.
+void Copier::recheck(Time now) {
+    bool open = config_.recheck > Duration(0) && !known_.empty() && settled_ < protected_;
+    if (!open || done_ < known_.size() || now - good_at_ < config_.recheck) return;
+    for (const Copy &copy : known_) jobs_.push_back({copy});
+    done_ = 0;
+}
+
 Copier::Actions Copier::tick(Time now) {
     Actions out;
+    recheck(now);
     start(now, out);
     return out;
 }
@@ -114,7 +128,8 @@ Time Copier::deadline() const {
     Time first = Time::max();
     for (const Job &job : jobs_)
         if (job.number == 0 && job.retry_at != Time::min()) first = std::min(first, job.retry_at);
-    return first;
+    bool open = config_.recheck > Duration(0) && !known_.empty() && settled_ < protected_;
+    return open && done_ >= known_.size() ? std::min(first, good_at_ + config_.recheck) : first;
 }
 
 }  // namespace dlrover::elastic

@@ -2,6 +2,7 @@
 // Which of a node's objects go to which other node, and when. Pure. Each node's daemon drives its own.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -14,6 +15,9 @@ namespace dlrover::elastic {
 struct CopierConfig {
     std::size_t at_once = 4;
     Duration retry_min = std::chrono::milliseconds(100), retry_max = std::chrono::seconds(5);
+    /// What was copied is asked for again where its step has not become safe for so long: with parities the
+    /// receiver may have had to begin anew. 0: never.
+    Duration recheck{0};
     Duration patience = std::chrono::seconds(15);  ///< without a success before the node counts as exposed
 };
 
@@ -28,6 +32,7 @@ struct Copy {
 struct CopyBegin {
     std::uint64_t number = 0;  ///< rises
     Copy copy;
+    bool asked = false;  ///< by fetch()
 };
 /// Nobody wants it any more.
 struct CopyDrop {
@@ -52,6 +57,8 @@ class Copier {
     /// those of the same that were asked for before.
     Actions protect(Time now, const CheckpointId &id, const std::vector<Rank> &ranks,
                     const std::vector<NodeIndex> &partners);
+    /// The leader has called this step safe.
+    void settled(const CheckpointId &id);
     /// A node has to go on from this object: before all others.
     Actions fetch(Time now, const Copy &copy);
     /// A new world: nothing of before is wanted.
@@ -77,6 +84,7 @@ class Copier {
     Job *find(std::uint64_t number);
     void start(Time now, Actions &out);
     void drop(const std::vector<Job> &jobs, Actions &out) const;
+    void recheck(Time now);
     void say(bool works, const std::string &text, Actions &out);
 
     CopierConfig config_;
@@ -85,7 +93,8 @@ class Copier {
     CheckpointId protected_;
     std::set<Copy> known_;  ///< of it: asked for at some time
     std::size_t done_ = 0;
-    Time good_at_{0};  ///< the newest success, or when there was nothing to do
+    std::optional<CheckpointId> settled_;  ///< the newest
+    Time good_at_{0};                      ///< the newest success, or when there was nothing to do
     bool works_ = true;
     std::string trouble_;
 };

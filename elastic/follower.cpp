@@ -63,7 +63,13 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
         complete_here(*m.complete_step, m.complete_generation);
     asked_here(m.asked);
     // What this node has told of its objects for a newer world stays true until that one begins.
-    if (!world || promise.generation <= world->id) tell_protection(m.protect, m.safe, m.freed);
+    // This node's own record may lack the world that its workers run.
+    GenerationId known = std::max(world ? world->id : GenerationId{}, local.running);
+    bool still = !world || promise.generation <= known;
+    // With parities a late word about an earlier world's rows would be taken for one about this one's.
+    if (config.code.data > 0) still = still && m.of_world >= known;
+    if (still) tell_protection(m.protect, m.safe, m.freed);
+    if (still && m.of_world >= known) covered = m.covered;
     std::pair void_word(m.void_generation, m.void_below.value_or(TrainStep()));
     if (m.void_below && world && world->id == m.void_generation && void_told != void_word) {
         void_told = void_word;
@@ -94,10 +100,12 @@ void Member::State::asked_here(const std::optional<CheckpointId> &id) {
 }
 
 void Member::State::void_here(TrainStep below, const GenerationId &generation) {
-    std::erase_if(local.seals, [&](const Seal &s) {
-        return s.generation == generation && s.step < below &&
-               (!complete_told || s.step > complete_told->step);
-    });
+    auto is_void = [&](const CheckpointId &id) {
+        return id.generation == generation && id.step < below &&
+               (!complete_told || id.step > complete_told->step);
+    };
+    std::erase_if(local.seals, [&](const Seal &s) { return is_void({s.generation, s.step}); });
+    std::erase_if(local.parities, [&](const Parity &p) { return is_void(p.id); });
     out.push_back(
         StepsVoid{below, generation, complete_told ? std::optional(complete_told->step) : std::nullopt});
 }
@@ -157,6 +165,7 @@ void Member::State::publish(const World &w) {
     if (w.restore_step) complete_told = {*w.restore_step, w.restore_generation};
     protect_told.reset();
     local.safe.reset();
+    covered.reset();
     freed_told.reset();
     local.finished.clear();
     local.exits.clear();

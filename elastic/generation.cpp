@@ -163,12 +163,9 @@ void Member::State::try_commit() {
 template <typename Counts>
 SealTally Member::State::tally_reported(std::uint32_t holders, Counts counts) const {
     SealTally fresh(holders);
-    std::uint32_t all = 0;
-    for (const NodeSpec &n : config.nodes) all += n.ranks;
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (peers[i].accepted && !removed(NodeIndex(i)))
-            for (const Seal &s : peers[i].report.seals)
-                if (counts(s)) fresh.add(s, all, NodeIndex(i));
+            tally_report(fresh, NodeIndex(i), peers[i].report, counts);
     return fresh;
 }
 
@@ -180,13 +177,13 @@ std::optional<SealTally::Complete> Member::State::newest_in_memory(
     const std::vector<NodeIndex> &nodes) const {
     if (begins_again()) return newest_kept(nodes);
     std::uint32_t holders = world ? holders_wanted(*world) : 1;
-    SealTally reported = tally_reported(holders, [&](const Seal &s) { return in_force(s); });
+    SealTally reported = tally_reported(holders, [&](const CheckpointId &id) { return in_force(id); });
     auto newest = reported.newest(
         {bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
     if (config.copies == 0) return newest;
     bool older = !newest.has_value();
     if (older) {
-        reported = tally_reported(holders, [](const Seal &) { return true; });
+        reported = tally_reported(holders, [](const CheckpointId &) { return true; });
         newest = reported.newest({});
     }
     // Of a step that was saved again one goes.
@@ -200,6 +197,15 @@ std::optional<SealTally::Complete> Member::State::newest_in_memory(
     return !stored || stored->step <= newest->step ? newest : std::nullopt;
 }
 
+/// As a planted bug.
+void Member::State::tally_other_steps() {
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        for (Parity p : peers[i].accepted ? peers[i].report.parities : std::vector<Parity>{}) {
+            p.id = {complete->generation, complete->step};
+            tally.add(p, all_ranks(), NodeIndex(i), true);
+        }
+}
+
 /// The prepared world, with the newest step that is complete in the nodes' memory, or else on storage.
 World Member::State::decide_world() {
     World w;
@@ -210,11 +216,13 @@ World Member::State::decide_world() {
     w.master_port = preparing->port;
     w.reason = preparing->reason;
     w.budget_used = preparing->budget_used;
-    if (config.copies > 0) w.partners = choose_partners(w);
+    if (config.copies > 0) choose_holders(w);
     complete = newest_in_memory(w.nodes);
-    tally = tally_reported(holders_wanted(w), [&](const Seal &s) {
-        return complete && *complete == SealTally::Complete{s.step, s.generation};
-    });
+    auto is_complete = [&](const CheckpointId &id) {
+        return complete && *complete == SealTally::Complete{id.step, id.generation};
+    };
+    tally = tally_reported(holders_wanted(w), is_complete);
+    if (complete && bugged(PlantedBug::rebuild_from_other_step)) tally_other_steps();
     protection = {};
     if (complete) {
         w.restore_step = complete->step;
@@ -225,6 +233,10 @@ World Member::State::decide_world() {
         w.stored_world_size = storage.found->world_size;
     }
     name_sources(w);
+    if (config.code.data > 0) {
+        rows = RowBook(w, config.nodes);
+        tally = tally_reported(holders_wanted(w), is_complete);
+    }
     if (begins_again()) note_unused(w);
     return w;
 }

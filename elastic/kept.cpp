@@ -25,11 +25,16 @@ bool Member::State::all_heard() const {
 /// Of nodes that have answered to Prepare, as soon as there is one.
 std::optional<CheckpointId> Member::State::newest_left(std::uint32_t size) const {
     SealTally left;
+    auto add = [&](NodeIndex node, const NodeReport &report) {
+        for (const Seal &s : report.seals)
+            if (s.world_size == size) left.add(s, size, node);
+        for (const Parity &p : report.parities)
+            if (p.world_size == size) left.add(p, size, node, true);
+    };
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if ((preparing ? peers[i].accepted : peers[i].joined) && !removed(NodeIndex(i)))
-            for (const Seal &s : peers[i].report.seals)
-                if (s.world_size == size) left.add(s, size, NodeIndex(i));
-    return left.newest_safe({});
+            add(NodeIndex(i), peers[i].report);
+    return left.newest_complete();
 }
 
 bool Member::State::has_all(NodeIndex node, const CheckpointId &id, std::uint32_t first_rank) const {

@@ -37,6 +37,7 @@ void Member::State::begin_reign() {
     awaiting.reset();
     awaiting_since = now;
     tally = SealTally(world ? holders_wanted(*world) : 1);
+    rows = world ? RowBook(*world, config.nodes) : RowBook();
     complete.reset();
     protection = {};
     protect_told.reset();
@@ -142,6 +143,8 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     h.protect = protect_told;
     h.safe = local.safe;
     h.freed = freed_told;
+    h.covered = protection.safe;
+    if (world) h.of_world = world->id;
     if (p.acked < roster_sequence) h.roster = promise.roster;
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;
@@ -209,24 +212,26 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
 
 /// Sealed in this world, or what it goes on from. A node that comes back may still hold what was given up
 /// since: were it called complete, the others' newer objects would go.
-bool Member::State::in_force(const Seal &s) const {
-    if (!world || s.generation >= world->id || bugged(PlantedBug::restore_mixes_generations)) return true;
-    return world->restore_step == s.step && world->restore_generation == s.generation;
+bool Member::State::in_force(const CheckpointId &id) const {
+    if (!world || id.generation >= world->id || bugged(PlantedBug::restore_mixes_generations)) return true;
+    return world->restore_step == id.step && world->restore_generation == id.generation;
+}
+
+std::uint32_t Member::State::all_ranks() const {
+    std::uint32_t all = 0;
+    for (const NodeSpec &n : config.nodes) all += n.ranks;
+    return all;
 }
 
 void Member::State::count_seals(NodeIndex from, const NodeReport &report) {
-    if (report.seals.empty() && !report.asked && !report.exposed) return;
+    if (report.seals.empty() && report.parities.empty() && !report.asked && !report.exposed) return;
     if (begins_again()) return;  // the first world decides what counts
-    std::uint32_t all = 0;
-    for (const NodeSpec &n : config.nodes) all += n.ranks;
     // The complete step itself may be saved again: asked for on storage only now, or in a newer generation,
     // whose objects may follow those that it goes on from.
     auto oldest = oldest_wanted();
-    auto counts = [&](const Seal &s) {
-        return !oldest || SealTally::Complete{s.step, s.generation} >= *oldest;
-    };
-    for (const Seal &s : report.seals)
-        if (in_force(s) && counts(s)) tally.add(s, all, from);
+    tally_report(tally, from, report, [&](const CheckpointId &id) {
+        return in_force(id) && (!oldest || SealTally::Complete{id.step, id.generation} >= *oldest);
+    });
     bool news = count_complete();
     news = count_asked(report) || news;
     news = count_void() || news;

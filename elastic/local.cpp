@@ -9,6 +9,7 @@ namespace dlrover::elastic {
 namespace {
 
 constexpr std::size_t max_exits = 4096;
+constexpr std::size_t max_parities = 4096;      // a bound, too
 constexpr std::size_t max_seals_per_rank = 64;  // a bound; the daemon has fewer slots
 
 }  // namespace
@@ -83,8 +84,19 @@ void Member::State::on_sealed(const Seal &seal) {
     if (role == Role::leader || here >= config.nodes[config.self.value()].ranks) tell_leader();
 }
 
+void Member::State::on_parity(const Parity &parity) {
+    bool from = world && world->id == promise.generation && world->restore_step == parity.id.step &&
+                world->restore_generation == parity.id.generation;
+    if (parity.id.generation != promise.generation && !from) return;
+    bool known = std::ranges::any_of(local.parities, [&](const Parity &p) { return p.is_same(parity); });
+    if (known || local.parities.size() >= max_parities) return;
+    local.parities.push_back(parity);
+    if (role == Role::leader) tell_leader();  // the others' next heartbeats do
+}
+
 void Member::State::on_objects(const LocalObjects &m) {
     local.seals = m.seals;
+    local.parities = m.parities;
     tell_leader();
 }
 
@@ -115,6 +127,7 @@ void Member::State::on_signal(int signal) {
 /// Their slots may be reused.
 void Member::State::drop_freed_seals(const StepFreed &freed) {
     std::erase_if(local.seals, [&](const Seal &s) { return freed.frees({s.generation, s.step}); });
+    std::erase_if(local.parities, [&](const Parity &p) { return freed.frees(p.id); });
 }
 
 void Member::State::tell_leader() {

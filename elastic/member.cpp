@@ -91,6 +91,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    [&](const LocalFinished &m) { s.on_finished(m); },
                    [&](const LocalStopped &m) { s.local.stopped = std::max(s.local.stopped, m.generation); },
                    [&](const LocalSealed &m) { s.on_sealed(m.seal); },
+                   [&](const LocalParity &m) { s.on_parity(m.parity); },
                    [&](const LocalObjects &m) { s.on_objects(m); },
                    [&](const LocalProgress &m) {
                        s.local.progress = m.ranks;
@@ -264,6 +265,7 @@ MemberView Member::view() const {
         for (const Peer &p : s.peers) v.ready_nodes += p.joined && p.report.ready;
     if (s.complete_told) v.complete_steps.push_back(s.complete_told->step);
     v.safe = s.role == Role::leader ? s.safe_now() : s.local.safe;
+    v.covered = s.role == Role::leader ? s.protection.safe : s.covered;
     v.protecting = s.protect_told;
     v.goodput = s.goodput;
     v.goodput_at = s.goodput_at;

@@ -39,9 +39,15 @@ struct LocalStopped {
 struct LocalSealed {
     Seal seal;
 };
-/// The objects this node holds (after a restart of the daemon; replaces what was known).
+/// Every object of a row is folded into this parity. Like LocalSealed.
+struct LocalParity {
+    Parity parity;
+};
+/// The objects and parities that this node holds (after a restart of the daemon, or when one is gone
+/// otherwise than by StepFreed or StepsVoid; replaces what was known).
 struct LocalObjects {
     std::vector<Seal> seals;
+    std::vector<Parity> parities = {};
 };
 struct LocalProgress {
     std::vector<RankProgress> ranks;
@@ -101,7 +107,7 @@ struct LocalStorage {
 };
 struct Tick {};
 
-using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed,
+using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
                            LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
                            PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing>;
 
@@ -240,7 +246,9 @@ struct MemberView {
     std::uint32_t restarts_left = 0, restarts = 0;
     std::uint32_t ready_nodes = 0;  ///< known to the leader; 0 elsewhere
     std::vector<TrainStep> complete_steps;
-    std::optional<CheckpointId> safe;        ///< newest
+    std::optional<CheckpointId> safe;  ///< newest
+    /// Newest that is safe by what the holders of the world in force have: of it nothing else is needed.
+    std::optional<CheckpointId> covered;
     std::optional<CheckpointId> protecting;  ///< newest Protect
     Goodput goodput;                         ///< as the leader last told
     Time goodput_at{0};                      ///< its wall time ends here

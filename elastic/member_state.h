@@ -7,6 +7,7 @@
 
 #include <array>
 
+#include "elastic/coding.h"
 #include "elastic/goodput_meter.h"
 #include "elastic/member.h"
 #include "elastic/node_list.h"
@@ -141,6 +142,7 @@ struct Member::State {
     std::optional<World> published;  ///< told to the agents by this daemon
     std::optional<SealTally::Complete> complete_told;
     std::optional<CheckpointId> protect_told, freed_told;
+    std::optional<CheckpointId> covered;                          ///< as the leader of this world says
     std::optional<std::pair<GenerationId, TrainStep>> void_told;  ///< newest StepsVoid
     Goodput goodput;
     Time goodput_at{0};            ///< its wall time ends here
@@ -180,6 +182,7 @@ struct Member::State {
     std::optional<std::string> awaiting;  ///< why a new world is needed, while too few nodes are ready
     Time awaiting_since{0};
     SealTally tally;
+    RowBook rows;  ///< of the world that `tally` is for
     std::optional<SealTally::Complete> complete;
     RestartBudget budget{0};
     std::optional<GoodputMeter> meter;
@@ -228,6 +231,7 @@ struct Member::State {
     void on_exit(const WorkerExit &exit);
     void on_finished(const LocalFinished &m);
     void on_sealed(const Seal &seal);
+    void on_parity(const Parity &parity);
     void on_objects(const LocalObjects &m);
     void on_protection(bool works);
     void on_signal(int signal);
@@ -277,7 +281,17 @@ struct Member::State {
     void consider();
     void consider_start();
     void consider_running();
-    bool in_force(const Seal &s) const;
+    bool in_force(const CheckpointId &id) const;
+    std::uint32_t all_ranks() const;
+    /// What that node holds, as far as `counts` says of its checkpoint.
+    template <typename Counts>
+    void tally_report(SealTally &to, NodeIndex node, const NodeReport &report, Counts counts) const {
+        std::uint32_t all = all_ranks();
+        for (const Seal &s : report.seals)
+            if (counts(CheckpointId{s.generation, s.step})) to.add(s, all, node);
+        for (const Parity &p : report.parities)
+            if (counts(p.id)) to.add(p, all, node, rows.has(p));
+    }
     void count_seals(NodeIndex from, const NodeReport &report);
     bool count_complete();
     bool count_asked(const NodeReport &report);
@@ -301,6 +315,7 @@ struct Member::State {
     SealTally tally_reported(std::uint32_t holders, Counts counts) const;
     /// The newest complete step that the world of these nodes can go on from in memory.
     std::optional<SealTally::Complete> newest_in_memory(const std::vector<NodeIndex> &nodes) const;
+    void tally_other_steps();
     World decide_world();
     void commit();
     void note_world(const World &w, Duration took);
@@ -324,7 +339,11 @@ struct Member::State {
 
     // protection.cpp
     std::vector<NodeIndex> choose_partners(const World &w) const;
+    std::vector<PlacedNode> usable_spares(const World &w) const;
+    void choose_holders(World &w) const;
     NodeIndex home_of(const World &w, const CheckpointId &id, Rank rank) const;
+    const Rebuild *name_rebuild(World &w, const CheckpointId &id, Rank rank) const;
+    void name_all_sources(World &w, const CheckpointId &id) const;
     void name_sources(World &w) const;
     /// Whether there is news for the followers.
     bool consider_protection();

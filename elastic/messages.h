@@ -27,6 +27,7 @@ struct NodeReport {
     std::optional<CheckpointId> asked;  ///< StorageAsked: the newest known here
     bool exposed = false;               ///< its objects can not be copied to its partners now
     std::optional<CheckpointId> safe;   ///< the newest that a leader of this world has called safe
+    std::vector<Parity> parities;       ///< that are whole
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 
@@ -58,7 +59,10 @@ struct Heartbeat {
     GenerationId void_generation;
     std::optional<CheckpointId> asked;                 ///< StorageAsked
     std::optional<CheckpointId> protect, safe, freed;  ///< Protect, MemberView::safe, StepFreed
-    std::optional<Roster> roster;                      ///< left out where the member has it on record
+    /// The newest that is safe by what the holders of this world have; `safe` may be one that comes near.
+    std::optional<CheckpointId> covered;
+    GenerationId of_world;         ///< in which these three were said; {0,0}: none is in force
+    std::optional<Roster> roster;  ///< left out where the member has it on record
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {

@@ -41,10 +41,13 @@ enum class PlantedBug : std::uint8_t {
     added_counts_at_once,       ///< a node that joins is counted before majorities have it on record
     added_forgotten_by_new_leader,  ///< a new leader does not take over what its voters have on record
     other_size_passed_over,         ///< a world does not go on from what one of another size has in memory
-    other_size_freed_early,  ///< what another size's world has saved is free before a newer step is safe
+    other_size_freed_early,   ///< what another size's world has saved is free before a newer step is safe
+    rebuild_from_other_step,  ///< parities of other steps count for the one to go on from
+    parity_called_whole_too_early,  ///< when half of its row is in it (in the simulated node)
+    folded_twice,                   ///< what is offered again is folded in again (in the simulated node)
 };
 
-inline constexpr std::array<std::string_view, 33> planted_bug_names = {
+inline constexpr std::array<std::string_view, 36> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -78,6 +81,9 @@ inline constexpr std::array<std::string_view, 33> planted_bug_names = {
     "added_forgotten_by_new_leader",
     "other_size_passed_over",
     "other_size_freed_early",
+    "rebuild_from_other_step",
+    "parity_called_whole_too_early",
+    "folded_twice",
 };
 
 }  // namespace dlrover::elastic

@@ -13,6 +13,29 @@ constexpr std::uint32_t max_pause = 5;  ///< when no more copies come: tried aga
 
 }  // namespace
 
+/// Those that had a part come first.
+std::vector<PlacedNode> Member::State::usable_spares(const World &w) const {
+    std::vector<PlacedNode> spares;
+    for (NodeIndex n : w.spares)
+        if (!removed(n) && answers(n)) spares.push_back({n, 0});
+    std::ranges::stable_partition(
+        spares, [&](const PlacedNode &n) { return world && contains(world->partners, n.node); });
+    return spares;
+}
+
+void Member::State::choose_holders(World &w) const {
+    if (config.code.data == 0) {
+        w.partners = choose_partners(w);
+        return;
+    }
+    std::vector<PlacedNode> nodes;
+    for (NodeIndex n : w.nodes) nodes.push_back({n, 0});
+    Groups groups = choose_groups(nodes, usable_spares(w), config.code, world ? &*world : nullptr);
+    w.groups = groups.of;
+    for (std::uint32_t group : groups.of)
+        w.partners.insert(w.partners.end(), groups.holders[group].begin(), groups.holders[group].end());
+}
+
 /// Nodes of the world, and spares only where these are too few. Who had a partner keeps it.
 std::vector<NodeIndex> Member::State::choose_partners(const World &w) const {
     std::vector<NodeIndex> partners;
@@ -59,21 +82,35 @@ NodeIndex Member::State::home_of(const World &w, const CheckpointId &id, Rank ra
     return best;
 }
 
-/// Where the objects are that this world goes on from: those that a rank's node lacks, or, saved by a world
-/// of another size, all of them, since nobody knows yet which rank needs what.
+/// Who makes an object again that no node holds; none: nobody can.
+const Rebuild *Member::State::name_rebuild(World &w, const CheckpointId &id, Rank rank) const {
+    auto row = tally.decodable(id, rank);
+    if (row.units.empty() || !tally.holders(id, rank).empty()) return nullptr;
+    w.rebuilds.push_back(plan_rebuild(rank, row.ranks, row.units, w.rebuilds));
+    return &w.rebuilds.back();
+}
+
+/// Of a world of another size: nobody knows yet which rank needs what.
+void Member::State::name_all_sources(World &w, const CheckpointId &id) const {
+    w.memory_world_size = tally.world_size(id);
+    for (std::uint32_t r = 0; r < w.memory_world_size; ++r) {
+        const Rebuild *rebuild = name_rebuild(w, id, Rank(r));
+        w.sources.push_back({Rank(r), rebuild ? rebuild->node : home_of(w, id, Rank(r))});
+    }
+}
+
+/// Where the objects are that this world goes on from, and that a rank's node lacks.
 void Member::State::name_sources(World &w) const {
     if (config.copies == 0 || !w.restore_step || w.stored_world_size > 0) return;
     CheckpointId id{w.restore_generation, *w.restore_step};
     std::uint32_t saved_by = tally.world_size(id);
     if (saved_by == 0 || bugged(PlantedBug::sources_left_out)) return;
-    if (saved_by != world_size(w.nodes)) {
-        w.memory_world_size = saved_by;
-        for (std::uint32_t r = 0; r < saved_by; ++r) w.sources.push_back({Rank(r), home_of(w, id, Rank(r))});
-        return;
-    }
+    if (saved_by != world_size(w.nodes)) return name_all_sources(w, id);
     Rank rank(0);
     for (NodeIndex node : w.nodes)
         for (std::uint32_t i = 0; i < config.nodes[node.value()].ranks; ++i, rank = Rank(rank.value() + 1)) {
+            if (const Rebuild *rebuild = name_rebuild(w, id, rank); rebuild && rebuild->node != node)
+                w.sources.push_back({rank, rebuild->node});
             auto holders = tally.holders(id, rank);
             if (holders.empty() || std::ranges::find(holders, node) != holders.end()) continue;
             w.sources.push_back({rank, holders[rank.value() % holders.size()]});
@@ -124,13 +161,11 @@ bool Member::State::consider_giving_up() {
 /// At the beginning of a reign or a world: what is safe already, also from before what the world goes on
 /// from.
 void Member::State::find_safe(bool giving_up) {
-    std::uint32_t all = 0;
-    for (const NodeSpec &n : config.nodes) all += n.ranks;
     SealTally found(holders_wanted(*world));
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (peers[i].joined && !removed(NodeIndex(i)))
-            for (const Seal &s : peers[i].report.seals)
-                if (in_force(s) || s.step < complete->step) found.add(s, all, NodeIndex(i));
+            tally_report(found, NodeIndex(i), peers[i].report,
+                         [&](const CheckpointId &id) { return in_force(id) || id.step < complete->step; });
     protection.safe = found.newest_safe({});
     // What an earlier leader called safe may be on nodes that have not been heard.
     std::optional<CheckpointId> called;

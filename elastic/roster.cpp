@@ -93,7 +93,11 @@ bool Member::State::fits(const World &w) const {
     auto known = [&](NodeIndex n) { return n.value() < node_count(); };
     return std::ranges::all_of(w.nodes, known) && std::ranges::all_of(w.spares, known) &&
            std::ranges::all_of(w.partners, known) &&
-           std::ranges::all_of(w.sources, [&](const ObjectSource &s) { return known(s.node); });
+           std::ranges::all_of(w.sources, [&](const ObjectSource &s) { return known(s.node); }) &&
+           std::ranges::all_of(w.rebuilds, [&](const Rebuild &r) {
+               return known(r.node) &&
+                      std::ranges::all_of(r.parts, [&](const RebuildPart &p) { return known(p.node); });
+           });
 }
 
 void Member::State::merge_roster(const Roster &r) {

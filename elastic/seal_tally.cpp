@@ -4,28 +4,138 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 namespace dlrover::elastic {
 
+namespace {
+
+/// How many of the units can be counted each on a node of its own: whoever finds its node taken asks the
+/// other to move on.
+class Spread {
+  public:
+    explicit Spread(std::span<const RebuildPart> units) : units_(units) {
+        std::set<std::uint32_t> numbers;
+        for (const RebuildPart &part : units_) numbers.insert(part.unit);
+        for (std::uint32_t unit : numbers) {
+            asked_.clear();
+            count_ += take(unit);
+        }
+        all_ = numbers.size();
+    }
+    std::size_t units() const { return all_; }
+    std::size_t apart() const { return count_; }
+
+  private:
+    bool take(std::uint32_t unit) {
+        for (const RebuildPart &part : units_) {
+            if (part.unit != unit || !asked_.insert(part.node).second) continue;
+            auto taken = taken_by_.find(part.node);
+            if (taken != taken_by_.end() && !take(taken->second)) continue;
+            taken_by_[part.node] = unit;
+            return true;
+        }
+        return false;
+    }
+
+    std::span<const RebuildPart> units_;
+    std::map<NodeIndex, std::uint32_t> taken_by_;
+    std::set<NodeIndex> asked_;
+    std::size_t count_ = 0, all_ = 0;
+};
+
+}  // namespace
+
+SealTally::Step &SealTally::step_of(const Complete &id, std::uint32_t world_size) {
+    auto it = std::find_if(steps_.begin(), steps_.end(),
+                           [&](const Step &s) { return s.id == id && s.world_size == world_size; });
+    if (it != steps_.end()) return *it;
+    Step &s = steps_.emplace_back();
+    s.id = id;
+    s.world_size = world_size;
+    s.held.resize(world_size);
+    s.outlives.resize(world_size);
+    s.safe.resize(world_size);
+    s.holders.resize(std::size_t{world_size} * wanted_);
+    return s;
+}
+
 void SealTally::add(const Seal &seal, std::uint32_t max_world, NodeIndex holder) {
     if (seal.world_size == 0 || seal.world_size > max_world || seal.rank.value() >= seal.world_size) return;
-    Complete id{seal.step, seal.generation};
-    auto it = std::find_if(steps_.begin(), steps_.end(),
-                           [&](const Step &s) { return s.id == id && s.world_size == seal.world_size; });
-    if (it == steps_.end()) {
-        steps_.push_back(Step{id, seal.world_size, 0, 0, false, {}, {}});
-        it = steps_.end() - 1;
-        it->held.resize(seal.world_size);
-        it->holders.resize(std::size_t{seal.world_size} * wanted_);
-    }
-    it->asked = it->asked || seal.to_storage;
-    std::uint8_t &held = it->held[seal.rank.value()];
-    auto first = it->holders.begin() + std::ptrdiff_t{seal.rank.value()} * wanted_, last = first + held;
+    Step &s = step_of({seal.step, seal.generation}, seal.world_size);
+    s.asked = s.asked || seal.to_storage;
+    std::uint8_t &held = s.held[seal.rank.value()];
+    auto first = s.holders.begin() + std::ptrdiff_t{seal.rank.value()} * wanted_, last = first + held;
     if (held >= wanted_ || std::find(first, last, holder) != last) return;
     *last = holder;
-    if (held++ == 0) ++it->count;
-    if (held >= wanted_) ++it->safe_count;
+    ++held;
+    weigh(s, seal.rank);
+    if (s.rows_of.empty()) return;
+    for (std::size_t row : s.rows_of[seal.rank.value()]) {
+        weigh(s, s.rows[row]);
+        for (Rank rank : s.rows[row].ranks) weigh(s, rank);
+    }
+}
+
+void SealTally::add(const Parity &parity, std::uint32_t max_world, NodeIndex holder, bool in_force) {
+    auto fits = [&](Rank rank) { return rank.value() < parity.world_size; };
+    if (parity.world_size == 0 || parity.world_size > max_world || parity.ranks.empty()) return;
+    if (!std::ranges::all_of(parity.ranks, fits)) return;
+    Step &s = step_of({parity.id.step, parity.id.generation}, parity.world_size);
+    CodedRow &row = row_of(s, parity);
+    RebuildPart part{static_cast<std::uint32_t>(parity.ranks.size()) + parity.index, holder};
+    row.in_force = row.in_force || in_force;
+    s.asked = s.asked || parity.to_storage;
+    if (std::ranges::find(row.parities, part) == row.parities.end()) row.parities.push_back(part);
+    weigh(s, row);
+    for (Rank rank : row.ranks) weigh(s, rank);
+}
+
+SealTally::CodedRow &SealTally::row_of(Step &s, const Parity &parity) {
+    s.rows_of.resize(s.world_size);
+    for (std::size_t i : s.rows_of[parity.ranks.front().value()])
+        if (s.rows[i].ranks == parity.ranks) return s.rows[i];
+    for (Rank rank : parity.ranks) s.rows_of[rank.value()].push_back(s.rows.size());
+    s.rows.push_back({parity.ranks, {}});
+    return s.rows.back();
+}
+
+std::span<const NodeIndex> SealTally::holders_of(const Step &s, Rank rank) const {
+    return {s.holders.data() + std::size_t{rank.value()} * wanted_, s.held[rank.value()]};
+}
+
+std::vector<RebuildPart> SealTally::units_of(const Step &s, const CodedRow &row) const {
+    std::vector<RebuildPart> units;
+    for (std::uint32_t i = 0; i < row.ranks.size(); ++i)
+        for (NodeIndex node : holders_of(s, row.ranks[i])) units.push_back({i, node});
+    units.insert(units.end(), row.parities.begin(), row.parities.end());
+    return units;
+}
+
+void SealTally::weigh(const Step &s, CodedRow &row) const {
+    auto units = units_of(s, row);
+    Spread spread(units);
+    std::size_t size = row.ranks.size();
+    row.outlives = 0;
+    if (spread.units() >= size)
+        row.outlives = static_cast<std::uint8_t>(spread.apart() > size ? spread.apart() - size + 1 : 1);
+}
+
+void SealTally::weigh(Step &s, Rank rank) const {
+    std::uint32_t r = rank.value();
+    std::uint8_t outlives = s.held[r];
+    bool safe = outlives >= wanted_;
+    for (std::size_t i = 0; !s.rows_of.empty() && i < s.rows_of[r].size(); ++i) {
+        const CodedRow &row = s.rows[s.rows_of[r][i]];
+        outlives = std::max(outlives, row.outlives);
+        // As long as it has to be made again, that may need what is not of this world's rows.
+        safe = safe || (s.held[r] > 0 && row.in_force && row.outlives >= wanted_);
+    }
+    s.count += (outlives > 0) - (s.outlives[r] > 0);
+    s.safe_count += safe - s.safe[r];
+    s.outlives[r] = outlives;
+    s.safe[r] = safe;
 }
 
 const SealTally::Step *SealTally::find(const CheckpointId &id) const {
@@ -51,10 +161,18 @@ std::optional<CheckpointId> SealTally::newest_safe(Rules rules) const {
     return best;
 }
 
+std::optional<CheckpointId> SealTally::newest_complete() const {
+    std::optional<CheckpointId> best;
+    for (const Step &s : steps_)
+        if (s.count >= s.world_size)
+            best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
+    return best;
+}
+
 std::optional<CheckpointId> SealTally::newest_copied() const {
     std::optional<CheckpointId> best;
     for (const Step &s : steps_)
-        if (s.count >= s.world_size && std::ranges::any_of(s.held, [](auto nodes) { return nodes > 1; }))
+        if (s.count >= s.world_size && std::ranges::any_of(s.outlives, [](auto nodes) { return nodes > 1; }))
             best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
     return best;
 }
@@ -63,19 +181,22 @@ std::optional<CheckpointId> SealTally::most_copied() const {
     std::tuple<std::uint8_t, CheckpointId> best{1, {}};
     for (const Step &s : steps_)
         if (s.count >= s.world_size)
-            best = std::max(best, {*std::ranges::min_element(s.held), {s.id.generation, s.id.step}});
+            best = std::max(best, {*std::ranges::min_element(s.outlives), {s.id.generation, s.id.step}});
     return std::get<0>(best) > 1 ? std::optional(std::get<1>(best)) : std::nullopt;
 }
 
 std::size_t SealTally::held(const CheckpointId &id) const {
     const Step *s = find(id);
-    return s == nullptr ? 0 : std::accumulate(s->held.begin(), s->held.end(), std::size_t{0});
+    if (s == nullptr) return 0;
+    std::size_t places = std::accumulate(s->held.begin(), s->held.end(), std::size_t{0});
+    for (const CodedRow &row : s->rows) places += row.in_force ? row.parities.size() : 0;
+    return places;
 }
 
 std::optional<CheckpointId> SealTally::best_of(TrainStep step, std::uint32_t size) const {
     const Step *best = nullptr;
     auto merit = [&](const Step &s) {
-        return std::tuple(s.world_size == size, *std::ranges::min_element(s.held), s.id.generation);
+        return std::tuple(s.world_size == size, *std::ranges::min_element(s.outlives), s.id.generation);
     };
     for (const Step &s : steps_)
         if (s.id.step == step && s.count >= s.world_size && (best == nullptr || merit(*best) < merit(s)))
@@ -91,7 +212,16 @@ std::uint32_t SealTally::world_size(const CheckpointId &id) const {
 std::span<const NodeIndex> SealTally::holders(const CheckpointId &id, Rank rank) const {
     const Step *s = find(id);
     if (s == nullptr || rank.value() >= s->world_size) return {};
-    return {s->holders.data() + std::size_t{rank.value()} * wanted_, s->held[rank.value()]};
+    return holders_of(*s, rank);
+}
+
+SealTally::Row SealTally::decodable(const CheckpointId &id, Rank rank) const {
+    const Step *s = find(id);
+    if (s == nullptr || s->rows_of.empty() || rank.value() >= s->world_size) return {};
+    const CodedRow *best = nullptr;
+    for (std::size_t i : s->rows_of[rank.value()])
+        if (s->rows[i].outlives > (best ? best->outlives : 0)) best = &s->rows[i];
+    return best ? Row{best->ranks, units_of(*s, *best)} : Row{};
 }
 
 std::size_t SealTally::mixed_count(const std::vector<Step> &steps, const Step &like) {

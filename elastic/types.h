@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/redundancy.h"
 
 namespace dlrover::elastic {
 
@@ -47,6 +49,13 @@ struct NodeSpec {
     friend bool operator==(const NodeSpec &, const NodeSpec &) = default;
 };
 
+/// Reed-Solomon: of each row of up to `data` objects, which are of as many nodes, `parity` other nodes keep
+/// one parity each. {0,0}: whole objects are copied.
+struct CodeSize {
+    std::uint32_t data = 0, parity = 0;
+    friend bool operator==(const CodeSize &, const CodeSize &) = default;
+};
+
 /// Positions in a group's table, the removed ones too.
 inline constexpr std::uint32_t max_table = 16384;
 /// Of them those that joined: a promise with their names has to fit into one record.
@@ -60,7 +69,8 @@ struct GroupConfig {
     std::uint32_t min_nodes = 1, max_nodes = 1, spares = 0, node_unit = 1, max_restarts = 3;
     std::uint32_t slurm_restart_count = 0;
     bool storage = false;       ///< the lineage has a folder for checkpoints
-    std::uint32_t copies = 0;   ///< of each object, on other nodes than its own
+    std::uint32_t copies = 0;   ///< of each object, on other nodes than its own; with `code` its parities
+    CodeSize code;              ///< instead of copies
     bool replacements = false;  ///< Slurm is asked for nodes in place of those that are gone
     bool any_size = false;      ///< a world can go on from what one of another size has in memory
     Timings timings;
@@ -71,6 +81,39 @@ struct ObjectSource {
     Rank rank;
     NodeIndex node;
     friend bool operator==(const ObjectSource &, const ObjectSource &) = default;
+};
+
+/// One parity of a row, sealed on a node: of one object of each of these ranks, all of one checkpoint.
+/// Counting from 0, the row of the matrix (gf_gen_cauchy1_matrix) is ranks.size() + index, and a rank's
+/// column its place in `ranks`.
+struct Parity {
+    CheckpointId id;
+    std::uint32_t world_size = 0;  ///< of the world that saved it
+    std::uint32_t index = 0;
+    std::vector<Rank> ranks;
+    bool to_storage = false;  ///< as in the seal of one of the objects
+    bool is_same(const Parity &other) const {
+        return std::tie(id, world_size, index, ranks) ==
+               std::tie(other.id, other.world_size, other.index, other.ranks);
+    }
+    friend bool operator==(const Parity &, const Parity &) = default;
+};
+
+/// One of those that an object is made of again. unit: below the row's size the object of that rank of it,
+/// else the parity with that index more.
+struct RebuildPart {
+    std::uint32_t unit = 0;
+    NodeIndex node;
+    friend bool operator==(const RebuildPart &, const RebuildPart &) = default;
+};
+
+/// The object of a rank that nobody holds, and who makes it again: from as many parts as the row has ranks.
+struct Rebuild {
+    Rank rank;
+    NodeIndex node;
+    std::vector<Rank> row;
+    std::vector<RebuildPart> parts;
+    friend bool operator==(const Rebuild &, const Rebuild &) = default;
 };
 
 /// A generation's world, as committed by the leader.
@@ -87,11 +130,17 @@ struct World {
     /// > 0: restore_step of restore_generation is read from storage, where so many ranks have saved it.
     std::uint32_t stored_world_size = 0;
     /// Who keeps copies of each node's objects: as many for each of `nodes`, one node's after the other's.
+    /// With `groups` parities instead, that with index 0 first.
     std::vector<NodeIndex> partners;
     /// > 0: restore_step is in memory, and so many ranks have saved it, another number than this world's.
     std::uint32_t memory_world_size = 0;
     /// Of restore_step's objects, where they are elsewhere; with memory_world_size of all of them, in order.
     std::vector<ObjectSource> sources;
+    /// By place in `nodes`: which coding group it is of. Its members are in the order of their places, and
+    /// have the same partners. Empty: whole objects are copied.
+    std::vector<std::uint32_t> groups;
+    /// Of restore_step's objects those that no node holds. A rebuilding node is that rank's source.
+    std::vector<Rebuild> rebuilds;
     friend bool operator==(const World &, const World &) = default;
 };
 

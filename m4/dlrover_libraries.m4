@@ -16,6 +16,8 @@ AC_DEFUN([DLROVER_LIBRARIES], [
   PKG_CHECK_MODULES([XXHASH], [libxxhash])
   PKG_CHECK_MODULES([SPDLOG], [spdlog])
   PKG_CHECK_MODULES([SODIUM], [libsodium])
+  # Parities of checkpoints (--dlrover-redundancy=rs:k+m), in dlrover-mover.
+  PKG_CHECK_MODULES([ISAL], [libisal >= 2.20], [], [AC_MSG_ERROR([ISA-L not found: install libisal-dev])])
   # The daemon authenticates its peers with MUNGE; without it only single-node groups and standalone mode are built.
   AC_ARG_WITH([munge], AS_HELP_STRING([--with-munge], [links between nodes need it (default: check)]), [], [with_munge=check])
   dlrover_have_munge=no

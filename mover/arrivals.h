@@ -21,6 +21,7 @@ struct ArrivalOrder {
     std::vector<ckpt::SegmentGrant> segments;
     ckpt::ObjectIdentity who;
     ckpt::ObjectPlace place;
+    bool parity = false;  ///< of several objects: no table, but a checksum of the whole
     std::chrono::milliseconds wait{};
 };
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mover/service.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "ckpt/block_kernel.h"
+#include "ckpt/erasure.h"
 #include "ckpt/segment_grants.h"
 #include "transport/bulk_ucx.h"
 
@@ -44,27 +48,73 @@ Result<transport::SocketAddress> address_to(const std::string &text, const std::
     return Status(Code::unavailable, text + " can not be reached from " + own);
 }
 
+/// Whose object `message` (ExpectObject, FoldObject) tells of, whatever its lineage.
+template <typename MessageT>
+Result<ckpt::ObjectIdentity> identity_in(const MessageT &message) {
+    const auto &of = message.checkpoint;
+    if (!of || !of->generation) return Status(Code::invalid_argument, "an order without its checkpoint");
+    return ckpt::ObjectIdentity{TrainStep(of->train_step),
+                                Rank(message.rank),
+                                of->world_size,
+                                {Term(of->generation->term()), of->generation->number()},
+                                {}};
+}
+
 Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObjectT &message,
                                   std::vector<UniqueFd> fds) {
     auto key = make_key(message.key);
     if (!key) return key.take_status();
     auto from = transport::resolve(message.from);
     if (!from) return from.take_status();
-    const auto &of = message.checkpoint;
-    if (!of || !of->generation) return Status(Code::invalid_argument, "an order without its checkpoint");
+    auto who = identity_in(message);
+    if (!who) return who.take_status();
     ArrivalOrder order;
     order.ticket = ticket;
     order.transfer = message.transfer;
     order.key = *key;
     order.from = std::move(*from);
     order.segments = ckpt::to_grants(message.segments, std::move(fds));
-    order.who = {TrainStep(of->train_step),
-                 Rank(message.rank),
-                 of->world_size,
-                 {Term(of->generation->term()), of->generation->number()},
-                 {}};
+    order.who = std::move(*who);
     order.place = {message.data_bytes, message.table_offset, message.table_bytes, message.table_xxh3};
+    order.parity = message.parity;
     order.wait = std::chrono::milliseconds(message.wait_ms);
+    return order;
+}
+
+/// What `source` is multiplied by.
+Result<std::uint8_t> factor_in(const local::FoldObjectT &message) {
+    auto factors = ckpt::code_factors({message.data, ckpt::max_code_parity}, message.target, message.given);
+    if (!factors) return factors.take_status();
+    std::size_t place = message.source;
+    if (!message.given.empty())
+        place = static_cast<std::size_t>(std::ranges::find(message.given, message.source) -
+                                         message.given.begin());
+    if (place >= factors->size()) return Status(Code::invalid_argument, "it is not made of that part");
+    return (*factors)[place];
+}
+
+Result<FoldOrder> make_fold(helper::Ticket ticket, const local::FoldObjectT &message,
+                            std::vector<UniqueFd> fds) {
+    auto factor = factor_in(message);
+    if (!factor) return factor.take_status();
+    if (fds.size() < message.into.size()) return Status(Code::invalid_argument, "descriptors are missing");
+    auto second = fds.begin() + static_cast<std::ptrdiff_t>(message.into.size());
+    std::vector<UniqueFd> from(std::make_move_iterator(second), std::make_move_iterator(fds.end()));
+    fds.erase(second, fds.end());
+    FoldOrder order;
+    order.ticket = ticket;
+    order.into = ckpt::to_grants(message.into, std::move(fds));
+    order.from = ckpt::to_grants(message.from, std::move(from));
+    order.sum_bytes = message.sum_bytes;
+    order.bytes = message.bytes;
+    order.factor = *factor;
+    order.last = message.last;
+    order.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(message.wait_ms);
+    if (!message.checkpoint) return order;
+    auto who = identity_in(message);
+    if (!who) return who.take_status();
+    order.object = {std::move(*who),
+                    {message.data_bytes, message.table_offset, message.table_bytes, message.table_xxh3}};
     return order;
 }
 
@@ -74,6 +124,7 @@ Service::Service(const helper::Environment &environment, helper::Outbox outbox)
     : environment_(environment),
       outbox_(std::move(outbox)),
       sends_(outbox_),
+      folds_(outbox_),
       session_(environment.socket, local::Role::Mover, outbox_,
                {[this](proto::LocalClient &client) { return greet(client); },
                 [this](proto::LocalMessage push) { take(std::move(push)); }, [this] { lose(); }}) {}
@@ -110,10 +161,12 @@ Status Service::listen(const local::MoverWelcomeT &welcome, local::MoverReadyT &
 void Service::lose() {
     arrivals_.reset();
     sends_.cancel_all();
+    folds_.cancel_all();
 }
 
 void Service::run() {
     sends_.start();
+    folds_.start();
     session_.run();
 }
 
@@ -121,8 +174,10 @@ void Service::take(proto::LocalMessage push) {
     auto &body = push.message.body;
     if (auto *expect = body.AsExpectObject()) return take_expect(*expect, std::move(push.fds));
     if (auto *send = body.AsSendObject()) return take_send(*send, std::move(push.fds));
+    if (auto *fold = body.AsFoldObject()) return take_fold(*fold, std::move(push.fds));
     if (auto *cancel = body.AsCancelOrder()) {
         sends_.cancel(session_.ticket(cancel->order));
+        folds_.cancel(session_.ticket(cancel->order));
         if (arrivals_) arrivals_->cancel(session_.ticket(cancel->order));
     }
 }
@@ -168,6 +223,17 @@ void Service::take_send(const local::SendObjectT &message, std::vector<UniqueFd>
     order.job.cancellation = *cancellation;
     order.job.hash = ckpt::block_kernel().hash;
     if (!sends_.submit(std::move(order))) refuse(too_many);
+}
+
+void Service::take_fold(const local::FoldObjectT &message, std::vector<UniqueFd> fds) {
+    auto ticket = session_.ticket(message.order);
+    auto order = make_fold(ticket, message, std::move(fds));
+    Status status = order.ok() ? Status() : order.take_status();
+    if (status.ok() && !folds_.submit(std::move(*order))) status = Status(Code::resource_exhausted, too_many);
+    if (status.ok()) return;
+    local::ObjectFoldedT refusal;
+    refusal.text = status.message();
+    outbox_.put(ticket, std::move(refusal));
 }
 
 }  // namespace dlrover::mover

@@ -44,6 +44,7 @@ void Simulator::check_partners(const World &world) const {
     std::size_t each = partners_each(world), others = world.nodes.size() - 1;
     check(each <= config_.copies && each >= std::min<std::size_t>(config_.copies, others),
           "too few or too many partners");
+    if (codes()) check_groups(world);
     for (NodeIndex node : world.nodes) {
         auto partners = partners_of(world, node.value());
         std::set<NodeIndex> different(partners.begin(), partners.end());
@@ -61,11 +62,16 @@ void Simulator::check_sources(const World &world) const {
     CheckpointId id{world.restore_generation, *world.restore_step};
     auto run = runs_.find(id.generation);
     if (config_.copies == 0 || run == runs_.end()) return;
+    check_rebuilds(world);
+    auto makes = [&](const ObjectSource &s) {
+        const Rebuild *rebuild = names_rebuild(world, s.rank);
+        return rebuild != nullptr && rebuild->node == s.node;
+    };
     bool same = run->second.world_size == size_of(world);
     check(world.memory_world_size == (same ? 0 : run->second.world_size),
           "a world is told another number of ranks than those that saved what it goes on from");
     for (const ObjectSource &s : world.sources)
-        check(find_object(nodes_[s.node.value()], id, s.rank) != nullptr,
+        check(find_object(nodes_[s.node.value()], id, s.rank) || makes(s),
               "a source of an object does not hold it");
     for (std::uint32_t r = 0; r < world.memory_world_size; ++r)
         check(r < world.sources.size() && world.sources[r].rank == Rank(r),
@@ -76,6 +82,7 @@ void Simulator::check_sources(const World &world) const {
             bool has = find_object(nodes_[node.value()], id, Rank(rank)) != nullptr;
             bool told = std::any_of(world.sources.begin(), world.sources.end(),
                                     [&](const ObjectSource &s) { return s.rank == Rank(rank); });
+            has = has || makes({Rank(rank), node});
             check(!same || has || told, "a rank's node lacks its object, and is not told where it is");
         }
 }
@@ -90,8 +97,9 @@ void Simulator::check_safe_kept(const World &world) {
         if (again && !fits && runs_[world.restore_generation].world_size == size_of(world)) safe_.reset();
         return;
     }
-    auto gone = static_cast<std::size_t>(std::count_if(
-        safe_->nodes.begin(), safe_->nodes.end(), [&](std::uint32_t n) { return !counted_on(n, world.id); }));
+    auto is_gone = [&](std::uint32_t n) { return !counted_on(n, world.id); };
+    auto gone = static_cast<std::size_t>(std::count_if(safe_->nodes.begin(), safe_->nodes.end(), is_gone));
+    bool lost = codes() ? is_lost(world) : gone > safe_->copies;
     if (options_.trace)
         trace("step " + std::to_string(safe_->id.step.value()) + " of " + to_string(safe_->id.generation) +
               " was safe, " + std::to_string(gone) + " nodes that held it are gone; " +
@@ -99,7 +107,7 @@ void Simulator::check_safe_kept(const World &world) {
               (world.restore_step ? "step " + std::to_string(world.restore_step->value()) + " of " +
                                         to_string(world.restore_generation)
                                   : "nothing"));
-    check(gone > safe_->copies, "a step that was safe is lost");
+    check(lost, "a step that was safe is lost");
     safe_.reset();
 }
 
@@ -114,23 +122,33 @@ void Simulator::check_restored(std::uint32_t node, const World &world) {
 
 /// A node that has died since is one of those whose loss it survives.
 bool Simulator::truly_safe(const CheckpointId &id, std::size_t holders, bool now) {
+    auto rows = true_rows(id, now);
+    auto covered = [&](Rank rank) {
+        return std::any_of(rows.begin(), rows.end(), [&](const TrueRow &row) {
+            bool its = std::find(row.ranks.begin(), row.ranks.end(), rank) != row.ranks.end();
+            return its && outlives(row, holders - 1);
+        });
+    };
     for (std::uint32_t r = 0; r < runs_[id.generation].world_size; ++r) {
         std::ptrdiff_t held = 0;
         for (std::uint32_t i = 0; i < nodes_.size(); ++i)
             held += find_object(nodes_[i], id, Rank(r)) &&
                     (!now || (!nodes_[i].dead && counted_on(i, newest_world_->id)));
-        if (options_.trace && static_cast<std::size_t>(held) < holders)
+        if (static_cast<std::size_t>(held) >= holders || covered(Rank(r))) continue;
+        if (options_.trace)
             trace("step " + std::to_string(id.step.value()) + " of " + to_string(id.generation) + ", rank " +
                   std::to_string(r) + ": on " + std::to_string(held) + " nodes");
-        if (static_cast<std::size_t>(held) < holders) return false;
+        return false;
     }
     return true;
 }
 
 void Simulator::check_safe(std::uint32_t node, const CheckpointId &id) {
-    if (safe_ && safe_->id >= id) return;
     auto view = nodes_[node].member->view();
     const World &world = *view.world;
+    // Safe again in another world: with that one's parities, which take the place of others.
+    bool anew = codes() && safe_ && safe_->id == id && safe_->world != world.id;
+    if (safe_ && safe_->id >= id && !anew) return;
     // A leader that does not know of the newest world will not be heard.
     if (!newest_world_ || world.id != newest_world_->id) return;
     bool before =
@@ -140,7 +158,8 @@ void Simulator::check_safe(std::uint32_t node, const CheckpointId &id) {
     check(truly_safe(id, copies + 1), "a step is called safe that is not on enough nodes");
     if (options_.trace)
         trace("step " + std::to_string(id.step.value()) + " of " + to_string(id.generation) + " is safe");
-    safe_ = Safe{id, copies, now_, {}};
+    safe_ = Safe{id, copies, now_, {}, {}, {}, world.id};
+    if (codes()) note_rows(node, world);
     for (std::uint32_t i = 0; i < nodes_.size(); ++i)
         if (std::any_of(nodes_[i].objects.begin(), nodes_[i].objects.end(),
                         [&](const Seal &s) { return s.step == id.step && s.generation == id.generation; }))

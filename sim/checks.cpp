@@ -106,32 +106,63 @@ void Simulator::check_stored(const World &world) {
 }
 
 void Simulator::check_restore(const World &world) {
-    std::map<std::pair<TrainStep, GenerationId>, std::pair<std::uint32_t, std::set<Rank>>> sealed, near;
+    struct Found {
+        std::uint32_t size = 0;
+        std::set<Rank> ranks;
+        std::map<std::vector<Rank>, std::set<std::uint32_t>> parities;  ///< by row
+        bool has(Rank rank) const {
+            return ranks.contains(rank) ||
+                   std::any_of(parities.begin(), parities.end(), [&](const auto &row) {
+                       auto held = static_cast<std::size_t>(std::count_if(
+                           row.first.begin(), row.first.end(), [&](Rank r) { return ranks.contains(r); }));
+                       bool its = std::find(row.first.begin(), row.first.end(), rank) != row.first.end();
+                       return its && held + row.second.size() >= row.first.size();
+                   });
+        }
+    };
+    std::map<std::pair<TrainStep, GenerationId>, Found> sealed, near;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         bool in_world = std::find(world.nodes.begin(), world.nodes.end(), NodeIndex(i)) != world.nodes.end();
         // A node that has died after it was asked may still be counted on.
         bool gone = nodes_[i].dead && now_ - nodes_[i].died_at > milliseconds(4000);
+        bool first = next_run_begun_ && !newest_world_;  // check_kept() looks
+        for (const HeldParity &p : gone ? std::vector<HeldParity>{} : nodes_[i].parities) {
+            if (!p.whole) continue;
+            auto add = [&](auto &to) {
+                auto &entry = to[{p.parity.id.step, p.parity.id.generation}];
+                entry.size = p.parity.world_size;
+                entry.parities[p.parity.ranks].insert(p.parity.index);
+            };
+            add(sealed);
+            Seal like;
+            like.step = p.parity.id.step;
+            like.generation = p.parity.id.generation;
+            if (counted_on(i, world.id) && in_force(like) && !first && !nodes_[i].dead) add(near);
+        }
         for (const Seal &s : gone ? std::vector<Seal>{} : nodes_[i].objects) {
             auto add = [&](auto &to) {
                 auto &entry = to[{s.step, s.generation}];
-                entry.first = s.world_size;
-                entry.second.insert(s.rank);
+                entry.size = s.world_size;
+                entry.ranks.insert(s.rank);
             };
             add(sealed);
             bool known = config_.copies > 0 ? counted_on(i, world.id) && in_force(s) : in_world;
-            bool first = next_run_begun_ && !newest_world_;  // check_kept() looks
             if (known && !first && !nodes_[i].dead) add(near);
         }
     }
-    auto complete = [](const auto &entry) { return entry.second.first == entry.second.second.size(); };
+    auto complete = [](const auto &entry) {
+        for (std::uint32_t r = 0; r < entry.second.size; ++r)
+            if (!entry.second.has(Rank(r))) return false;
+        return true;
+    };
     if (options_.trace && world.restore_step)
         trace("restore of step " + std::to_string(world.restore_step->value()) + " of " +
               to_string(world.restore_generation));
     check_stored(world);
     if (world.restore_step && world.stored_world_size == 0) {
         auto it = sealed.find({*world.restore_step, world.restore_generation});
-        for (std::uint32_t r = 0; options_.trace && it != sealed.end() && r < it->second.first; ++r)
-            if (!it->second.second.contains(Rank(r))) trace("no node holds it for rank " + std::to_string(r));
+        for (std::uint32_t r = 0; options_.trace && it != sealed.end() && r < it->second.size; ++r)
+            if (!it->second.has(Rank(r))) trace("no node holds it for rank " + std::to_string(r));
         check(it != sealed.end() && complete(*it), "a restore from a step that is not complete");
     }
     for (const auto &entry : near) {

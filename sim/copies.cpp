@@ -97,6 +97,7 @@ void Simulator::protect(std::uint32_t node, const CheckpointId &id) {
     c.done.clear();
     ++c.round;
     c.under_way = false;
+    std::erase_if(nodes_[node].parities, [&](const HeldParity &p) { return !p.whole && p.parity.id != id; });
     copy_next(node);
 }
 
@@ -113,7 +114,7 @@ void Simulator::copy_next(std::uint32_t node) {
             if (object && !c.done.contains({rank, partner.value()}))
                 missing.emplace_back(object, partner.value());
         }
-    if (missing.empty()) return;
+    if (missing.empty()) return plan_recheck(node);
     auto [object, other] = missing[copies_random_.below(missing.size())];
     c.under_way = true;
     Payload p;
@@ -155,24 +156,32 @@ void Simulator::on_copied(std::uint32_t node, const Payload &p) {
     Copies &c = nodes_[node].copies;
     if (p.number != c.round) return;
     c.under_way = false;
-    bool heard = answers(node, p), taken = heard && accepts(nodes_[p.other], p.object);
+    bool heard = answers(node, p);
     if (heard)
         c.silent_since.erase(p.other);
     else
         c.silent_since.try_emplace(p.other, now_);
-    if (taken) {
-        c.done.insert({p.object.rank, p.other});
-        if (!find_object(nodes_[p.other], id_of(p.object), p.object.rank)) {
-            nodes_[p.other].foreign.insert({id_of(p.object), p.object.rank});
-            take_object(p.other, p.object);
-        }
-    }
+    Taken taken = !heard ? Taken::no : codes() ? take_part(node, p) : take_copy(p);
+    if (options_.trace && taken == Taken::no)
+        trace("node " + std::to_string(p.other) + (heard ? " refuses" : " does not hear of") + " step " +
+              std::to_string(p.object.step.value()) + " of rank " + std::to_string(p.object.rank.value()));
+    if (taken == Taken::held) c.done.insert({p.object.rank, p.other});
     tell_exposed(node);
-    if (taken) return copy_next(node);
+    if (taken == Taken::held) return copy_next(node);
     c.under_way = true;  // waits
     Payload again;
     again.number = c.round;
-    push(now_ + milliseconds(200), Kind::copy, node, keep(std::move(again)));
+    push(now_ + milliseconds(taken == Taken::later ? 1500 : 200), Kind::copy, node, keep(std::move(again)));
+}
+
+Simulator::Taken Simulator::take_copy(const Payload &p) {
+    Node &n = nodes_[p.other];
+    if (!accepts(n, p.object)) return Taken::no;
+    if (!find_object(n, id_of(p.object), p.object.rank)) {
+        n.foreign.insert({id_of(p.object), p.object.rank});
+        take_object(p.other, p.object);
+    }
+    return Taken::held;
 }
 
 void Simulator::take_object(std::uint32_t node, const Seal &object) {
@@ -196,11 +205,12 @@ void Simulator::tell_exposed(std::uint32_t node) {
 /// The daemon is gone: what was under way is lost, what is there stays.
 void Simulator::end_copies(std::uint32_t node) {
     Copies &c = nodes_[node].copies;
-    std::vector<ObjectSource> fetching = std::move(c.fetching);
-    std::uint64_t round = c.round + 1;
-    c = {};
-    c.fetching = std::move(fetching);
-    c.round = round;
+    Copies fresh;
+    fresh.fetching = std::move(c.fetching);
+    fresh.rebuilding = std::move(c.rebuilding);
+    fresh.round = c.round + 1;
+    c = std::move(fresh);
+    drop_open_rows(nodes_[node]);
 }
 
 // ---- what a rank goes on from ----
@@ -217,11 +227,14 @@ void Simulator::begin_copies(std::uint32_t node, const World &world) {
         if (mine && !find_object(n, {world.restore_generation, *world.restore_step}, s.rank))
             n.copies.fetching.push_back(s);
     }
+    begin_rebuilds(node, world);
     fetch_all(node);
 }
 
 void Simulator::fetch_all(std::uint32_t node) {
-    for (const ObjectSource &s : nodes_[node].copies.fetching) fetch(node, s, 0);
+    for (const ObjectSource &s : nodes_[node].copies.fetching)
+        if (s.node != NodeIndex(node)) fetch(node, s, 0);
+    for (Rank rank : nodes_[node].copies.rebuilding) rebuild(node, rank, 0);
 }
 
 void Simulator::fetch(std::uint32_t node, const ObjectSource &source, std::uint64_t attempt) {
@@ -252,8 +265,11 @@ void Simulator::on_fetched(std::uint32_t node, const Payload &p) {
         if (n.running == p.generation && n.copies.fetching.empty()) check_restored(node, world);
         return copy_next(node);
     }
-    check(!answers(node, p) || p.generation != newest_world_->id,
-          "a node is sent for an object to one that does not hold it");
+    bool waits = is_rebuilt(world, source.rank, p.other);
+    check(
+        !answers(node, p) || p.generation != newest_world_->id || waits || names_rebuild(world, source.rank),
+        "a node is sent for an object to one that does not hold it");
+    if (waits && answers(node, p)) return fetch(node, source, 0);
     bool lost = nodes_[p.other].dead || p.number > fetch_attempts;
     if (lost && n.running == p.generation) return fail_worker(node, 1 << 8, 78);
     fetch(node, source, p.number + 1);

@@ -24,6 +24,7 @@ struct Arguments {
     std::uint32_t nodes = 100, jobs = 1;
     std::uint64_t replay = 0;
     std::optional<std::uint32_t> copies;
+    std::string code;
     std::optional<bool> joins;
     bool trace = false, keep_going = false;
 };
@@ -44,11 +45,24 @@ Range parse_range(const std::string &text) {
     }
 }
 
+std::optional<elastic::CodeSize> parse_code(const std::string &text) {
+    if (text.empty()) return std::nullopt;
+    std::size_t plus = text.find('+');
+    if (plus == std::string::npos) throw CLI::ValidationError("--code", "K+M expected");
+    try {
+        return elastic::CodeSize{static_cast<std::uint32_t>(std::stoul(text.substr(0, plus))),
+                                 static_cast<std::uint32_t>(std::stoul(text.substr(plus + 1)))};
+    } catch (const std::exception &) {
+        throw CLI::ValidationError("--code", "K+M expected");
+    }
+}
+
 /// One process's share: every `step`th seed. The number of seeds that failed.
 int run_share(const Arguments &a, Range seeds, std::uint32_t first, std::uint32_t step) {
     int failed = 0;
     for (std::uint64_t seed = seeds.from + first; seed <= seeds.to; seed += step) {
-        sim::Simulator simulator({seed, a.nodes, find_bug(a.bug), a.trace, a.copies, a.joins});
+        sim::Simulator simulator(
+            {seed, a.nodes, find_bug(a.bug), a.trace, a.copies, parse_code(a.code), a.joins});
         sim::Outcome outcome = simulator.run();
         if (outcome.violation.empty()) continue;
         std::cout << "seed " << seed << ": " << outcome.violation << " (at " << outcome.at.count() / 1000
@@ -92,6 +106,7 @@ int main(int argc, char **argv) {
     app.add_option("--seeds", a.seeds, "first and last seed, A:B");
     app.add_option("--nodes", a.nodes, "nodes of the group")->check(CLI::Range(1, 10000));
     app.add_option("--copies", a.copies, "of each object on other nodes; else from the seed, 0 to 2");
+    app.add_option("--code", a.code, "parities instead of copies, K+M; else from the seed");
     app.add_option("--joins", a.joins, "0, 1: Slurm grants nodes in place of others; else from the seed");
     app.add_option("--bug", a.bug, "plant this bug");
     app.add_option("--replay", a.replay, "run this seed alone");
@@ -106,6 +121,7 @@ int main(int argc, char **argv) {
     try {
         Range seeds = a.replay != 0 ? Range{a.replay, a.replay} : parse_range(a.seeds);
         find_bug(a.bug);
+        parse_code(a.code);
         return run_all(a, seeds);
     } catch (const CLI::ValidationError &e) {
         std::cerr << "dlrover-sim: " << e.what() << std::endl;

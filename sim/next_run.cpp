@@ -18,13 +18,18 @@ bool Simulator::plan_next_run() {
     return true;
 }
 
+void Simulator::forget(Node &n) {
+    n.objects.clear();
+    n.parities.clear();
+}
+
 void Simulator::begin_next_run() {
     trace("the job's next run");
     next_run_planned_ = false;
     next_run_begun_ = true;
     for (Node &n : nodes_)
-        if (n.dead || (n.ended && n.next_run == NextRun::none)) n.objects.clear();
-    for (std::uint32_t i = step_nodes_; i < nodes_.size(); ++i) nodes_[i].objects.clear();
+        if (n.dead || (n.ended && n.next_run == NextRun::none)) forget(n);
+    for (std::uint32_t i = step_nodes_; i < nodes_.size(); ++i) forget(nodes_[i]);
     move_objects();
     expect_kept();
     ++config_.slurm_restart_count;
@@ -55,6 +60,8 @@ void Simulator::begin_next_run(std::uint32_t node) {
     fresh.copies.round = n.copies.round + 1;
     fresh.objects = std::move(n.objects);
     fresh.foreign = std::move(n.foreign);
+    fresh.parities = std::move(n.parities);
+    drop_open_rows(fresh);
     n = std::move(fresh);
     slurm_.nodes.push_back(NodeIndex(node));
     push(now_ + Duration(next_random_.between(0, 1500000)), Kind::daemon_up, node);
@@ -67,6 +74,7 @@ void Simulator::move_objects() {
         std::uint32_t other = i + next_random_.below(step_nodes_ - i);
         std::swap(nodes_[i].objects, nodes_[other].objects);
         std::swap(nodes_[i].foreign, nodes_[other].foreign);
+        std::swap(nodes_[i].parities, nodes_[other].parities);
     }
 }
 

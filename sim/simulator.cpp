@@ -21,9 +21,9 @@ Overload(Ts...) -> Overload<Ts...>;
 constexpr Duration settle_time = seconds(40);
 
 const char *const input_names[] = {
-    "Tick",         "LocalReady",    "LocalExit",       "LocalFinished", "LocalStopped", "LocalSealed",
-    "LocalObjects", "LocalProgress", "LocalProtection", "LocalSignal",   "Stored",       "PeerMessage",
-    "PeerLink",     "SlurmAnswer",   "LocalStorage",    "NodeOffered",   "NodesComing"};
+    "Tick",        "LocalReady",   "LocalExit",     "LocalFinished",   "LocalStopped", "LocalSealed",
+    "LocalParity", "LocalObjects", "LocalProgress", "LocalProtection", "LocalSignal",  "Stored",
+    "PeerMessage", "PeerLink",     "SlurmAnswer",   "LocalStorage",    "NodeOffered",  "NodesComing"};
 const char *const message_names[] = {"VoteRequest",  "VoteReply", "Heartbeat", "HeartbeatReply", "Prepare",
                                      "PrepareReply", "Commit",    "Report",    "Finish"};
 
@@ -53,6 +53,7 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
     last_step_ = random_.chance(25) ? static_cast<std::uint64_t>(random_.between(5, 60)) : 1u << 30;
     plan_storage();
     plan_copies();
+    plan_parities();
     plan_joins();
     plan_faults();
 }
@@ -140,6 +141,9 @@ Simulator::Payload Simulator::take(const Event &e) {
         case Kind::copy:
         case Kind::copied:
         case Kind::fetched:
+        case Kind::folded:
+        case Kind::rebuilt:
+        case Kind::recheck:
         case Kind::offer:
             free_payloads_.push_back(e.payload);
             return std::move(payloads_[e.payload]);
@@ -195,8 +199,10 @@ void Simulator::handle(const Event &e) {
         case Kind::copy_fault:
             return inject_copy_fault(static_cast<CopyFault>(e.payload), e.node);
         case Kind::objects:
-            if (same) feed(e.node, LocalObjects{n.objects});
+            if (same) feed(e.node, objects_of(n));
             return;
+        case Kind::code_fault:
+            return inject_code_fault(static_cast<CodeFault>(e.payload), e.node);
         case Kind::copy:
             if (!same || p.number != n.copies.round) return;
             n.copies.under_way = false;
@@ -206,6 +212,15 @@ void Simulator::handle(const Event &e) {
             return;
         case Kind::fetched:
             if (same) on_fetched(e.node, p);
+            return;
+        case Kind::folded:
+            if (same) on_folded(e.node, p);
+            return;
+        case Kind::rebuilt:
+            if (same) on_rebuilt(e.node, p);
+            return;
+        case Kind::recheck:
+            if (same) on_recheck(e.node, p);
             return;
         default:
             return handle_local(e, p);
@@ -253,6 +268,7 @@ void Simulator::feed(std::uint32_t node, const Input &input) {
         act(node, a);
     }
     check_heard(n, actions);
+    if (codes()) hear_safe(node);
     set_deadline(node);
 }
 
@@ -299,6 +315,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
             },
             [&](StopWorkers &a) {
                 n.stopping = std::max(n.stopping, a.generation);
+                drop_open_rows(n);
                 Payload p;
                 p.generation = a.generation;
                 push(now_ + Duration(random_.between(500, 30000)), Kind::stop_workers, node,
@@ -306,7 +323,12 @@ void Simulator::act(std::uint32_t node, Action &action) {
             },
             [&](RenewLease &) { n.lease_until = now_ + config_.timings.agent_lease; },
             [&](StepComplete &) {},
-            [&](Protect &a) { protect(node, a.id); },
+            [&](Protect &a) {
+                if (options_.trace)
+                    trace("node " + std::to_string(node) + " protects step " +
+                          std::to_string(a.id.step.value()) + " of " + to_string(a.id.generation));
+                protect(node, a.id);
+            },
             [&](StepFreed &a) {
                 if (options_.trace)
                     trace("node " + std::to_string(node) + " frees what is before step " +
@@ -314,6 +336,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                           (a.keep ? " but for step " + std::to_string(a.keep->step.value()) : ""));
                 if (config_.copies > 0) check_freed(node, a);
                 std::erase_if(n.objects, [&](const Seal &s) { return a.frees({s.generation, s.step}); });
+                std::erase_if(n.parities, [&](const HeldParity &p) { return a.frees(p.parity.id); });
             },
             [&](StorageAsked &a) { check_asked(node, a.id); },
             [&](StepsVoid &a) {
@@ -371,7 +394,7 @@ void Simulator::start_daemon(std::uint32_t node) {
     n.deadline_at = Time(0);
     n.asked.reset();
     n.member.emplace(std::move(c), n.keeper, now_ + n.offset, options_.bug);
-    if (!n.objects.empty()) feed(node, LocalObjects{n.objects});
+    if (!n.objects.empty() || !n.parities.empty()) feed(node, objects_of(n));
     Time connected = now_ + Duration(random_.between(1000, 300000));
     push(connected, Kind::reconnect, node);
     set_deadline(node);

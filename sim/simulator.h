@@ -25,7 +25,9 @@ struct Options {
     elastic::PlantedBug bug = elastic::PlantedBug::none;
     bool trace = false;
     std::optional<std::uint32_t> copies;  ///< of each object on other nodes; none: from the seed
-    std::optional<bool> joins;            ///< Slurm grants nodes in place of others; none: from the seed
+    std::optional<elastic::CodeSize>
+        code;                   ///< parities instead; none: from the seed, unless `copies` is given
+    std::optional<bool> joins;  ///< Slurm grants nodes in place of others; none: from the seed
 };
 
 struct Outcome {
@@ -69,7 +71,11 @@ class Simulator {
         copy,
         copied,
         fetched,
+        folded,
+        rebuilt,
+        recheck,
         copy_fault,
+        code_fault,
         next_run,
         offer,
         coming,
@@ -92,6 +98,7 @@ class Simulator {
         std::uint64_t number = 0;
         elastic::Seal object;
         std::uint32_t other = 0, other_incarnation = 0;  ///< the node that it is copied to or fetched from
+        std::uint64_t row = 0;                           ///< HeldParity::number
     };
     /// What a node does about copies; but for `fetching` a daemon's crash ends it.
     struct Copies {
@@ -102,6 +109,22 @@ class Simulator {
         bool under_way = false, exposed = false;        ///< one at a time; as its member was told
         Time since{0}, exposed_at{Time::min() / 2};     ///< of `step`; newest time
         std::vector<elastic::ObjectSource> fetching;    ///< of the generation that is published
+        std::vector<Rank> rebuilding;                   ///< the same
+        bool folding = false;                           ///< one at a time
+    };
+    /// A parity on a node, and what is in it: of each rank how often its object was folded in. Twice is as
+    /// good as never.
+    struct HeldParity {
+        elastic::Parity parity;
+        std::uint64_t number = 0;  ///< another one after it was void
+        std::map<Rank, std::uint32_t> folds;
+        bool whole = false;  ///< as its node says
+        bool is_true() const;
+    };
+    /// A row of a checkpoint, and the nodes that hold each of its units.
+    struct TrueRow {
+        std::vector<Rank> ranks;
+        std::map<std::uint32_t, std::set<std::uint32_t>> units;
     };
     struct Node {
         std::optional<elastic::Member> member;
@@ -126,6 +149,8 @@ class Simulator {
         std::vector<elastic::NodeSpec> added;             ///< NodesAdded; the driver's record
         std::optional<std::uint32_t> coming_told;         ///< NodesComing
         std::size_t roster_version = 0;                   ///< on record
+        std::vector<HeldParity> parities;
+        std::pair<GenerationId, CheckpointId> safe_seen;  ///< by this node, in that world
         bool muted = false;  ///< it is about to die; little of what it says is heard
     };
     struct Companion {  ///< a job of one node that Slurm was asked for
@@ -188,6 +213,19 @@ class Simulator {
         count
     };
 
+    enum class Taken : std::uint8_t { no, held, later };
+    /// Once, in the middle of a fold or of what is made again.
+    enum class CodeFault : std::uint8_t {
+        none,
+        mover_in_fold,
+        holder_daemon_in_fold,
+        holder_in_fold,
+        member_in_fold,
+        in_rebuild,
+        count,
+        group  ///< as many nodes of one group as it outlives, at some time
+    };
+
     // simulator.cpp
     void push(Time at, Kind kind, std::uint32_t node, std::uint32_t payload = 0);
     std::uint32_t keep(Payload p);
@@ -227,6 +265,7 @@ class Simulator {
     std::vector<Rank> copied_ranks(const elastic::World &world, std::uint32_t node,
                                    const CheckpointId &id) const;
     std::vector<Rank> restored_ranks(const elastic::World &world, std::uint32_t node) const;
+    Taken take_copy(const Payload &p);
     static std::vector<NodeIndex> partners_of(const elastic::World &world, std::uint32_t node);
     static const elastic::Seal *find_object(const Node &n, const CheckpointId &id, Rank rank);
     void protect(std::uint32_t node, const CheckpointId &id);
@@ -244,6 +283,36 @@ class Simulator {
     void plan_copy_fault(std::uint32_t node, std::uint32_t other, Duration takes);
     void plan_fetch_fault(std::uint32_t node, Duration takes);
     void inject_copy_fault(CopyFault fault, std::uint32_t node);
+
+    // parities.cpp
+    bool codes() const { return config_.code.data > 0; }
+    void plan_parities();
+    bool is_published(const Node &n) const;
+    HeldParity *find_parity(Node &n, const elastic::Parity &parity);
+    Taken take_part(std::uint32_t node, const Payload &p);
+    void on_folded(std::uint32_t node, const Payload &p);
+    void plan_recheck(std::uint32_t node);
+    void on_recheck(std::uint32_t node, const Payload &p);
+    void drop_open_rows(Node &n) const;
+    void hear_safe(std::uint32_t node);
+    elastic::LocalObjects objects_of(const Node &n) const;
+    void begin_rebuilds(std::uint32_t node, const elastic::World &world);
+    void rebuild(std::uint32_t node, Rank rank, std::uint64_t attempt);
+    bool part_is_there(const CheckpointId &id, const elastic::Rebuild &r,
+                       const elastic::RebuildPart &part) const;
+    void on_rebuilt(std::uint32_t node, const Payload &p);
+    void take_rebuilt(std::uint32_t node, const elastic::Rebuild &r);
+    void inject_code_fault(CodeFault fault, std::uint32_t node);
+    void plan_code_fault(CodeFault fault, std::uint32_t node, Duration takes, std::uint32_t percent);
+    void lose_group();
+    std::vector<TrueRow> true_rows(const CheckpointId &id, bool now) const;
+    static bool outlives(const TrueRow &row, std::size_t losses);
+    void note_rows(std::uint32_t node, const elastic::World &world);
+    bool is_lost(const elastic::World &world) const;
+    void check_groups(const elastic::World &world) const;
+    void check_rebuilds(const elastic::World &world) const;
+    static const elastic::Rebuild *names_rebuild(const elastic::World &world, Rank rank);
+    bool is_rebuilt(const elastic::World &world, Rank rank, std::uint32_t node) const;
 
     // slurm.cpp
     void slurm_arrives(std::uint32_t node, const elastic::AskSlurm &ask);
@@ -273,6 +342,7 @@ class Simulator {
     bool plan_next_run();
     void begin_next_run();
     void begin_next_run(std::uint32_t node);
+    static void forget(Node &n);
     void move_objects();
     void expect_kept();
     void check_kept(const elastic::World &world) const;
@@ -333,6 +403,7 @@ class Simulator {
     Random storage_random_{options_.seed ^ 0x73746f72616765u};
     Random copies_random_{options_.seed ^ 0x636f70696573u};
     Random next_random_{options_.seed ^ 0x6e657874u};  ///< of the job's next run
+    Random codes_random_{options_.seed ^ 0x636f646573u};
     Random joins_random_{options_.seed ^ 0x6a6f696e73u};
     elastic::LocalStorage storage_;  ///< what is there before the run
     elastic::GroupConfig config_;    ///< with all nodes that have joined
@@ -352,6 +423,8 @@ class Simulator {
     std::uint32_t torn_ = 0;  ///< steps to come in which a worker fails while the others seal
     bool hopeless_ = false, signalled_ = false;
     CopyFault copy_fault_ = CopyFault::none;
+    CodeFault code_fault_ = CodeFault::none;
+    std::uint64_t rows_begun_ = 0;
     Time copies_end_{0}, joins_end_{0};
     bool calm_start_ = false;      ///< no faults but those that joins bring
     std::uint64_t last_step_ = 0;  ///< the program ends here
@@ -370,7 +443,10 @@ class Simulator {
         CheckpointId id;
         std::size_t copies = 0;
         Time at{0};
-        std::vector<std::uint32_t> nodes;  ///< that held objects of it then
+        std::vector<std::uint32_t> nodes;           ///< that held objects of it then
+        std::vector<std::set<std::uint32_t>> held;  ///< by rank: nodes with its object
+        std::vector<TrueRow> rows;                  ///< of the world in which it was called so
+        GenerationId world;
     };
     std::optional<Safe> safe_;
     bool next_run_planned_ = false, next_run_begun_ = false;

@@ -19,12 +19,15 @@ void Simulator::publish(std::uint32_t node, const World &world) {
     n.published = world.id;
     // As an arena does, but for one planted bug: what lies after the step that this world goes on from is
     // void, and what others have sealed of that step.
-    if (options_.bug != PlantedBug::restore_mixes_generations)
-        std::erase_if(n.objects, [&](const Seal &seal) {
-            if (seal.generation >= world.id) return false;
-            return !world.restore_step || seal.step > *world.restore_step ||
-                   (seal.step == *world.restore_step && seal.generation != world.restore_generation);
-        });
+    if (options_.bug != PlantedBug::restore_mixes_generations) {
+        auto is_void = [&](const CheckpointId &id) {
+            if (id.generation >= world.id) return false;
+            return !world.restore_step || id.step > *world.restore_step ||
+                   (id.step == *world.restore_step && id.generation != world.restore_generation);
+        };
+        std::erase_if(n.objects, [&](const Seal &s) { return is_void({s.generation, s.step}); });
+        std::erase_if(n.parities, [&](const HeldParity &p) { return is_void(p.parity.id); });
+    }
     push(now_, Kind::objects, node);
     begin_copies(node, world);
     auto it = std::find(world.nodes.begin(), world.nodes.end(), NodeIndex(node));

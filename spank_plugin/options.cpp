@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/redundancy.h"
 #include "base/units.h"
 
 namespace dlrover::spank {
@@ -37,7 +38,7 @@ constexpr std::array<OptionSpec, option_count> specs = {{
      Argument::required},
     {OptionId::redundancy, "dlrover-redundancy", "DLROVER_REDUNDANCY", "MODE",
      "copies of checkpoints on other nodes: single (none, the default), partner:K (on K others) or rs:K+M "
-     "(not in this version)",
+     "(M parities for each K nodes)",
      Argument::required},
     {OptionId::optional, "dlrover-optional", "DLROVER_OPTIONAL", nullptr,
      "run without protection where a node's dlroverd is away, instead of failing", Argument::none},
@@ -48,9 +49,6 @@ constexpr std::array<OptionSpec, option_count> specs = {{
 }};
 
 constexpr std::uint64_t max_join_number = 0xffffffef;  // Slurm has its own meaning for those above
-constexpr std::uint64_t max_copies = 16;
-constexpr std::uint64_t max_data_blocks = 128;
-constexpr std::uint64_t max_parity_blocks = 16;
 
 constexpr std::uint64_t max_ckpt_steps = 1000000000;
 constexpr std::chrono::microseconds shortest_ckpt_time = std::chrono::seconds(1);
@@ -184,27 +182,9 @@ Status parse_ckpt_keep(std::string_view text, Options &options) {
     return {};
 }
 
-bool is_partner(std::string_view text) {
-    return text.starts_with("partner:") && parse_uint(text.substr(8), 1, max_copies).ok();
-}
-
-bool is_reed_solomon(std::string_view text) {
-    std::size_t plus = text.find('+');
-    return text.starts_with("rs:") && plus != std::string_view::npos && plus >= 3 &&
-           parse_uint(text.substr(3, plus - 3), 1, max_data_blocks).ok() &&
-           parse_uint(text.substr(plus + 1), 1, max_parity_blocks).ok();
-}
-
-Status parse_redundancy(std::string_view text, Options &options) {
-    if (is_reed_solomon(text))
-        return Status(Code::unsupported, option_name(OptionId::redundancy) + "=" + std::string(text) +
-                                             " is refused: parity comes with a later version; this one knows "
-                                             "single and partner:K");
-    if (text != "single" && !is_partner(text))
-        return refuse(OptionId::redundancy, text,
-                      "give single, partner:K (K from 1 to " + std::to_string(max_copies) +
-                          ") or rs:K+M (K from 1 to " + std::to_string(max_data_blocks) + ", M from 1 to " +
-                          std::to_string(max_parity_blocks) + ")");
+Status parse_mode(std::string_view text, Options &options) {
+    auto redundancy = parse_redundancy(text);
+    if (!redundancy.ok()) return refuse(OptionId::redundancy, text, redundancy.status().message());
     options.redundancy = text;
     return {};
 }
@@ -273,7 +253,7 @@ Status parse_option(OptionId id, std::string_view text, Options &options) {
         case OptionId::ckpt_keep:
             return parse_ckpt_keep(text, options);
         case OptionId::redundancy:
-            return parse_redundancy(text, options);
+            return parse_mode(text, options);
         case OptionId::optional:
             return parse_yes(id, text.empty() ? "yes" : text, options.optional);
         case OptionId::companion:

@@ -68,6 +68,11 @@ std::vector<Bytes> seeds() {
     SendObjectT send;
     send.address = "10.0.0.2";
     send.segments.push_back(std::make_unique<SlotSegmentT>());
+    FoldObjectT fold;
+    fold.into.push_back(std::make_unique<SlotSegmentT>());
+    fold.from.push_back(std::make_unique<SlotSegmentT>());
+    fold.given = {0, 2};
+    fold.checkpoint = std::make_unique<StoredCheckpointT>();
     MoverReadyT ready;
     ready.text = "no RDMA network is up here";
     SegmentFilledT filled;
@@ -78,7 +83,7 @@ std::vector<Bytes> seeds() {
             seed(std::move(exited)),   seed(std::move(granted)), seed(StatusRequestT()),
             seed(EventsRequestT()),    seed(std::move(filled)),  seed(FillSegmentT()),
             seed(std::move(prepared)), seed(std::move(plan)),    seed(RestoreKeptT()),
-            seed(OutcomeRequestT())};
+            seed(OutcomeRequestT()),   seed(std::move(fold)),    seed(ObjectFoldedT())};
 }
 
 }  // namespace dlrover::fuzz

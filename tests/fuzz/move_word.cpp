@@ -27,7 +27,7 @@ bool run(std::span<const std::uint8_t> input) {
 
 std::vector<Bytes> seeds() {
     std::vector<Bytes> all;
-    for (auto kind = MoveWord::Kind::Fetch; kind <= MoveWord::Kind::Table;
+    for (auto kind = MoveWord::Kind::Fetch; kind <= MoveWord::Kind::Wait;
          kind = static_cast<MoveWord::Kind>(static_cast<int>(kind) + 1)) {
         MoveWord word;
         word.kind = kind;
@@ -40,6 +40,7 @@ std::vector<Bytes> seeds() {
         }
         if (kind == MoveWord::Kind::Offer || kind == MoveWord::Kind::Table) {
             word.world_size = kind == MoveWord::Kind::Offer ? 8 : 0;
+            word.asked = kind == MoveWord::Kind::Offer;
             word.ways = kind == MoveWord::Kind::Offer ? 3 : 0;
             word.object.train_step = 1200;
             word.object.data_bytes = 1u << 20;

@@ -204,12 +204,13 @@ def held_back(cluster: Cluster, nodes: "list[str]") -> "typing.Iterator[None]":
             os.kill(pid, signal.SIGCONT)
 
 
-def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int = 1, copies: int = 1, batch: bool = False, **heat: object) -> Run:
+def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int = 1, copies: int = 1, batch: bool = False, redundancy: str = "",
+                      **heat: object) -> Run:
     """On n1, n2 ...: n1 is the batch host, n2 leads, the last ones are the spares, where the others are a majority; else one of the last may have ranks.
     Returns when all ranks step and checkpoints are safe."""
     names = cluster.nodes[:nodes]
     late = names[max(nodes - spares, nodes // 2 + 1):]
-    srun = (f"--dlrover-redundancy=partner:{copies}", "--mem=400", "-w", ",".join(names))
+    srun = (f"--dlrover-redundancy={redundancy or f'partner:{copies}'}", "--mem=400", "-w", ",".join(names))
     run = Run(cluster, label, srun=srun, spares=spares, nodes=nodes, **{"size": 256, "save_every": 5, "step_us": 4000, "ballast_mb": 4, **heat})
     try:
         with held_back(cluster, late):

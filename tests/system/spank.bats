@@ -161,7 +161,7 @@ said() { grep -q "$2" "$WORK/$1.said"; }
         refused "give --dlrover-ckpt-dir" "${tool[@]}" --dlrover-elastic --dlrover-ckpt-every=5 "${rest[@]}"
         refused "yes or no" "${tool[@]}" --dlrover-elastic --dlrover-companion=perhaps "${rest[@]}"
         refused "JOB.STEP" "${tool[@]}" --dlrover-join=57 "${rest[@]}"
-        refused "comes with a later version" "${tool[@]}" --dlrover-elastic --dlrover-redundancy=rs:4+2 "${rest[@]}"
+        refused "rs:K+M (K from 2 to 32, M from 1 to 8)" "${tool[@]}" --dlrover-elastic --dlrover-redundancy=rs:1+2 "${rest[@]}"
         refused "no effect without --dlrover-elastic" "${tool[@]}" --dlrover-name=x "${rest[@]}"
     done
     refused "give srun -N2" srun --dlrover-elastic=1:2 /bin/true

@@ -194,6 +194,10 @@ BOOST_AUTO_TEST_CASE(copies_of_one_node_and_of_several) {
     c.partners = {"n2", "n3"};
     BOOST_TEST(contains(status_details(g),
                         "step 40 is safe; of step 41 this node has copied 1 of 8; kept by n2, n3\n"));
+    c.parities = 2;
+    c.parity_bytes = 3 << 20;
+    BOOST_TEST(contains(status_details(g), "; kept by n2, n3; 2 parities of 3.0 MiB here\n"));
+    c.parities = 0;
     c.nodes = 4;
     c.text = "no slot is free there";
     c.in_trouble = {"n3"};

@@ -33,6 +33,7 @@ NodeReport full_report() {
     r.asked = CheckpointId{generation, TrainStep(7)};
     r.exposed = true;
     r.safe = CheckpointId{generation, TrainStep(6)};
+    r.parities = {Parity{{generation, TrainStep(9)}, 8, 1, {Rank(0), Rank(5)}, true}};
     return r;
 }
 
@@ -89,6 +90,8 @@ std::vector<Message> one_of_each() {
                       CheckpointId{generation, TrainStep(9)},
                       CheckpointId{generation, TrainStep(6)},
                       CheckpointId{generation, TrainStep(8)},
+                      CheckpointId{generation, TrainStep(5)},
+                      generation,
                       full_roster()},
             Heartbeat{Term(5), 6, std::nullopt, std::nullopt, {}, {}},
             HeartbeatReply{Term(5), 6, full_report()},
@@ -190,6 +193,54 @@ BOOST_AUTO_TEST_CASE(partners_and_sources_that_cannot_be_are_refused) {
     BOOST_TEST(decode_message(encoded(), 3).ok());
     commit.world->source_ranks.push_back(2);
     BOOST_TEST(!decode_message(encoded(), 3).ok());
+}
+
+BOOST_AUTO_TEST_CASE(groups_and_rebuilds_that_cannot_be_are_refused) {
+    auto accepted = [](const World &world) {
+        auto back = decode_message(encode_message(Commit{Term(5), world}), 3);
+        return back.ok() && std::get<Commit>(*back).world == world;
+    };
+    World good = full_world();
+    good.nodes = {NodeIndex(0), NodeIndex(1)};
+    good.partners = {NodeIndex(2), NodeIndex(2)};
+    good.groups = {0, 0};
+    good.rebuilds = {{Rank(1), NodeIndex(2), {Rank(0), Rank(1)}, {{0, NodeIndex(0)}, {2, NodeIndex(2)}}}};
+    BOOST_TEST(accepted(good));
+    auto refused = [&](auto change) {
+        World world = good;
+        change(world);
+        return !accepted(world);
+    };
+    BOOST_TEST(refused([](World &w) { w.groups = {0}; }));
+    BOOST_TEST(refused([](World &w) { w.groups = {0, 2}; }));
+    BOOST_TEST(refused([](World &w) { w.partners.clear(); }));
+    BOOST_TEST(refused([](World &w) { w.partners = {NodeIndex(1), NodeIndex(1)}; }));  // a member
+    BOOST_TEST(refused([](World &w) { w.partners = {NodeIndex(2), NodeIndex(0)}; }));  // two for one parity
+    BOOST_TEST(!refused([](World &w) {
+        w.groups = {1, 0};  // each of a group of its own
+        w.partners = {NodeIndex(1), NodeIndex(0)};
+    }));
+    BOOST_TEST(refused([](World &w) { w.rebuilds[0].node = NodeIndex(3); }));
+    BOOST_TEST(refused([](World &w) { w.rebuilds[0].rank = Rank(2); }));
+    BOOST_TEST(refused([](World &w) { w.rebuilds[0].parts.pop_back(); }));
+    BOOST_TEST(refused([](World &w) { w.rebuilds[0].parts[0].unit = 1; }));  // of itself
+    BOOST_TEST(refused([](World &w) { w.rebuilds[0].parts[0].unit = 2; }));  // one part twice
+    BOOST_TEST(refused([](World &w) { w.rebuilds[0].parts[1].unit = 10; }));
+    BOOST_TEST(refused([](World &w) { w.rebuilds[0].parts[1].node = NodeIndex(3); }));
+    auto reported = [](const Parity &parity) {
+        NodeReport report;
+        report.parities = {parity};
+        return decode_message(encode_message(Report{Term(5), report}), 3).ok();
+    };
+    Parity parity{{generation, TrainStep(9)}, 8, 7, std::vector<Rank>(32)};
+    BOOST_TEST(reported(parity));
+    parity.index = 8;
+    BOOST_TEST(!reported(parity));
+    parity.index = 0;
+    parity.ranks.resize(33);
+    BOOST_TEST(!reported(parity));
+    parity.ranks.clear();
+    BOOST_TEST(!reported(parity));
 }
 
 BOOST_AUTO_TEST_CASE(cut_or_changed_bytes_never_crash) {

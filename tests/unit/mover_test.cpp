@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "ckpt/checksum.h"
 #include "helper_process.h"
 #include "memory_object.h"
 #include "transport/bulk_ucx.h"
@@ -32,9 +33,10 @@ class MoverNode : public HelperNode {
     std::string sender = "127.0.0.1";  ///< that is listened to
 
     std::uint64_t expect(const MemoryObject &object, const MemoryObject &memory, std::uint32_t rank,
-                         std::uint32_t wait_ms = long_ms) {
+                         std::uint32_t wait_ms = long_ms, bool parity = false) {
         auto stored = object.order(checkpoint(10), 2, rank);
         local::ExpectObjectT order;
+        order.parity = parity;
         order.order = next_order++;
         order.transfer = 100 + order.order;
         order.key.assign(32, static_cast<std::uint8_t>(order.order));
@@ -83,6 +85,28 @@ class MoverNode : public HelperNode {
     local::ObjectSentT sent(std::uint64_t order) {
         auto answer = *wait_for(local::Body::ObjectSent).body.AsObjectSent();
         BOOST_TEST(answer.order == order);
+        return answer;
+    }
+
+    /// An order to add `from`, part `source` of rs:2+m, to `into`; `change`: more of it.
+    local::ObjectFoldedT fold(const MemoryObject &into, const MemoryObject &from, std::uint64_t sum_bytes,
+                              std::uint16_t target, std::uint16_t source,
+                              const std::function<void(local::FoldObjectT &)> &change = {}) {
+        local::FoldObjectT order;
+        order.order = next_order++;
+        order.into = into.order(checkpoint(10), 2, 0).segments;
+        order.from = from.order(checkpoint(10), 2, 0).segments;
+        order.sum_bytes = sum_bytes;
+        order.bytes = from.table_offset + from.table_bytes;
+        order.data = 2;
+        order.target = target;
+        order.source = source;
+        order.wait_ms = long_ms;
+        if (change) change(order);
+        std::uint64_t number = order.order;
+        push(proto::make_local(0, std::move(order)), {into.memory.get(), from.memory.get()});
+        auto answer = *wait_for(local::Body::ObjectFolded).body.AsObjectFolded();
+        BOOST_TEST(answer.order == number);
         return answer;
     }
 
@@ -330,6 +354,116 @@ BOOST_AUTO_TEST_CASE(orders_that_can_not_be_meant_are_refused) {
     BOOST_TEST(refused([](auto &order) { order.table_bytes = UINT64_MAX; }));
     BOOST_TEST(refused([](auto &order) { order.table_offset = order.segments[0]->bytes; }));
     BOOST_TEST(refused([](auto &order) { order.segments[0]->bytes *= 2; }));
+}
+
+namespace {
+
+/// Two ranks' objects of different lengths, and memory with something in it for what is made of them.
+struct Folding : Two {
+    MemoryObject small = make_object(10, 0, 2, 1000);
+    std::uint64_t small_bytes = small.table_offset + small.table_bytes;
+    std::uint64_t bytes = object.table_offset + object.table_bytes;
+
+    Folding() { a.start(); }
+    MemoryObject dirty_room() {
+        MemoryObject dirty = room_for(object);
+        std::vector<char> noise(dirty.bytes, 'x');
+        BOOST_REQUIRE(::pwrite(dirty.memory.get(), noise.data(), noise.size(), 0) ==
+                      static_cast<ssize_t>(noise.size()));
+        return dirty;
+    }
+    /// Of both objects, `small` first.
+    MemoryObject parity(std::uint16_t target) {
+        MemoryObject sum = dirty_room();
+        auto first = a.fold(sum, small, 0, target, 0);
+        BOOST_TEST(first.ok, first.text);
+        auto second = a.fold(sum, object, small_bytes, target, 1, [](auto &o) { o.last = true; });
+        BOOST_TEST(second.ok, second.text);
+        BOOST_TEST(second.xxh3 == ckpt::chunk_checksum(content(sum, bytes)));
+        sum.data_bytes = sum.table_offset = bytes;
+        sum.table_bytes = 0;
+        sum.table_xxh3 = second.xxh3;
+        return sum;
+    }
+    static void is_object(local::FoldObjectT &order, const MemoryObject &object, std::uint32_t rank) {
+        auto stored = object.order(checkpoint(10), 2, rank);
+        order.last = true;
+        order.given = {2, 3};
+        order.checkpoint = std::move(stored.checkpoint);
+        order.rank = rank;
+        order.data_bytes = object.data_bytes;
+        order.table_offset = object.table_offset;
+        order.table_bytes = object.table_bytes;
+        order.table_xxh3 = object.table_xxh3;
+    }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_CASE(two_parities_give_both_objects, Folding) {
+    MemoryObject p = parity(2), q = parity(3);
+    for (std::uint16_t target : {0, 1}) {
+        MemoryObject made = dirty_room();
+        BOOST_TEST(a.fold(made, p, 0, target, 2, [](auto &o) { o.given = {2, 3}; }).ok);
+        const MemoryObject &want = target == 0 ? small : object;
+        auto last = a.fold(made, q, bytes, target, 3, [&](auto &o) { is_object(o, want, target); });
+        BOOST_TEST(last.ok, last.text);
+        std::uint64_t size = target == 0 ? small_bytes : bytes;
+        BOOST_TEST((content(made, size) == content(want, size)));
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(what_parts_of_different_sums_give_is_not_believed, Folding) {
+    MemoryObject p = parity(2), q = parity(3);
+    q.flip(5000);
+    MemoryObject made = dirty_room();
+    BOOST_TEST(a.fold(made, p, 0, 1, 2, [](auto &o) { o.given = {2, 3}; }).ok);
+    auto last = a.fold(made, q, bytes, 1, 3, [&](auto &o) { is_object(o, object, 1); });
+    BOOST_TEST(!last.ok);
+    BOOST_TEST(last.text.starts_with("the parts did not give the object: "), last.text);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_parity_is_moved_and_its_checksum_looked_at, Folding) {
+    b.start();
+    for (bool spoilt : {false, true}) {
+        MemoryObject p = parity(2);
+        auto order = b.expect(p, room, 1, long_ms, true);
+        BOOST_REQUIRE(b.expecting(order).ok);
+        if (spoilt) p.flip(5000);
+        auto sent = a.sent(a.send(p, b, order));
+        BOOST_TEST(sent.ok == !spoilt, sent.text);
+        BOOST_TEST(b.arrived(order).ok == !spoilt);
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(parts_that_can_not_be_are_refused, Folding) {
+    auto refused = [&](const std::function<void(local::FoldObjectT &)> &change) {
+        auto answer = a.fold(room, object, 0, 2, 1, change);
+        return !answer.ok && !answer.text.empty();
+    };
+    BOOST_TEST(!refused({}));
+    BOOST_TEST(refused([](auto &o) { o.bytes = UINT64_MAX; }));
+    BOOST_TEST(refused([](auto &o) { o.sum_bytes = UINT64_MAX; }));
+    BOOST_TEST(refused([](auto &o) { o.data = 0; }));
+    BOOST_TEST(refused([](auto &o) { o.data = 33; }));
+    BOOST_TEST(refused([](auto &o) { o.target = 10; }));
+    BOOST_TEST(refused([](auto &o) { o.source = 2; }));
+    BOOST_TEST(refused([](auto &o) { o.given = {1}; }));
+    BOOST_TEST(refused([](auto &o) { o.given = {0, 2}; }));
+    BOOST_TEST(refused([](auto &o) { o.given = {1, 65535}; }));
+    BOOST_TEST(refused([](auto &o) { o.from[0]->bytes *= 2; }));
+    BOOST_TEST(refused([](auto &o) { o.from.clear(); }));
+    BOOST_TEST(refused([](auto &o) { o.wait_ms = 0; }));
+    BOOST_TEST(refused([&](auto &o) {
+        is_object(o, object, 1);
+        o.given.clear();
+        o.checkpoint->generation.reset();
+    }));
+    BOOST_TEST(refused([&](auto &o) {
+        is_object(o, object, 1);
+        o.given.clear();
+        o.table_offset = UINT64_MAX;
+    }));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
