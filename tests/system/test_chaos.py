@@ -22,8 +22,9 @@ class Chaos(unittest.TestCase):
             self.assertLess(schedule.copies, schedule.workers)
 
     def test_sample(self) -> None:
-        """A spare that is the batch host, and a companion job; a worker and the leader's daemon."""
-        for seed in ("4", "9"):
+        """A spare that is the batch host, and a companion job; a worker and the leader's daemon; a batch host that comes back after the group's end, and one
+        that hung; a spare that is lost, and slurmctld away."""
+        for seed in ("4", "9", "14", "16", "3"):
             done = subprocess.run([sys.executable, str(CHAOS), "--seed", seed], capture_output=True, text=True, timeout=600, check=False)
             print(done.stdout)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
