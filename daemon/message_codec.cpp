@@ -146,6 +146,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     w->exposed = r.exposed;
     w->safe = pack(r.safe);
     w->parities = pack_all<wire::ParityT>(r.parities);
+    w->knows = pack(r.knows);
     return w;
 }
 
@@ -350,6 +351,7 @@ class Unpacker {
         r.asked = unpack_asked(*w);
         r.exposed = w->exposed;
         r.safe = checkpoint(w->safe);
+        r.knows = unpack(w->knows);
         for (const auto &p : w->parities) r.parities.push_back(parity(*p));
         return r;
     }

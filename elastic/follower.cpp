@@ -153,6 +153,7 @@ void Member::State::install(const World &w) {
         promise.world_nodes = w.nodes;
         promise.world = w;
         world = w;
+        local.knows = w.id;
         persist();
     }
     if (local.running == w.id || born_world == w.id || (published && published->id == w.id)) return;

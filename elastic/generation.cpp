@@ -248,7 +248,6 @@ void Member::State::commit() {
     prepared_before = {w.id, {}};
     for (Peer &p : peers) {
         p.odd_since.reset();
-        p.world_known = false;
         p.report.exits.clear();
         p.report.finished.clear();
         p.report.progress.clear();

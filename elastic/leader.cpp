@@ -128,9 +128,8 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     h.settled = promise.settled.size() == promise.removed.size();
     h.goodput = goodput;
     bool takes_part = world && contains(world->nodes, to);
-    if (world && world->id == promise.generation &&
-        (takes_part ? p.report.running != world->id : !p.world_known))
-        h.world = world;
+    bool lacks = world && (p.report.knows != world->id || (takes_part && p.report.running != world->id));
+    if (lacks && world->id == promise.generation) h.world = world;
     if (complete) {
         h.complete_step = complete->step;
         h.complete_generation = complete->generation;
@@ -166,7 +165,6 @@ void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) 
     p.joined = true;
     if (m.sequence < p.acked) return;
     p.acked = m.sequence;
-    if (world && m.sequence > 1) p.world_known = true;
     settle_removed();
     settle_roster();
     if (role == Role::leader) on_report(from, m.report);

@@ -34,6 +34,7 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
     }
     s.start_table();
     s.world = s.promise.world;
+    if (s.world) s.local.knows = s.world->id;
     if (s.world) s.born_world = s.world->id;
     s.term_seen = s.promise.term;
     s.heard_at.assign(s.node_count(), now);

@@ -20,7 +20,6 @@ namespace dlrover::elastic {
 struct Peer {
     bool granted = false;           ///< its vote, in this term
     bool joined = false;            ///< answered in this reign
-    bool world_known = false;       ///< a spare that was told the present world
     bool accepted = false;          ///< the generation that is being prepared
     std::uint64_t acked = 0;        ///< newest heartbeat it answered
     Time alive_at{0};               ///< when that heartbeat was sent

@@ -28,6 +28,7 @@ struct NodeReport {
     bool exposed = false;               ///< its objects can not be copied to its partners now
     std::optional<CheckpointId> safe;   ///< the newest that a leader of this world has called safe
     std::vector<Parity> parities;       ///< that are whole
+    GenerationId knows;                 ///< the newest world that it has on record
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 

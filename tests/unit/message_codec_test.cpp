@@ -33,6 +33,7 @@ NodeReport full_report() {
     r.asked = CheckpointId{generation, TrainStep(7)};
     r.exposed = true;
     r.safe = CheckpointId{generation, TrainStep(6)};
+    r.knows = generation;
     r.parities = {Parity{{generation, TrainStep(9)}, 8, 1, {Rank(0), Rank(5)}, true}};
     return r;
 }
