@@ -123,7 +123,9 @@ bool Member::State::may_commit() const {
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
         voters += peers[i].accepted && counts(n) && !contains(promise.settled, n);
-        silent_ones += !peers[i].accepted && !removed(n) && answers(n);
+        // Its vote may be all that was heard of a node that has kept objects of the run before.
+        bool waited_for = answers(n) || (begins_again() && peers[i].joined);
+        silent_ones += !peers[i].accepted && !removed(n) && waited_for;
     }
     if (!bugged(PlantedBug::no_majority_of_previous) &&
         (!is_majority(voters) || (world && !set_accepted(world->nodes)) ||
