@@ -17,8 +17,10 @@ namespace {
 constexpr std::uint64_t most_seeds = 8000;
 
 Outcome run(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug = PlantedBug::none,
-            std::optional<std::uint32_t> copies = std::nullopt, std::optional<bool> joins = std::nullopt) {
+            std::optional<std::uint32_t> copies = std::nullopt, std::optional<bool> joins = std::nullopt,
+            std::optional<elastic::CodeSize> code = std::nullopt) {
     Options options;
+    options.code = code;
     options.copies = copies;
     options.joins = joins;
     options.seed = seed;
@@ -117,6 +119,25 @@ BOOST_DATA_TEST_CASE(groups_that_nodes_join_keep_the_rules,
     }
 }
 
+struct CodeCase {
+    std::uint32_t nodes;
+    elastic::CodeSize code;
+};
+std::ostream &operator<<(std::ostream &out, const CodeCase &c) {
+    return out << c.nodes << " nodes, " << c.code.data << "+" << c.code.parity;
+}
+
+BOOST_DATA_TEST_CASE(groups_with_parities_keep_the_rules,
+                     boost::unit_test::data::make(std::vector<CodeCase>{
+                         {3, {2, 1}}, {4, {2, 2}}, {5, {2, 2}}, {6, {4, 2}}, {8, {4, 2}}}),
+                     c) {
+    for (std::uint64_t seed = 1; seed <= 200; ++seed)
+        for (bool joins : {false, true}) {
+            Outcome outcome = run(seed, c.nodes, PlantedBug::none, std::nullopt, joins, c.code);
+            BOOST_REQUIRE_MESSAGE(outcome.violation.empty(), "seed " << seed << ": " << outcome.violation);
+        }
+}
+
 /// The other one had left the job and said so, and Slurm's answer had got lost.
 BOOST_AUTO_TEST_CASE(a_candidate_that_once_waited_for_ever) {
     BOOST_TEST(run(2582, 3, PlantedBug::none, 0, true).violation == "");
@@ -133,11 +154,13 @@ BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
                      boost::unit_test::data::xrange(std::size_t{1}, elastic::planted_bug_names.size()),
                      index) {
     auto bug = static_cast<PlantedBug>(index);
+    std::optional<elastic::CodeSize> code;
+    if (bug >= PlantedBug::rebuild_from_other_step) code = {2, 2};
     for (std::uint64_t seed = 1; seed <= most_seeds; ++seed) {
         std::uint32_t nodes = seed % 2 == 0 ? 4 : 5;  // halves and majorities
-        Outcome outcome = run(seed, nodes, bug);
+        Outcome outcome = run(seed, nodes, bug, std::nullopt, std::nullopt, code);
         if (outcome.violation.empty()) continue;
-        Outcome clean = run(seed, nodes);
+        Outcome clean = run(seed, nodes, PlantedBug::none, std::nullopt, std::nullopt, code);
         BOOST_TEST_MESSAGE(elastic::planted_bug_names[index] << ": seed " << seed << ", " << nodes
                                                              << " nodes: " << outcome.violation);
         BOOST_TEST(clean.violation.empty(), "seed " << seed << " fails without a bug: " << clean.violation);
