@@ -331,7 +331,7 @@ class Group : private JobMemory {
     std::map<ConnectionId, Worker> workers_;
     Arena arena_;
     std::unique_ptr<GroupStorage> storage_;       ///< none without a folder
-    std::unique_ptr<JobDeadline> job_deadline_;             ///< on rank 0's node, with a folder
+    std::unique_ptr<JobDeadline> job_deadline_;   ///< on rank 0's node, with a folder
     std::unique_ptr<GroupMover> mover_;           ///< none while no mover has said hello
     std::unique_ptr<GroupTables> tables_;         ///< as copies_
     std::unique_ptr<GroupCopies> copies_;         ///< none where no copies are kept on other nodes

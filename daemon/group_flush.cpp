@@ -88,7 +88,7 @@ void Group::tell_storage_of_world() {
     if (!storage_->is_home() || record_.ending) return job_deadline_.reset();
     if (!job_deadline_)
         job_deadline_ = std::make_unique<JobDeadline>(services_.loop, services_.slurm, job(),
-                                            [this](auto end) { storage_->on_job_end(end); });
+                                                      [this](auto end) { storage_->on_job_end(end); });
 }
 
 void Group::on_flush_word(const std::string &node, const std::vector<std::uint8_t> &payload) {
