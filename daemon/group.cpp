@@ -388,6 +388,7 @@ void Group::finish_end() {
     if (record_.ended) return;
     record_.ended = true;
     record_.ending = false;
+    job_deadline_.reset();
     bool keeps = keep_memory();
     drop_launch();
     save();

@@ -172,6 +172,7 @@ Result<GroupParity::RowPointer> GroupParity::open_row(const MoveWord &offer) {
     }
     std::size_t told = told_bytes(offer.object);
     for (const auto &[rank, object] : row->folded) told += told_bytes(object);
+    for (const Waiting &part : row->waiting) told += told_bytes(part.offer.object);
     if (told > max_told_bytes)
         return Status(Code::resource_exhausted,
                       "the ledgers of a row's objects have more than 128 KiB together");
@@ -428,14 +429,19 @@ void GroupParity::on_folded(const MakingPointer &making, const Status &status) {
         bool last = making->next + 1 == making->parts.size();
         making->next = 0;
         making->bytes = 0;
-        if (!last || ++making->attempts < max_attempts) return part_failed(making, status.message());
+        bool worthless = last && ++making->attempts >= max_attempts;
+        if (!worthless && ++making->begun_anew < max_failures) return part_failed(making, status.message());
+        if (!worthless) return end_making(making, status.message());
         // One of the parts is not what it should be. Without this one the next world tries others.
         services_.arena.drop_parity(making->own, making->id);
         later([this] { hooks_.changed(); });
         return end_making(making, status.message());
     }
-    making->failures = 0;
-    if (++making->next < making->parts.size()) return advance(making);
+    if (++making->next > making->farthest) {
+        making->farthest = making->next;
+        making->failures = 0;
+    }
+    if (making->next < making->parts.size()) return advance(making);
     local::SealT seal = making->object;
     seal.slot = static_cast<std::uint16_t>(making->slot.value());
     Status sealed =
@@ -505,10 +511,7 @@ void GroupParity::on_part_failed(NodeIndex from, Rank part, const std::string &t
 
 void GroupParity::on_part_waits(NodeIndex from, Rank part) {
     for (const auto &[rank, making] : making_)
-        if (find(from, part, making->id) == making) {
-            making->heard_at = services_.loop.now();
-            making->failures = 0;
-        }
+        if (find(from, part, making->id) == making) making->heard_at = services_.loop.now();
 }
 
 }  // namespace dlrover::daemon

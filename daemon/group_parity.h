@@ -110,7 +110,8 @@ class GroupParity {
         local::SealT object;
         std::size_t next = 0;  ///< the part that comes now
         bool asked = false;
-        std::uint32_t failures = 0, attempts = 0;
+        std::size_t farthest = 0;  ///< `next` has been
+        std::uint32_t failures = 0, attempts = 0, begun_anew = 0;
         EventLoop::Time ask_at{0}, heard_at{0};
         std::string trouble;
     };

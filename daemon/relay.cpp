@@ -11,6 +11,8 @@ constexpr std::size_t max_questions = 64;
 constexpr std::ptrdiff_t max_questions_of_user = 4;
 constexpr std::size_t max_nodes_asked = 256;
 constexpr EventLoop::Time patience = std::chrono::seconds(2), slurm_patience = std::chrono::seconds(1);
+/// Where no member is linked to this node Slurm's word is waited for.
+constexpr EventLoop::Time slurm_limit = std::chrono::seconds(15);
 
 }  // namespace
 
@@ -33,7 +35,7 @@ void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer an
     question.request = proto::encode_local(request);
     question.answer = std::move(answer);
     question.known = std::move(known);
-    question.timer = loop_.after(slurm_patience, [this, id] { ask_members(id); });
+    question.timer = loop_.after(slurm_patience, [this, id] { ask_members(id, true); });
     if (job == JobId(0))
         return slurm_.load_jobs_of(uid, [this, alive = alive_, id](const auto &jobs) {
             if (*alive) find_nodes(id, jobs);
@@ -48,7 +50,7 @@ void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer an
 void Relay::find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jobs) {
     auto question = questions_.find(id);
     if (question == questions_.end() || question->second.asked) return;
-    if (!jobs) return ask_members(id);
+    if (!jobs) return ask_members(id, false);
     std::uint32_t uid = question->second.uid;
     std::set<std::string> names = question->second.known.joined;
     for (const SlurmJob &job : *jobs)
@@ -58,9 +60,10 @@ void Relay::find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jo
     if (names.empty()) return finish(id);
     slurm_.load_addresses({names.begin(), names.end()},
                           [this, alive = alive_, id](Result<std::vector<NodeAddress>> addresses) {
+                              if (!*alive) return;
                               auto it = questions_.find(id);
-                              if (!*alive || it == questions_.end() || it->second.asked) return;
-                              if (!addresses || addresses->empty()) return ask_members(id);
+                              if (it == questions_.end() || it->second.asked) return;
+                              if (!addresses || addresses->empty()) return ask_members(id, false);
                               ask_nodes(id, *addresses);
                           });
 }
@@ -78,14 +81,14 @@ void Relay::ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes) {
 }
 
 /// Without Slurm's word: those that this node has to do with now.
-void Relay::ask_members(std::uint32_t id) {
+void Relay::ask_members(std::uint32_t id, bool may_wait) {
     Question &question = questions_[id];
-    question.asked = true;
     for (const auto &node : question.known.members)
         if (node != self_ && peers_.up(node) && question.waiting.size() < max_nodes_asked)
             question.waiting.insert(node);
-    if (question.waiting.empty()) return finish(id);
-    question.timer = loop_.after(patience, [this, id] { finish(id); });
+    if (question.waiting.empty() && !may_wait) return finish(id);
+    question.asked = !question.waiting.empty();
+    question.timer = loop_.after(question.asked ? patience : slurm_limit, [this, id] { finish(id); });
     for (const auto &node : question.waiting) send(id, question, node);
 }
 

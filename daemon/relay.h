@@ -33,7 +33,8 @@ class Relay {
     /// `request` on behalf of `uid` to all other nodes of the job (the first 256), at once; job 0: to those
     /// of all his running jobs, of everybody's for root. A user may have four questions under way. What they
     /// answered within two seconds comes once; nothing: nobody knows the job, it is not the asker's, or
-    /// nobody answers. Where Slurm does not say within a second which nodes those are, `known` are asked.
+    /// nobody answers. Where Slurm does not say within a second which nodes those are, those of `known` are
+    /// asked that have a link to here; where there are none it is waited for, 16 s at most.
     void ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer, Nodes known = {});
     void on_link(const std::string &node, bool up);
     void on_reply(const std::string &node, const transport::PeerEnvelope &envelope);
@@ -54,7 +55,7 @@ class Relay {
     bool has_room(std::uint32_t uid) const;
     void find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jobs);
     void ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes);
-    void ask_members(std::uint32_t id);
+    void ask_members(std::uint32_t id, bool may_wait);
     void send(std::uint32_t id, const Question &question, const std::string &node);
     void finish(std::uint32_t id);
 

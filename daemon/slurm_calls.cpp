@@ -206,8 +206,7 @@ void take_terms(const slurm_job_info_t &job, job_desc_msg_t &out) {
     out.reservation = job.resv_name;
     out.wckey = job.wckey;
     out.mcs_label = job.mcs_label;
-    out.licenses = job.licenses;
-    out.nice = job.nice;
+    out.nice = std::max(job.nice, std::uint32_t{NICE_OFFSET});  // only an operator may go below
     out.alloc_node = job.alloc_node;  // a partition may be for jobs from some nodes only
 }
 
@@ -304,10 +303,12 @@ class LibSlurmCalls final : public SlurmCalls {
         DLROVER_TRY(std::move(found));
         const slurm_job_info_t &job = *find(jobs, id);
         if (!is_running(job) || job.restart_cnt != restart_count || job.batch_flag == 0) return true;
+        auto nodes = expand(job.nodes);
+        std::string host = text_of(job.batch_host);
+        bool has_host = host.empty() || std::find(nodes.begin(), nodes.end(), host) != nodes.end();
+        if (anyhow && has_host && !is_silent(host)) return false;  // its script goes on, or ends the job
         if (!anyhow) {
-            auto nodes = expand(job.nodes);
-            std::string host = text_of(job.batch_host);
-            if (host.empty() || std::find(nodes.begin(), nodes.end(), host) != nodes.end()) return false;
+            if (has_host) return false;
             auto steps = has_steps(id);
             if (!steps) return steps.take_status();
             if (*steps) return false;
@@ -511,6 +512,17 @@ class LibSlurmCalls final : public SlurmCalls {
     static Status send(JobId id, job_desc_msg_t &update, const std::string &what) {
         if (::slurm_update_job(&update) != SLURM_SUCCESS) return failure(name_of(id) + ", " + what);
         return {};
+    }
+
+    /// Slurm has not heard it lately, or has given it up.
+    static bool is_silent(const std::string &name) {
+        node_info_msg_t *raw = nullptr;
+        std::string copy = name;
+        int rc = ::slurm_load_node_single(&raw, copy.data(), SHOW_ALL);
+        Nodes nodes(raw);
+        if (rc != SLURM_SUCCESS || !nodes || nodes->record_count == 0) return false;
+        auto state = nodes->node_array[0].node_state;
+        return (state & NODE_STATE_NO_RESPOND) != 0 || (state & NODE_STATE_BASE) == NODE_STATE_DOWN;
     }
 
     static Status add_one(const std::string &name, std::vector<NodeAddress> &addresses) {

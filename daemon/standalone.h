@@ -13,15 +13,11 @@ class NoSlurm final : public SlurmClient {
     void load_step(JobId, StepId, Answer<SlurmStep> answer) override {
         answer(Status(Code::unsupported, "there is no Slurm in standalone mode"));
     }
-    void load_job(JobId, Answer<SlurmJob> answer) override {
-        SlurmJob job;
-        job.running = true;
-        job.uid = uid_;
-        job.nodes = {node_};
-        answer(std::move(job));
-    }
-    void load_jobs(std::vector<JobId>, Answer<std::map<JobId, SlurmJob>> answer) override {
-        answer(std::map<JobId, SlurmJob>{});
+    void load_job(JobId, Answer<SlurmJob> answer) override { answer(run()); }
+    void load_jobs(std::vector<JobId> jobs, Answer<std::map<JobId, SlurmJob>> answer) override {
+        std::map<JobId, SlurmJob> found;
+        for (JobId job : jobs) found[job] = run();
+        answer(std::move(found));
     }
     void load_jobs_of(std::uint32_t, Answer<std::vector<SlurmJob>> answer) override {
         answer(std::vector<SlurmJob>{});
@@ -45,6 +41,14 @@ class NoSlurm final : public SlurmClient {
     std::string cluster_name() override { return "standalone"; }
 
   private:
+    /// The run itself stands for its job.
+    SlurmJob run() const {
+        SlurmJob job;
+        job.running = true;
+        job.uid = uid_;
+        job.nodes = {node_};
+        return job;
+    }
     static void refuse(const Done &done) {
         done(Status(Code::unsupported, "there is no Slurm in standalone mode"));
     }

@@ -48,15 +48,19 @@ Time Flusher::first_call() const {
 
 /// The one before the job's end that nothing has been ordered after yet.
 std::optional<Time> Flusher::next_call() const {
-    if (!end_) return std::nullopt;
+    if (!end_ || ordered_at_ >= last_call()) return std::nullopt;
     if (ordered_at_ < first_call()) return first_call();
-    if (ordered_at_ < last_call()) return last_call();
-    return std::nullopt;
+    return last_call();
+}
+
+bool Flusher::end_near(Time now) const {
+    auto call = next_call();
+    return call && now >= *call && now < *end_;
 }
 
 bool Flusher::due(Time now) const {
     if (flight_ || settled() || now < retry_at_) return false;
-    if (auto call = next_call(); call && now >= *call) return true;
+    if (end_near(now)) return true;
     if (hurried_ || failures_ > 0 || asked_waits()) return true;
     if (config_.every_steps > 0 && steps_since_ >= config_.every_steps) return true;
     return config_.every > Duration(0) && now - ordered_at_ >= config_.every;
@@ -66,7 +70,7 @@ void Flusher::consider(Time now, Actions &out) {
     if (!due(now)) return;
     if (asked_ != newest_->id) pass_asked();
     std::optional<Duration> end_in;
-    if (auto call = next_call(); call && now >= *call) end_in = *end_ - now;
+    if (end_near(now)) end_in = *end_ - now;
     flight_ = Flight{++number_, newest_->id, now};
     ordered_at_ = now;
     steps_since_ = 0;
@@ -126,7 +130,7 @@ Flusher::Actions Flusher::hurry(Time now) {
 
 Flusher::Actions Flusher::ends_at(Time now, std::optional<Time> end) {
     Actions out;
-    end_ = end;
+    end_ = end > now ? end : std::nullopt;  // Slurm may let it run on
     consider(now, out);
     return out;
 }
@@ -163,6 +167,7 @@ Flusher::Actions Flusher::failed(Time now, std::uint64_t number, const std::stri
 
 Flusher::Actions Flusher::tick(Time now) {
     Actions out;
+    if (end_ && now >= *end_) end_.reset();
     if (flight_ && now - flight_->since >= config_.order_limit)
         fail(now,
              "storage has not taken it in " + std::to_string(config_.order_limit.count() / 1000000) + " s",

@@ -99,6 +99,7 @@ class Flusher {
     Time first_call() const;
     Time last_call() const;
     std::optional<Time> next_call() const;
+    bool end_near(Time now) const;
     void pass_asked();
     bool due(Time now) const;
     void consider(Time now, Actions &out);

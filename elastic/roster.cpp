@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "elastic/coding.h"
 #include "elastic/member_state.h"
 
 namespace dlrover::elastic {
@@ -91,8 +92,8 @@ bool Member::State::has_heard() const {
 
 bool Member::State::fits(const World &w) const {
     auto known = [&](NodeIndex n) { return n.value() < node_count(); };
-    return std::ranges::all_of(w.nodes, known) && std::ranges::all_of(w.spares, known) &&
-           std::ranges::all_of(w.partners, known) &&
+    return has_sound_groups(w) && std::ranges::all_of(w.nodes, known) &&
+           std::ranges::all_of(w.spares, known) && std::ranges::all_of(w.partners, known) &&
            std::ranges::all_of(w.sources, [&](const ObjectSource &s) { return known(s.node); }) &&
            std::ranges::all_of(w.rebuilds, [&](const Rebuild &r) {
                return known(r.node) &&

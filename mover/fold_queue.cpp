@@ -81,18 +81,22 @@ void FoldQueue::cancel(const helper::Ticket &ticket) {
 }
 
 void FoldQueue::cancel_all() {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     waiting_.clear();
     stop_ = true;
+    idle_.wait(lock, [&] { return !busy_; });
 }
 
 FoldOrder FoldQueue::next() {
     std::unique_lock lock(mutex_);
     in_hand_ = {};
+    busy_ = false;
+    idle_.notify_all();
     wake_.wait(lock, [&] { return !waiting_.empty(); });
     FoldOrder order = std::move(waiting_.front());
     waiting_.pop_front();
     in_hand_ = order.ticket;
+    busy_ = true;
     stop_ = false;
     return order;
 }

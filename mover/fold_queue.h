@@ -48,7 +48,8 @@ class FoldQueue {
     [[nodiscard]] bool submit(FoldOrder order);
     /// Ends it wherever it is. Answered.
     void cancel(const helper::Ticket &ticket);
-    /// Nobody listens to the answers.
+    /// Nobody listens to the answers. Returns when nothing is written any more: the memory may be another's
+    /// then.
     void cancel_all();
 
   private:
@@ -58,9 +59,10 @@ class FoldQueue {
 
     helper::Outbox &outbox_;
     std::mutex mutex_;
-    std::condition_variable wake_;
+    std::condition_variable wake_, idle_;
     std::deque<FoldOrder> waiting_;
     helper::Ticket in_hand_;
+    bool busy_ = false;
     std::atomic<bool> stop_{false};  ///< what is in hand
 };
 

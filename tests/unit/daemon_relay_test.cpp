@@ -95,6 +95,23 @@ BOOST_AUTO_TEST_CASE(what_slurm_does_not_answer_is_no_question_for_ever) {
     BOOST_TEST(answered == 4u);
 }
 
+/// A login host knows no member: there Slurm's late word is waited for.
+BOOST_AUTO_TEST_CASE(a_slow_slurm_is_waited_for_where_nobody_is_linked) {
+    slurm.silent = true;
+    ask(alice, 7);
+    loop.advance(5s);
+    BOOST_TEST(answered == 0u);
+    slurm.speak();
+    loop.advance(1s);
+    BOOST_TEST(heard == 1u);
+    loop.advance(3s);
+    BOOST_TEST(answered == 1u);
+    slurm.silent = true;
+    ask(alice, 7);
+    loop.advance(17s);
+    BOOST_TEST(answered == 2u, "not for ever");
+}
+
 /// Nodes of the group that are linked to this one are asked all the same.
 BOOST_AUTO_TEST_CASE(without_slurms_word_members_are_asked) {
     peers->connect_to("n1", "10.0.0.1");

@@ -371,6 +371,20 @@ BOOST_AUTO_TEST_CASE(a_part_that_does_not_come_ends_it) {
     BOOST_TEST(arena.parities().size() == 1u);
 }
 
+/// The other node offers it again each time: that is no success.
+BOOST_AUTO_TEST_CASE(a_part_that_fails_each_time_ends_it) {
+    fold();
+    for (int i = 0; i < 5; ++i) {
+        BOOST_TEST(rebuilt.empty());
+        loop.advance(10s);
+        parity.tick();
+        parity.on_part_waits(n1, Rank(1));
+        parity.on_part_failed(n1, Rank(1), "its checksum differs");
+    }
+    loop.advance();
+    BOOST_TEST((rebuilt == decltype(rebuilt){{0, Code::unavailable}}));
+}
+
 BOOST_AUTO_TEST_CASE(the_next_world_tries_again) {
     fold();
     bring_part();

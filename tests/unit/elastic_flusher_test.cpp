@@ -356,6 +356,11 @@ BOOST_AUTO_TEST_CASE(a_later_end_is_heeded) {
     BOOST_TEST((f.deadline() == 930s));
     f.ends_at(61s, std::nullopt);
     BOOST_TEST((f.deadline() == Time::max()));
+    f.ends_at(62s, 50s);
+    BOOST_TEST((f.deadline() == Time::max()), "Slurm lets it run on");
+    f.ends_at(63s, 200s);
+    BOOST_TEST(ordered(f.tick(300s)).first == 0u);
+    BOOST_TEST((f.deadline() == Time::max()));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
