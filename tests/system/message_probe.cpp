@@ -53,6 +53,8 @@ T about(const Target &target) {
 bool shows_nothing(const local::MessageT &m) {
     if (auto *status = m.body.AsStatusReply()) return status->groups.empty();
     if (auto *events = m.body.AsEventsReply()) return events->groups.empty();
+    if (auto *outcome = m.body.AsOutcomeReply())
+        return outcome->outcome == local::Outcome::Unknown && outcome->exit_code == 0 && outcome->lost == 0;
     return false;
 }
 
