@@ -153,7 +153,7 @@ class Runner:
 
     def stage_sanitizers(self):
         """All unit tests again under AddressSanitizer and UndefinedBehaviorSanitizer. Only nightly with its checks of null pointers (which
-        fault anyway) and of alignment, and at -O1: that compiles for three times as long."""
+        fault anyway) and of alignment: that compiles for twice as long."""
         if self.beside:
             self.beside.join()
         else:
@@ -164,7 +164,7 @@ class Runner:
 
     def build_sanitizers(self, under=()):
         """What the tests need, too: their programs are half of it."""
-        flags = "-O1 -g1" if self.options.nightly else "-Og -g1 -fno-sanitize=null,alignment"
+        flags = "-O1 -g1" if self.options.nightly else "-O1 -g1 -fno-sanitize=null,alignment"
         ok = self.configure(self.asan, "CC=ccache gcc", "CXX=ccache g++", f"CXXFLAGS={flags}", "--enable-sanitizers=address,undefined",
                             "--enable-fault-injection", f"--prefix={self.work}/prefix-asan", under=under)
         self.sanitizers_built = ok and self.make(self.asan, under=under, timeout=3600)
