@@ -275,7 +275,7 @@ def parse_arguments():
     parser.add_argument("--work", default=os.path.join(TOP, "build", "tests"), help="folder for builds and logs (default: build/tests)")
     parser.add_argument("--clean", action="store_true", help="remove that folder first")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--lanes", type=int, default=2, help="so many system tests at a time (default: %(default)s)")
+    parser.add_argument("--lanes", type=int, default=1, help="so many system tests at a time (default: %(default)s; two take two thirds of the time, if the machine does nothing else)")
     return parser.parse_args()
 
 
