@@ -297,7 +297,7 @@ BOOST_AUTO_TEST_CASE(a_minority_requeues_nothing_as_soon_as_slurm_is_back) {
     BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 1u);
 }
 
-/// Slurm holds the question for long: so does nobody.
+/// Slurm holds the question for long: a majority goes on meanwhile.
 BOOST_AUTO_TEST_CASE(a_strict_majority_does_not_wait_for_a_late_answer) {
     TestGroup g(TestGroup::config(5, 2, 4));
     g.job_nodes = nodes({0, 1, 2, 3, 4});
