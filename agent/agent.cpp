@@ -50,6 +50,7 @@ Agent::Agent(Loop &loop, AgentConfig config, const sigset_t &signals)
             {[this](const auto &start) { on_started(start); }, [this](const auto &exit) { on_exited(exit); },
              [this] { on_gone(); }}),
       filler_(loop, [this](auto filled) { link_.send(std::move(filled)); }),
+      beside_(loop, config_.crew.signals, [this](auto ended) { link_.send(std::move(ended)); }),
       signal_fd_(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
 
 Agent::~Agent() = default;
@@ -159,6 +160,7 @@ void Agent::on_message(proto::LocalMessage whole) {
     if (auto *ending = message.body.AsGroupEnding()) on_ending(*ending);
     if (auto *ended = message.body.AsGroupEnded()) on_ended(std::move(*ended));
     if (auto *order = message.body.AsFillSegment()) on_fill(*order, std::move(whole.fds));
+    if (auto *start = message.body.AsStartStep(); start && !exit_code_ && !ending_) beside_.start(*start);
 }
 
 void Agent::on_fill(const proto::local::FillSegmentT &order, std::vector<UniqueFd> fds) {

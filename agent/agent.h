@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/beside.h"
 #include "agent/crew.h"
 #include "agent/filler.h"
 #include "agent/link.h"
@@ -93,6 +94,7 @@ class Agent {
     Link link_;
     Crew crew_;
     Filler filler_;
+    Beside beside_;
     UniqueFd signal_fd_;
     proto::local::AgentWelcomeT welcome_;
     GenerationId current_;       ///< of the newest workers started (or the newest world without work for us)

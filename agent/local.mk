@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libagent.la
-libagent_la_SOURCES = agent/agent.cpp agent/agent.h agent/crew.cpp agent/crew.h agent/environment.cpp agent/environment.h \
+libagent_la_SOURCES = agent/agent.cpp agent/agent.h agent/beside.cpp agent/beside.h agent/crew.cpp agent/crew.h agent/environment.cpp agent/environment.h \
 	agent/files.cpp agent/files.h agent/filler.cpp agent/filler.h agent/guard.cpp agent/guard.h agent/link.cpp agent/link.h agent/log_plan.cpp \
 	agent/log_plan.h agent/loop.cpp agent/loop.h agent/nonblocking_writer.cpp agent/nonblocking_writer.h agent/oom.cpp \
 	agent/oom.h agent/process_tree.cpp agent/process_tree.h agent/run_options.cpp agent/run_options.h \

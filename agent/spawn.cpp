@@ -2,8 +2,11 @@
 #include "agent/spawn.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -31,6 +34,7 @@ struct Child {
     char *const *environment;
     int out, err, exec_error;
     pid_t parent;
+    const char *cwd;  ///< or null
     const InheritedSignals *signals;
 };
 
@@ -45,10 +49,17 @@ struct Child {
     ::dup2(child.out, STDOUT_FILENO);
     ::dup2(child.err, STDERR_FILENO);
     child.signals->restore();
-    ::execvpe(child.file, child.argv, child.environment);
+    if (!child.cwd || ::chdir(child.cwd) == 0) ::execvpe(child.file, child.argv, child.environment);
     int err = errno;
     (void)!::write(child.exec_error, &err, sizeof err);
     ::_exit(err == ENOENT ? exit_not_found : exit_not_runnable);
+}
+
+/// As fork(); beside: of our parent, with whom the child ends.
+pid_t make_child(bool beside) {
+    if (!beside) return ::fork();
+    return static_cast<pid_t>(
+        ::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
 }
 
 Status make_pipe(int &given, UniqueFd &ours, UniqueFd &theirs) {
@@ -122,9 +133,10 @@ Result<Spawned> spawn(const SpawnRequest &request) {
     child.file = file.c_str();
     child.argv = argv_pointers.data();
     child.environment = environment_pointers.data();
-    child.parent = ::getpid();
+    child.parent = request.beside ? ::getppid() : ::getpid();
+    child.cwd = request.cwd.empty() ? nullptr : request.cwd.c_str();
     child.signals = &request.signals;
-    spawned.pid = ::fork();
+    spawned.pid = make_child(request.beside);
     if (spawned.pid < 0) return Status::from_errno("fork");
     if (spawned.pid == 0) {
         char task_pid[48];

@@ -28,6 +28,9 @@ struct SpawnRequest {
     int stdout_fd = -1;                    ///< -1: a pipe is made
     int stderr_fd = -1;
     InheritedSignals signals;
+    std::string cwd;  ///< empty: ours
+    /// Our parent's child, not ours: in no tree that ends with ours, and reaped there.
+    bool beside = false;
 };
 
 struct Spawned {

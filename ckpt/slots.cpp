@@ -48,16 +48,22 @@ bool SlotTable::granted_to(SlotIndex slot, Holder holder) const {
            slots_[slot.value()].holder == holder;
 }
 
-Status SlotTable::seal(SlotIndex index, Holder holder, TrainStep step, GenerationId generation) {
+Status SlotTable::seal(SlotIndex index, Holder holder, TrainStep step, GenerationId generation,
+                       bool replaces) {
     if (!granted_to(index, holder) || slots_[index.value()].step != step ||
         slots_[index.value()].generation != generation)
         return Status(Code::stale, "slot " + std::to_string(index.value()) + " is not granted for step " +
                                        std::to_string(step.value()));
-    // The same step saved twice in one generation: the later object counts.
-    for (Slot &other : slots_)
-        if (other.state == SlotState::sealed && other.step == step && other.generation == generation &&
-            other.readers == 0)
-            other = Slot{};
+    auto is_same = [&](const Slot &slot) {
+        return slot.state == SlotState::sealed && slot.step == step && slot.generation == generation;
+    };
+    for (Slot &slot : slots_)
+        if (replaces && is_same(slot) && slot.readers == 0) slot = Slot{};
+    if (!replaces && find({generation, step})) {
+        slots_[index.value()] = Slot{};
+        return Status(Code::already_exists,
+                      "step " + std::to_string(step.value()) + " is sealed in another slot already");
+    }
     slots_[index.value()].state = SlotState::sealed;
     slots_[index.value()].holder = 0;
     return {};
@@ -99,10 +105,10 @@ void SlotTable::give_up(TrainStep below, GenerationId generation, std::optional<
 void SlotTable::rewind(std::optional<CheckpointId> from, GenerationId generation) {
     complete_ = from;
     for (Slot &slot : slots_) {
-        bool before = from && slot.step < from->step;
-        bool itself = from && slot.step == from->step && slot.generation == from->generation;
-        if (slot.state == SlotState::sealed && slot.generation < generation && !before && !itself &&
-            slot.readers == 0)
+        // What is of the same step and an earlier generation may be what is safe.
+        auto order = [](const auto &c) { return std::pair(c.step, c.generation); };
+        bool stays = from && order(slot) <= order(*from);
+        if (slot.state == SlotState::sealed && slot.generation < generation && !stays && slot.readers == 0)
             slot = Slot{};
     }
 }

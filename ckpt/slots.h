@@ -46,8 +46,10 @@ class SlotTable {
         if (!slot) return std::nullopt;
         return take(*slot, holder, step, generation);
     }
-    /// stale: not granted to this holder for this step and generation.
-    Status seal(SlotIndex slot, Holder holder, TrainStep step, GenerationId generation);
+    /// stale: not granted to this holder for this step and generation. already_exists: it is sealed in
+    /// another slot, unless this one `replaces` that; the slot is free then.
+    Status seal(SlotIndex slot, Holder holder, TrainStep step, GenerationId generation,
+                bool replaces = false);
     Status abort(SlotIndex slot, Holder holder);
     /// After a restart of the daemon: what the records say.
     void restore_sealed(SlotIndex slot, TrainStep step, GenerationId generation);
@@ -68,7 +70,7 @@ class SlotTable {
     /// given up, those that are sealed later too.
     void give_up(TrainStep below, GenerationId generation, std::optional<TrainStep> complete);
     /// `generation` begins, and goes on from `from`: what older generations have beyond it is void, and so is
-    /// what they have of the same step, but for the object itself.
+    /// what was sealed of the same step in a later one.
     void rewind(std::optional<CheckpointId> from, GenerationId generation);
     /// Older ones than this may be reused; with rewind() it is `from`.
     const std::optional<CheckpointId> &freed() const { return complete_; }

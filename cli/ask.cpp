@@ -88,4 +88,12 @@ Result<proto::local::EventsReplyT> ask_events(const JobStep &job) {
     return std::move(*events);
 }
 
+Result<proto::local::NodeCheckReplyT> ask_node_check() {
+    auto reply = ask(proto::local::NodeCheckRequestT());
+    if (!reply) return reply.take_status();
+    auto *check = reply->message.body.AsNodeCheckReply();
+    if (!check) return Status(Code::corrupt, "the daemon's answer is not a check of its node");
+    return std::move(*check);
+}
+
 }  // namespace dlrover::cli

@@ -23,5 +23,7 @@ std::string socket_path();
 /// The groups of `job` (job 0: all of the caller; root: all), in order of job and step.
 Result<proto::local::StatusReplyT> ask_status(const JobStep &job);
 Result<proto::local::EventsReplyT> ask_events(const JobStep &job);
+/// What the site and this node have.
+Result<proto::local::NodeCheckReplyT> ask_node_check();
 
 }  // namespace dlrover::cli

@@ -10,7 +10,7 @@
 namespace dlrover::cli {
 namespace {
 
-constexpr const char *commands = "(there are: status, events, ckpt)";
+constexpr const char *commands = "(there are: status, events, node, ckpt)";
 
 Status wrong(std::string text) {
     return Status(Code::invalid_argument, std::move(text));
@@ -39,6 +39,10 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
         app.add_subcommand("events", "Time line of a job: what failed, why, what was done, how long it took");
     events->add_option("job", line.job, "JOB or JOB.STEP")->required();
     events->add_flag("--json", line.json, "JSON instead of text");
+    auto *node = app.add_subcommand("node", "What this node and the site have: node check");
+    auto *check = node->add_subcommand(
+        "check", "Is this node fit for elastic steps, and what does the site allow after a lost node?");
+    check->add_flag("--json", line.json, "JSON instead of text");
     std::reverse(words.begin(), words.end());  // as CLI11 takes them
     try {
         app.parse(std::move(words));
@@ -55,8 +59,12 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
     if (app.get_subcommands().empty()) return wrong(std::string("no command is given ") + commands);
     if (app.get_subcommands().size() > 1) return wrong("one command at a time");
     if (auto extra = app.remaining(true); !extra.empty()) return unknown(extra, "unexpected word", "");
-    if (!status->parsed() && !events->parsed()) return wrong("ckpt has to be the first word");
-    line.command = status->parsed() ? Command::status : Command::events;
+    if (node->parsed() && !check->parsed()) return wrong("node needs a command: dlrover node check");
+    if (!status->parsed() && !events->parsed() && !node->parsed())
+        return wrong("ckpt has to be the first word");
+    line.command = status->parsed()   ? Command::status
+                   : events->parsed() ? Command::events
+                                      : Command::node_check;
     return line;
 }
 

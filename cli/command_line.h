@@ -9,7 +9,7 @@
 
 namespace dlrover::cli {
 
-enum class Command { show_text, status, events };
+enum class Command { show_text, status, events, node_check };
 
 struct CommandLine {
     Command command = Command::show_text;

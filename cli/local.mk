@@ -2,7 +2,7 @@
 # dlrover: what a person types. No root, no Slurm: it asks the node's daemon, or looks after the user's files.
 noinst_LTLIBRARIES += libcli.la
 libcli_la_SOURCES = cli/ask.cpp cli/ask.h cli/command_line.cpp cli/command_line.h cli/events_text.cpp cli/events_text.h cli/json.cpp \
-	cli/json.h cli/status_text.cpp cli/status_text.h cli/table.cpp cli/table.h
+	cli/json.h cli/node_text.cpp cli/node_text.h cli/status_text.cpp cli/status_text.h cli/table.cpp cli/table.h
 libcli_la_LIBADD = libproto.la
 
 noinst_LTLIBRARIES += libclickpt.la

@@ -7,6 +7,7 @@
 #include "cli/ckpt_command.h"
 #include "cli/command_line.h"
 #include "cli/events_text.h"
+#include "cli/node_text.h"
 #include "cli/status_text.h"
 
 namespace {
@@ -63,6 +64,13 @@ int run_events(const CommandLine &options) {
     return 0;
 }
 
+int run_node_check(const CommandLine &options) {
+    auto reply = ask_node_check();
+    if (!reply) return complain(reply.status(), exit_failure);
+    std::cout << (options.json ? node_check_json(*reply) : node_check_text(*reply));
+    return is_sound(*reply) ? 0 : exit_failure;
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -78,5 +86,7 @@ int main(int argc, char **argv) {
             return run_status(*line);
         case Command::events:
             return run_events(*line);
+        case Command::node_check:
+            return run_node_check(*line);
     }
 }

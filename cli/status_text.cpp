@@ -238,6 +238,8 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
         .key("nodes")
         .begin_array();
     for (const auto &n : g.nodes) json.value(n);
+    json.end_array().key("joined").begin_array();
+    for (const auto &n : g.joined) json.value(n);
     json.end_array()
         .field("ready_nodes", g.ready_nodes)
         .field("min_nodes", g.min_nodes)
@@ -285,6 +287,12 @@ std::string memory_text(const GroupStatusT &g) {
            format_size_bytes(g.arena_ready_bytes) + " pre-faulted" +
            (took > 0 ? " in " + time_text(took) : "") + ", charged to the " + g.arena_charge +
            ", redundancy " + g.redundancy;
+}
+
+std::string joined_text(const GroupStatusT &g) {
+    std::string text;
+    for (const auto &node : g.joined) text += (text.empty() ? "" : ", ") + printable(node);
+    return text;
 }
 
 }  // namespace
@@ -335,6 +343,7 @@ std::string status_details(const GroupStatusT &g) {
              std::to_string(g.world_size) + " ranks on " + std::to_string(g.nodes.size()) +
                  " nodes (elastic " + std::to_string(g.min_nodes) + ":" + std::to_string(g.max_nodes) +
                  ", spares " + std::to_string(g.spares) + "), generation " + generation_text(g));
+    if (!g.joined.empty()) add_line(out, "joined", joined_text(g));
     add_line(out, "leader", g.leader.empty() ? "none yet" : g.leader);
     add_line(out, "lineage", g.lineage);
     add_line(out, "restarts",

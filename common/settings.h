@@ -84,6 +84,7 @@ struct Settings {
         Duration join = std::chrono::seconds(60);
         Duration incident_window = std::chrono::milliseconds(500);
         Duration fence_wait = std::chrono::milliseconds(1500);
+        Duration without_slurm = std::chrono::seconds(60);
         Duration stop_grace = std::chrono::seconds(5);  ///< between SIGTERM and SIGKILL for a worker
     } timing;
 
@@ -119,7 +120,14 @@ struct Settings {
         std::string conf;  ///< slurm.conf; empty: Slurm's own default (and configless)
         Duration timeout = std::chrono::seconds(10);
         bool companion_jobs = true;  ///< lost nodes may be replaced by jobs of one node
+        bool expansion = true;       ///< before that by expansion of the job, where Slurm permits it
     } slurm;
+
+    struct Node {
+        bool drain_failed = false;  ///< one that fails a group's check is drained
+        /// A node that a job has lost is not asked for again before.
+        Duration trust_again = std::chrono::minutes(10);
+    } node;
 
     struct Security {
         std::string munge_socket;     ///< empty: libmunge's default

@@ -69,6 +69,8 @@ const Entry table[] = {
     {"timing", "incident_window", PLACE(timing.incident_window), "10ms", "10s", "a restart waits for it"},
     {"timing", "fence_wait", PLACE(timing.fence_wait), "100ms", "60s",
      "the leader in office must be able to ask Slurm first"},
+    {"timing", "without_slurm", PLACE(timing.without_slurm), "10s", "1h",
+     "fewer than half of a group's nodes wait longer before they have the job requeued"},
     {"timing", "stop_grace", PLACE(timing.stop_grace), "0s", "10min", "every restart may wait for it"},
 
     {"storage", "order_limit", PLACE(storage.order_limit), "1s", "24h", "memory is kept for it until then"},
@@ -98,6 +100,10 @@ const Entry table[] = {
     {"slurm", "timeout", PLACE(slurm.timeout), "1s", "5min",
      "slurmctld may be busy, and a group waits for its word"},
     {"slurm", "companion_jobs", PLACE(slurm.companion_jobs), "", "", ""},
+    {"slurm", "expansion", PLACE(slurm.expansion), "", "", ""},
+
+    {"node", "drain_failed", PLACE(node.drain_failed), "", "", ""},
+    {"node", "trust_again", PLACE(node.trust_again), "1s", "240h", "Slurm may not know yet that it is gone"},
 
     {"security", "munge_socket", PLACE(security.munge_socket), "", "", ""},
     {"security", "accept_relays", PLACE(security.accept_relays), "", "", ""},

@@ -459,10 +459,15 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
         DLROVER_TRY(abort(rank, slot, holder));
         return shared;
     }
-    // Saved again, the step stays asked for on storage.
-    if (auto before = slots.table.find({generation, TrainStep(seal.train_step)}))
-        seal.to_storage = seal.to_storage || slots.held[before->value()].seal.to_storage;
-    DLROVER_TRY(slots.table.seal(slot, holder, TrainStep(seal.train_step), generation));
+    // A parity of another world's row has the same place.
+    bool replaces = parity != nullptr;
+    if (auto first = slots.table.find({generation, TrainStep(seal.train_step)}); first && !replaces) {
+        DLROVER_TRY(abort(rank, slot, holder));
+        slots.held[first->value()].seal.to_storage |= seal.to_storage;
+        save_slot(rank, *first, std::move(done));
+        return {};
+    }
+    DLROVER_TRY(slots.table.seal(slot, holder, TrainStep(seal.train_step), generation, replaces));
     set_seal(held, std::move(seal), std::move(parity));
     held.world_size = world_size;
     held.sealed_us = wall_clock_us();
@@ -474,6 +479,12 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
         done(std::move(stored));
     });
     return {};
+}
+
+bool Arena::differs(Rank rank, const CheckpointId &id, const local::SealT &seal) const {
+    auto it = ranks_.find(rank);
+    const local::SealT *first = it == ranks_.end() ? nullptr : sealed(*it->second, id);
+    return first != nullptr && first->table_xxh3 != seal.table_xxh3;
 }
 
 const local::SealT *Arena::sealed(const RankSlots &slots, const CheckpointId &id) const {

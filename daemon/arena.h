@@ -119,9 +119,13 @@ class Arena {
     /// invalid_argument, stale: at once, by the result.
     /// invalid_argument also where another rank's seal of that step says otherwise of what the two share; the
     /// slot is free then.
+    /// Of a step that is sealed twice in one generation the first object counts: others have saved the same
+    /// step as it was then, and copies of it may be on other nodes. The second asks for storage at most.
     /// `parity`: what it is made of, where it is no rank's object.
     Status seal(Rank rank, ckpt::Holder holder, GenerationId generation, std::uint32_t world_size,
                 local::SealT seal, RecordKeeper::Done done, std::shared_ptr<const ParityObject> parity = {});
+    /// Whether that rank has sealed this step with other bytes.
+    bool differs(Rank rank, const CheckpointId &id, const local::SealT &seal) const;
     Status abort(Rank rank, SlotIndex slot, ckpt::Holder holder);
     void release_grants_of(Rank rank, ckpt::Holder holder);
     void adopt_grants(Rank rank, ckpt::Holder holder, GenerationId generation);

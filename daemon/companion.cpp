@@ -8,7 +8,8 @@
 namespace dlrover::daemon {
 namespace {
 
-constexpr std::string_view mark_prefix = "dlrover:";
+constexpr std::string_view mark_prefix = "dlrover:", left_prefix = "dlrover-without:",
+                           grown_prefix = "dlrover-node:";
 constexpr std::string_view kept[] = {"SLURM_CONF=", "SLURM_UMASK=", "SLURM_PRIO_PROCESS=", "SLURM_RLIMIT_"};
 constexpr std::string_view left_out[] = {"SLURM",
                                          "SBATCH_",
@@ -25,6 +26,25 @@ constexpr std::string_view left_out[] = {"SLURM",
                                          "HIP_VISIBLE_DEVICES=",
                                          "ZE_AFFINITY_MASK=",
                                          "GPU_DEVICE_ORDINAL="};
+
+std::vector<std::string> words_of(const std::string &comment) {
+    std::istringstream stream(comment);
+    std::vector<std::string> words;
+    for (std::string word; stream >> word;) words.push_back(word);
+    return words;
+}
+
+/// What srun is told of a step that joins, whichever job it is of.
+void add_step_words(const CompanionOrder &order, std::uint32_t cpus_per_task,
+                    std::vector<std::string> &words) {
+    words.insert(words.end(), {"--nodes=1", "--ntasks=" + std::to_string(order.tasks),
+                               "--cpus-per-task=" + std::to_string(cpus_per_task)});
+    words.push_back("--dlrover-join=" + std::to_string(order.job.value()) + "." +
+                    std::to_string(order.step.value()) + "." + std::to_string(order.restart_count));
+    words.insert(words.end(), order.options.begin(), order.options.end());
+    words.emplace_back("--");
+    words.insert(words.end(), order.argv.begin(), order.argv.end());
+}
 
 bool begins_with_one_of(std::string_view line, const auto &prefixes) {
     return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return line.starts_with(prefix); });
@@ -46,22 +66,54 @@ std::vector<std::string> companion_environment(const std::vector<std::string> &e
 const char *const companion_script = "#!/bin/sh\nexec srun \"$@\"\n";
 
 std::vector<std::string> companion_words(const CompanionOrder &order, std::uint32_t cpus_per_task) {
-    std::string tasks = std::to_string(order.tasks);
-    std::vector<std::string> words = {"dlrover-companion", "--nodes=1", "--ntasks=" + tasks,
-                                      "--cpus-per-task=" + std::to_string(cpus_per_task)};
-    words.push_back("--dlrover-join=" + std::to_string(order.job.value()) + "." +
-                    std::to_string(order.step.value()) + "." + std::to_string(order.restart_count));
-    words.insert(words.end(), order.options.begin(), order.options.end());
-    words.emplace_back("--");
-    words.insert(words.end(), order.argv.begin(), order.argv.end());
+    std::vector<std::string> words = {"dlrover-companion"};
+    add_step_words(order, cpus_per_task, words);
     return words;
 }
 
+const char *const expands_word = "dlrover-expands";
+
+std::vector<std::string> growth_words(const CompanionOrder &order, const Growth &growth) {
+    std::vector<std::string> words = {"srun", "--jobid=" + std::to_string(order.job.value()), "--overlap",
+                                      "--nodelist=" + growth.node};
+    add_step_words(order, growth.cpus_per_task, words);
+    return words;
+}
+
+bool has_word(const std::string &comment, std::string_view word) {
+    auto words = words_of(comment);
+    return std::ranges::find(words, word) != words.end();
+}
+
+std::vector<std::string> find_grown(const std::string &comment) {
+    auto words = words_of(comment);
+    std::erase_if(words, [](const std::string &word) { return !word.starts_with(grown_prefix); });
+    return words;
+}
+
+std::string add_grown(const std::string &comment, const std::string &mark,
+                      const std::vector<std::string> &nodes) {
+    std::string text;
+    for (const std::string &word : words_of(comment)) {
+        bool is_old = word.starts_with(grown_prefix) &&
+                      std::ranges::find(nodes, word.substr(word.rfind(':') + 1)) == nodes.end();
+        if (!is_old && word != mark) text += word + " ";
+    }
+    return text + mark;
+}
+
 std::string find_mark(const std::string &comment) {
-    std::istringstream words(comment);
-    for (std::string word; words >> word;)
+    for (const std::string &word : words_of(comment))
         if (word.starts_with(mark_prefix)) return word;
     return "";
+}
+
+std::vector<std::string> find_left_marks(const std::string &comment) {
+    std::vector<std::string> marks;
+    std::istringstream words(comment);
+    for (std::string word; words >> word;)
+        if (word.starts_with(left_prefix)) marks.push_back(word);
+    return marks;
 }
 
 }  // namespace dlrover::daemon

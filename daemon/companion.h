@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/slurm.h"
@@ -20,7 +21,22 @@ extern const char *const companion_script;
 /// The words for it, the first one its name.
 std::vector<std::string> companion_words(const CompanionOrder &order, std::uint32_t cpus_per_task);
 
+/// srun's, of a step of the main job itself on a node that it was expanded by; with the program's name.
+std::vector<std::string> growth_words(const CompanionOrder &order, const Growth &growth);
+
+/// Beside the job's companion_mark(), of an allocation whose node is to be moved into the main job.
+extern const char *const expands_word;
+bool has_word(const std::string &comment, std::string_view word);
+
+/// All grown_mark() in a comment.
+std::vector<std::string> find_grown(const std::string &comment);
+/// That comment with one more; without those of nodes that are not in the job any more.
+std::string add_grown(const std::string &comment, const std::string &mark,
+                      const std::vector<std::string> &nodes);
+
 /// The first companion_mark() in Slurm's comment for administrators, which may hold other things; or nothing.
 std::string find_mark(const std::string &comment);
+/// Every left_mark() in it.
+std::vector<std::string> find_left_marks(const std::string &comment);
 
 }  // namespace dlrover::daemon

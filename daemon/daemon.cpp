@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/units.h"
 #include "common/log.h"
 #include "daemon/registration.h"
 #include "daemon/wall_clock.h"
@@ -55,7 +56,8 @@ GroupServices Daemon::services() {
             options_.node,
             free_port_,
             options_.numa_node_of,
-            !options_.standalone};
+            !options_.standalone,
+            &site_};
 }
 
 void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
@@ -69,6 +71,7 @@ void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
                               for (auto &[key, group] : groups_) group->on_peer_link(node, up);
                           }});
     find_memory_spec();
+    site_.start();
     budget_.use_kept(this);
     restore(std::move(kept));
     sweep();
@@ -93,7 +96,7 @@ void Daemon::restore(std::vector<KeptRecord> kept) {
         if (!check_registration(*group->registration, options_.node).ok()) continue;
         auto made = std::make_unique<Group>(services(), std::move(*group));
         by_name[made->key()] = made.get();
-        if (made->own_job()) aliases_[{*made->own_job(), StepId(0)}] = {made->job(), made->step()};
+        if (made->own_step()) aliases_[*made->own_step()] = {made->job(), made->step()};
         groups_[{made->job(), made->step()}] = std::move(made);
     }
     for (auto &record : kept) {
@@ -175,7 +178,7 @@ Group *Daemon::group_of(ConnectionId connection) {
 
 Group *Daemon::admit(const Client &from, std::uint32_t id, std::uint32_t job_id, std::uint32_t step_id) {
     Group *group = find(job_id, step_id);
-    Status joins = group ? Status() : joiner_.state(JobId(job_id), from.uid);
+    Status joins = group ? Status() : joiner_.state({JobId(job_id), StepId(step_id)}, from.uid);
     if (!joins.ok()) {
         auto refusal =
             joins.code() == Code::unavailable ? local::Refusal::NotReady : local::Refusal::NoSuchGroup;
@@ -292,6 +295,13 @@ bool Daemon::charges_jobs() const {
     return !options_.standalone && memory_spec_bytes_ == 0;
 }
 
+std::string Daemon::charge_in_words() const {
+    if (charges_jobs()) return "their jobs";
+    std::string text = "the daemon";
+    if (memory_spec_bytes_ > 0) text += " (MemSpecLimit " + format_size_bytes(memory_spec_bytes_) + ")";
+    return text;
+}
+
 /// Those that have not ended.
 std::size_t Daemon::groups_of(std::uint32_t uid) const {
     return static_cast<std::size_t>(std::count_if(groups_.begin(), groups_.end(), [&](const auto &entry) {
@@ -355,7 +365,7 @@ void Daemon::on_end_step(const Client &from, std::uint32_t id, const local::EndS
     if (!may_register(from))
         return port_->fail(from.id, id, local::Refusal::NotPermitted, "only root may end a step");
     Group *group = find(end.job_id, end.step_id);
-    if (!group && end.step_id == 0) joiner_.forget(JobId(end.job_id));
+    if (!group) joiner_.forget({JobId(end.job_id), StepId(end.step_id)});
     if (!group) return port_->fail(from.id, id, local::Refusal::NoSuchGroup, "no such step here");
     group->on_step_ended();
     port_->done(from.id, id);
@@ -407,14 +417,14 @@ void Daemon::check_step(Key key) {
     const char *over = "The step ended before its group did.";
     if (options_.standalone) return it->second->end_here(1, over);
     // A node that has joined has a step of its own.
-    auto own = it->second->own_job();
-    JobId job = own ? *own : key.first;
-    StepId number = own ? StepId(0) : key.second;
-    slurm_.load_step(job, number, [this, alive = alive_, key, over, own](Result<SlurmStep> step) {
+    auto own = it->second->own_step();
+    auto [job, number] = own.value_or(key);
+    bool is_own = job != key.first;
+    slurm_.load_step(job, number, [this, alive = alive_, key, over, is_own](Result<SlurmStep> step) {
         if (!*alive) return;
         auto group = groups_.find(key);
         if (group == groups_.end()) return;
-        std::uint32_t run = own ? 0 : group->second->registration().restart_count;
+        std::uint32_t run = is_own ? 0 : group->second->registration().restart_count;
         bool gone = step.ok() ? !step->job.running || step->job.restart_count != run
                               : step.status().code() == Code::not_found;
         if (gone) group->second->end_here(1, over, proto::NextRun::Perhaps);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "daemon/group.h"
+#include "daemon/inspection.h"
 #include "daemon/joiner.h"
 #include "daemon/local_server.h"
 #include "daemon/relay.h"
@@ -20,6 +21,7 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
         bool standalone = false;  ///< our own uid may register steps, and Slurm is not asked
         std::uint32_t own_uid = 0;
         std::function<std::optional<unsigned>(std::int32_t pid)> numa_node_of = {};  ///< empty: not known
+        NodeProbe probe = {};
     };
     Daemon(EventLoop &loop, Options options, const Settings &settings, RecordKeeper &keeper,
            ckpt::Prefaulter &prefaulter, MemoryBudget &budget, SlurmClient &slurm,
@@ -45,6 +47,7 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     void on_register(const Client &from, std::uint32_t id, local::RegisterStepT message);
     void find_memory_spec();
     bool charges_jobs() const;
+    std::string charge_in_words() const;
     void accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrationT step, std::string user,
                      std::unique_ptr<proto::LaunchSpecT> launch);
     void on_end_step(const Client &from, std::uint32_t id, const local::EndStepT &end);
@@ -119,6 +122,9 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     SlurmClient &slurm_;
     transport::PeerNetwork &peers_;
     std::function<std::uint16_t()> free_port_;
+    Site site_{loop_, slurm_};
+    Inspection inspection_{{loop_, slurm_, site_, keeper_, budget_, settings_, options_.node, options_.probe,
+                            [this] { return charge_in_words(); }}};
     Relay relay_{loop_, slurm_, peers_, options_.node};
     Joiner joiner_{loop_, slurm_, peers_, options_.node, [this](Joiner::Request &request, join::WordT word) {
                        return take_in(request, std::move(word));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/log.h"
+#include "daemon/registration.h"
 #include "daemon/summary.h"
 #include "daemon/wall_clock.h"
 
@@ -111,7 +112,7 @@ void Group::resume() {
     if (record_.ended || record_.workers == 0) return;
     if (record_.ending) {
         create_storage();
-        return begin_ending();
+        return storage_ ? begin_ending() : finish_end();
     }
     create_member();
     tell_storage_of_world();
@@ -138,11 +139,17 @@ elastic::GroupConfig Group::config() const {
     c.self = self();
     for (std::uint32_t i = 0; i < r.node_names.size(); ++i) {
         c.nodes.push_back({static_cast<std::uint16_t>(ranks_of(NodeIndex(i))), r.node_names[i]});
-        if (i >= own_nodes()) c.nodes.back().companion = JobId(r.companion_jobs[i - own_nodes()]);
+        if (i >= own_nodes()) {
+            auto [by, step] = joined_by(r, i - own_nodes());
+            by == job() ? void(c.nodes.back().step = step) : void(c.nodes.back().companion = by);
+        }
         if (r.node_names[i] == r.batch_host && i < own_nodes()) c.batch_host = NodeIndex(i);
     }
     c.step_nodes = own_nodes();
-    c.replacements = services_.requeues && services_.settings.slurm.companion_jobs && r.options->companions;
+    const auto &allowed = services_.settings.slurm;
+    c.replacements =
+        services_.requeues && (allowed.companion_jobs || allowed.expansion) && r.options->companions;
+    c.expansion = allowed.expansion;
     c.min_nodes = r.options->min_nodes;
     c.max_nodes = r.options->max_nodes;
     c.spares = r.options->spares;
@@ -153,10 +160,11 @@ elastic::GroupConfig Group::config() const {
     c.copies = copies();
     if (Redundancy redundancy = redundancy_of(record_); redundancy.data > 0)
         c.code = {redundancy.data, redundancy.copies};
+    c.checks = has_mover() && services_.requeues;
     c.any_size = c.copies > 0;  // each object is on a node that is left, whichever rank it is of
     const auto &t = services_.settings.timing;
-    c.timings = {t.heartbeat,   t.leader_silence, t.election,        t.election_step,
-                 t.agent_lease, t.join,           t.incident_window, t.fence_wait};
+    c.timings = {t.heartbeat, t.leader_silence,  t.election,   t.election_step, t.agent_lease,
+                 t.join,      t.incident_window, t.fence_wait, t.without_slurm};
     return c;
 }
 
@@ -165,6 +173,7 @@ void Group::create_member() {
     create_copies();
     leader_heard_ = services_.loop.now();
     watch_for_leader();
+    note_removed();
     member_ = std::make_unique<elastic::Member>(config(), promise_, services_.loop.now());
     if (sums_) member_->resume(from_record(*sums_), elastic::Time(sums_->at_us));
     sums_.reset();
@@ -219,6 +228,7 @@ void Group::act(elastic::Store &action) {
         port = services_.free_port();
     if (action.want_port) last_port_ = port;
     promise_ = action.promise;
+    note_removed();
     services_.keeper.put(
         record_name("promise", key_), encode_promise(action.promise), -1,
         [this, alive = alive_, sequence = action.sequence, port](Status stored) {
@@ -328,9 +338,17 @@ void Group::act(elastic::AskSlurm &action) {
         case What::shrink_to:
             return services_.slurm.shrink_job(job(), std::move(names), done);
         case What::requeue:
-            return services_.slurm.requeue_job(job(), std::move(names), done);
+            return services_.slurm.requeue_job(job(),
+                                               {in_own_job() ? "" : services_.node, left_mark(services_.node),
+                                                std::move(names), registration().restart_count},
+                                               done);
+        case What::leave_behind:
+            return services_.slurm.mark_left(job(), registration().restart_count, left_mark(names.front()),
+                                             done);
         case What::add_nodes:
             return add_companions(action.request, action.count, action.count);
+        case What::expand_job:
+            return expand_job(action.request, action.count);
         case What::drop_coming:
             return drop_coming(action.request);
         case What::end_companion:
@@ -356,18 +374,29 @@ void Group::answer_slurm(std::uint64_t request, const Status &status, const Slur
     }
     if (loaded) {
         answer.job_running = loaded->running && loaded->restart_count == registration().restart_count;
-        for (std::uint32_t i = 0; i < own_nodes(); ++i)
-            if (std::find(loaded->nodes.begin(), loaded->nodes.end(), registration().node_names[i]) !=
-                loaded->nodes.end())
-                answer.job_nodes.emplace_back(i);
+        answer_job(answer, *loaded);
     }
     feed_later(std::move(answer));
+}
+
+/// Without those of jobs of their own, which may have the name of one that is out of the job.
+void Group::answer_job(elastic::SlurmAnswer &answer, const SlurmJob &loaded) const {
+    const auto &r = registration();
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        bool companion = i >= own_nodes() && joined_by(r, i - own_nodes()).first != job();
+        if (!companion && std::ranges::find(loaded.nodes, r.node_names[i]) != loaded.nodes.end())
+            answer.job_nodes.emplace_back(i);
+    }
+    for (std::uint32_t i = 0; i < own_nodes(); ++i)
+        if (std::ranges::find(loaded.left, left_mark(r.node_names[i])) != loaded.left.end())
+            answer.left.emplace_back(i);
 }
 
 // ---- the end ----
 
 void Group::act(elastic::End &action) {
     final_goodput_ = action.goodput;
+    dismissed_ = dismissed_ || action.dismissed;
     if (!over()) {
         record_.next_run = static_cast<proto::NextRun>(action.next_run);
         record_.evicted = action.evicted;
@@ -386,6 +415,7 @@ void Group::tell_end(int exit_code, const std::string &message) {
 
 void Group::finish_end() {
     if (record_.ended) return;
+    if (may_be_preempted()) return ask_whether_preempted();
     record_.ended = true;
     record_.ending = false;
     job_deadline_.reset();
@@ -407,7 +437,7 @@ void Group::end_here(int exit_code, const std::string &message, proto::NextRun n
     if (record_.ending) return finish_end();
     if (record_.ended) return;
     record_.next_run = next_run;
-    record_.evicted = own_job().has_value();  // the end of a joined node's own job is not the group's
+    record_.evicted = own_step().has_value();  // the end of a joined node's own job is not the group's
     add_event(proto::EventKind::GaveUp, message);
     if (leads()) drop_coming(no_request);  // nobody else would
     tell_end(exit_code, message);

@@ -9,6 +9,7 @@
 #include "common/settings.h"
 #include "daemon/arena.h"
 #include "daemon/event_log.h"
+#include "daemon/group_check.h"
 #include "daemon/group_copies.h"
 #include "daemon/group_mover.h"
 #include "daemon/group_storage.h"
@@ -17,6 +18,7 @@
 #include "daemon/join_codec.h"
 #include "daemon/message_codec.h"
 #include "daemon/progress_pages.h"
+#include "daemon/site.h"
 #include "daemon/slurm.h"
 #include "elastic/member.h"
 #include "transport/peer_network.h"
@@ -38,7 +40,8 @@ struct GroupServices {
     std::function<std::uint16_t()> free_port;
     /// Where a process runs; empty: not known.
     std::function<std::optional<unsigned>(std::int32_t pid)> numa_node_of = {};
-    bool requeues = true;  ///< jobs may come back
+    bool requeues = true;        ///< jobs may come back
+    const Site *site = nullptr;  ///< none: nothing is known of it
 };
 
 /// Thread: the event loop's.
@@ -98,10 +101,13 @@ class Group : private JobMemory {
     /// None: lost nodes are not replaced.
     void keep_launch(std::unique_ptr<proto::LaunchSpecT> launch);
     std::size_t launch_bytes() const { return launch_bytes_; }
-    /// By whose first step this node has joined; none: it is one of the step's own.
-    std::optional<JobId> own_job() const {
-        return record_.companion_job != 0 ? std::optional(JobId(record_.companion_job)) : std::nullopt;
+    /// By which step this node has joined; none: it is one of the step's own.
+    std::optional<StepKey> own_step() const {
+        StepKey key(record_.companion_job, record_.join_step);
+        return record_.companion_job != 0 ? std::optional(key) : std::nullopt;
     }
+    /// Slurm does not count this node among those of the group's job.
+    bool in_own_job() const { return own_step() && own_step()->first != job(); }
 
     // ---- group_kept.cpp: it has ended, and what its job's next run may need stays ----
     bool charges_job() const { return record_.charge_job; }
@@ -138,7 +144,17 @@ class Group : private JobMemory {
         bool reading_stored = false;  ///< restores from storage
         bool reading_spread = false;  ///< restores what a world of another size has in memory
         bool subscribed = false;
-        bool skipping = false;  ///< its last save found no slot
+        bool skipping = false;     ///< its last save found no slot
+        bool saved_again = false;  ///< a step with other data; told once
+    };
+
+    /// The job is being expanded, for the leader.
+    struct Expansion {
+        std::uint64_t request = 0;
+        std::uint32_t left = 0;   ///< nodes to come; `node` is one of them
+        Growth node;              ///< in the job, and has not asked to join yet; unnamed: none
+        std::uint64_t start = 0;  ///< StartStep of it; 0: none
+        EventLoop::Handle timer;
     };
 
     // group.cpp: the member and its actions
@@ -163,8 +179,11 @@ class Group : private JobMemory {
     void act(elastic::StepsVoid &action);
     void act(elastic::StorageAsked &action);
     void act(elastic::AskSlurm &action);
+    void answer_job(elastic::SlurmAnswer &answer, const SlurmJob &loaded) const;
     void act(elastic::NodesAdded &action);
     void act(elastic::LookAtStorage &action);
+    void act(elastic::RunCheck &action);
+    void act(elastic::NodeUnfit &action);
     void act(elastic::End &action);
     void act(elastic::Note &action);
     void send_to(const std::string &node, const elastic::Message &message);
@@ -182,6 +201,14 @@ class Group : private JobMemory {
     bool watches_job() const;
     void watch_job();
     void look_at_job();
+
+    // group_preempted.cpp
+    /// Nodes of the job itself that are before this one and were not lost.
+    std::uint32_t survivors_before(const std::string &but_for = {}) const;
+    bool may_be_preempted() const;
+    void ask_whether_preempted();
+    bool ask_again(const Status &status);
+    void requeue_preempted();
 
     // group_agents.cpp
     void on_agent_hello(const Client &from, std::uint32_t id, const local::AgentHelloT &hello);
@@ -207,13 +234,18 @@ class Group : private JobMemory {
     void put_together_launch();
     void drop_launch();
     bool leads() const;
+    std::string left_mark(const std::string &node) const {
+        return daemon::left_mark(step(), registration().restart_count, node);
+    }
     std::string mark() const { return companion_mark(job(), step(), registration().restart_count); }
     void find_newcomers_addresses();
     void check_newcomer_with_slurm(const std::string &node, std::shared_ptr<proto::StepRegistrationT> step);
     void offer(const std::string &node, const proto::StepRegistrationT &step);
-    void answer_newcomer(const std::string &node, std::uint32_t companion, join::Kind kind,
+    void answer_newcomer(const std::string &node, StepKey joins, join::Kind kind,
                          const std::string &text = {});
-    void welcome(const std::string &node, std::uint32_t companion);
+    void welcome(const std::string &node, StepKey joins);
+    Status check_newcomer_with_job(const SlurmStep &slurm, const std::string &node, StepKey joins) const;
+    std::string in_place_of() const;
     void add_companions(std::uint64_t request, std::uint32_t wanted, std::uint32_t tries);
     CompanionOrder companion_order() const;
     void drop_coming(std::uint64_t request);
@@ -226,6 +258,28 @@ class Group : private JobMemory {
     void load_coming();
     void count_coming();
     void watch_for_leader();
+
+    // group_checks.cpp: nodes that were lost and come back
+    GroupCheck &check();
+    Status room_for_check() const;
+    void note_removed();
+    /// Slurm may not have noticed yet that it is gone; or it can not be checked.
+    bool is_excluded(const std::string &node) const;
+    EventLoop::Time distrust() const;
+    // group_expand.cpp: nodes that the job itself is expanded by
+    void expand_job(std::uint64_t request, std::uint32_t wanted);
+    void look_for_grown(std::uint32_t wanted);
+    void begin_expansion(std::uint32_t wanted, const std::vector<std::string> &left_over);
+    void grow();
+    void start_grown();
+    void on_step_ended_there(const local::StepEndedT &ended);
+    void on_grown_asks(const std::string &node);
+    void drop_grown(const std::string &why);
+    void end_expansion(const Status &status);
+    void drop_grown_nodes(std::uint64_t request);
+    void cancel_expanding(const std::vector<Companion> &found);
+    std::vector<std::string> left_over(const SlurmJob &job) const;
+    void remove_grown(std::vector<std::string> nodes, SlurmClient::Done done);
 
     // group_kept.cpp
     bool keep_memory();
@@ -314,6 +368,7 @@ class Group : private JobMemory {
     void add_event(proto::EventKind kind, std::string text, GenerationId generation = {},
                    std::int32_t rank = -1, std::int64_t step = -1, std::int64_t duration_us = -1,
                    const std::string &node = {});
+    std::string joined_text(std::uint32_t index) const;
     std::unique_ptr<local::CopiesStatusT> copies_status(const elastic::MemberView &view) const;
     void save_events();
     void save_world();
@@ -330,11 +385,14 @@ class Group : private JobMemory {
     std::map<std::uint16_t, Agent> agents_;
     std::map<ConnectionId, Worker> workers_;
     Arena arena_;
-    std::unique_ptr<GroupStorage> storage_;       ///< none without a folder
-    std::unique_ptr<JobDeadline> job_deadline_;   ///< on rank 0's node, with a folder
-    std::unique_ptr<GroupMover> mover_;           ///< none while no mover has said hello
-    std::unique_ptr<GroupTables> tables_;         ///< as copies_
-    std::unique_ptr<GroupCopies> copies_;         ///< none where no copies are kept on other nodes
+    std::unique_ptr<GroupStorage> storage_;            ///< none without a folder
+    std::unique_ptr<JobDeadline> job_deadline_;        ///< on rank 0's node, with a folder
+    std::unique_ptr<GroupMover> mover_;                ///< none while no mover has said hello
+    std::unique_ptr<GroupTables> tables_;              ///< as copies_
+    std::unique_ptr<GroupCopies> copies_;              ///< none where no copies are kept on other nodes
+    std::unique_ptr<GroupCheck> check_;                ///< once it was needed
+    std::map<NodeIndex, EventLoop::Time> removed_at_;  ///< or when this daemon first knew it
+    bool dismissed_ = false;
     std::map<Rank, std::string> memory_refused_;  ///< to whom, and why
     bool few_slots_told_ = false;
     ProgressPages pages_;
@@ -352,12 +410,17 @@ class Group : private JobMemory {
     std::unique_ptr<proto::LaunchSpecT> launch_;
     std::size_t launch_bytes_ = 0;
     std::map<unsigned, records::LaunchRecordT> launch_pieces_;  ///< while records are restored
-    std::set<std::uint32_t> checking_, offered_;  ///< companion jobs: Slurm is asked, has agreed
+    std::set<StepKey> checking_, offered_;  ///< steps that are to join: Slurm is asked, has agreed
+    std::optional<Expansion> expansion_;
+    std::uint64_t last_start_ = 0;      ///< StartStep
     std::set<JobId> coming_;            ///< companion jobs that are not in the table yet, as far as known
     std::optional<Term> coming_known_;  ///< in which reign Slurm was asked for all of them
     std::optional<std::uint32_t> coming_told_;
     EventLoop::Time leader_heard_{0};
     EventLoop::Handle newcomers_timer_, coming_timer_, leader_timer_;
+    bool preemption_asked_ = false;
+    EventLoop::Time preemption_until_{0};
+    EventLoop::Handle preemption_timer_;
     EventLoop::Time ended_at_{0}, job_pause_{0};  ///< of the group; until Slurm is asked again
     EventLoop::Handle job_timer_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -36,6 +36,8 @@ void Group::on_agent_message(const Client &from, local::MessageT message) {
         feed(elastic::LocalSignal{signal->signal});
     else if (auto *filled = body.AsSegmentFilled())
         on_segment_filled(*filled);
+    else if (auto *ended = body.AsStepEnded())
+        on_step_ended_there(*ended);
     else if (body.type == local::Body::AgentBye)
         on_agent_gone(agent->task);
     else
@@ -202,10 +204,10 @@ void Group::push_stop(const Agent &agent, const std::string &reason) {
 void Group::push_end(const Agent &agent) {
     local::GroupEndedT end;
     // How the group ended is the main job's to tell; a companion has done what it was for.
-    end.exit_code = own_job() ? 0 : record_.exit_code;
+    end.exit_code = own_step() && !dismissed_ ? 0 : record_.exit_code;
     auto place = world_ ? place_in(*world_) : std::nullopt;
     bool first_node = place ? *place == 0 : !world_ && self() == NodeIndex(0);
-    end.print = first_node && agent.task == 0;
+    end.print = (first_node || dismissed_) && agent.task == 0;
     if (end.print) {
         end.message = record_.end_message;
         end.summary = record_.summary;

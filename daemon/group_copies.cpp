@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/group_copies.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "daemon/random_bytes.h"
 #include "daemon/wall_clock.h"
 
 namespace dlrover::daemon {
@@ -31,13 +30,6 @@ std::uint64_t bytes_of(const local::SealT &object) {
 std::chrono::milliseconds transfer_limit(std::uint64_t bytes) {
     return std::chrono::seconds(30) +
            std::chrono::milliseconds(static_cast<std::int64_t>(bytes / slowest_bytes_per_ms));
-}
-
-/// Empty: the system gives none.
-std::vector<std::uint8_t> random_bytes(std::size_t count) {
-    std::vector<std::uint8_t> bytes(count);
-    if (::getrandom(bytes.data(), count, 0) != static_cast<ssize_t>(count)) bytes.clear();
-    return bytes;
 }
 
 MoveWord word_about(Kind kind, Rank rank, const CheckpointId &id) {
@@ -170,6 +162,10 @@ void GroupCopies::on_word(NodeIndex from, const MoveWord &word) {
             return on_wait(from, word);
         case Kind::FetchTable:
         case Kind::Table:
+        case Kind::Try:
+        case Kind::TryAccept:
+        case Kind::TryBack:
+        case Kind::TryFailed:
         case Kind::None:
             return;
     }
@@ -375,6 +371,8 @@ void GroupCopies::take(NodeIndex from, const MoveWord &word) {
     bool passing = passes(from, word);
     // What is lost comes first.
     if (passing && !word.asked && parity_.rebuilds()) return hold_up(from, word);
+    if (Status open = passing && !word.asked ? parity_.open(word) : Status(); !open.ok())
+        return answer(from, Kind::Refuse, word, open.message());
     Incoming in{word, passing ? passage : word.rank, ckpt::lasting_holder | ++last_holder_};
     auto place = services_.arena.begin_copy(in.place, in.holder, word.id, bytes_of(word.object),
                                             passing || !runs_here(word.rank),

@@ -32,13 +32,10 @@ bool Group::without_host() const {
 /// Who was taken out knows nothing of the end.
 bool Group::watches_job() const {
     const std::string &host = registration().batch_host;
-    if (!record_.ended || record_.evicted || own_job() || is_kept()) return false;
+    if (!record_.ended || record_.evicted || own_step() || is_kept()) return false;
     if (host.empty() || host == services_.node) return false;
     if (record_.next_run != proto::NextRun::None) return false;  // Slurm ends this one itself
-    unsigned before = 0;
-    for (std::uint32_t i = 0; i < registration().node_index; ++i)
-        before += !is_removed(NodeIndex(i)) && registration().node_names[i] != host;
-    return before < 2;
+    return survivors_before(host) < 2;
 }
 
 local::OutcomeReplyT Group::outcome() const {

@@ -84,7 +84,9 @@ void Group::act(elastic::NodesAdded &action) {
         r.node_names.push_back(spec.name);
         r.tasks_per_node.push_back(
             static_cast<std::uint16_t>(spec.ranks / std::max<std::uint16_t>(record_.workers, 1)));
-        r.companion_jobs.push_back(spec.companion ? spec.companion->value() : 0);
+        r.join_steps.resize(r.companion_jobs.size());
+        r.companion_jobs.push_back(spec.companion ? spec.companion->value() : r.job_id);
+        r.join_steps.push_back(spec.step ? spec.step->value() : 0);
     }
     if (!news) return;
     save();
@@ -111,21 +113,23 @@ void Group::find_newcomers_addresses() {
 
 // ---- a node asks ----
 
-void Group::answer_newcomer(const std::string &node, std::uint32_t companion, join::Kind kind,
+void Group::answer_newcomer(const std::string &node, StepKey joins, join::Kind kind,
                             const std::string &text) {
     join::WordT word;
     word.kind = kind;
-    word.companion_job = companion;
+    word.companion_job = joins.first.value();
+    word.companion_step = joins.second.value();
     word.text = text;
     auto leader = member_ ? member_->view().leader : std::nullopt;
     if (kind == join::Kind::Wait && leader) word.leader = node_name(*leader);
     send_envelope(node, transport::PeerEnvelope::Kind::join, encode_join_word(word));
 }
 
-void Group::welcome(const std::string &node, std::uint32_t companion) {
+void Group::welcome(const std::string &node, StepKey joins) {
     join::WordT word;
     word.kind = join::Kind::Welcome;
-    word.companion_job = companion;
+    word.companion_job = joins.first.value();
+    word.companion_step = joins.second.value();
     word.step = std::make_unique<proto::StepRegistrationT>(registration());
     word.lineage = record_.lineage;
     word.user = record_.user;
@@ -134,48 +138,55 @@ void Group::welcome(const std::string &node, std::uint32_t companion) {
 }
 
 void Group::on_newcomer(const std::string &node, const join::WordT &word) {
-    std::uint32_t companion = word.companion_job;
+    StepKey joins(word.companion_job, word.companion_step);
     if (over() && record_.evicted) return;  // others may know better
-    if (over()) return answer_newcomer(node, companion, join::Kind::Refused, "the step ends");
-    if (!leads()) return answer_newcomer(node, companion, join::Kind::Wait);
-    const auto &jobs = registration().companion_jobs;
-    auto at = std::ranges::find(jobs, companion);
-    if (at != jobs.end()) {
-        NodeIndex index(own_nodes() + static_cast<std::uint32_t>(at - jobs.begin()));
-        if (node_name(index) != node || is_removed(index))
-            return answer_newcomer(node, companion, join::Kind::Refused, "this job has been a node of it");
-        return welcome(node, companion);
+    if (over()) return answer_newcomer(node, joins, join::Kind::Refused, "the step ends");
+    if (!leads()) return answer_newcomer(node, joins, join::Kind::Wait);
+    for (std::uint32_t i = own_nodes(); i < node_count(); ++i) {
+        if (joined_by(registration(), i - own_nodes()) != joins) continue;
+        if (node_name(NodeIndex(i)) != node || is_removed(NodeIndex(i)))
+            return answer_newcomer(node, joins, join::Kind::Refused, "this step has been a node of it");
+        return welcome(node, joins);
     }
     auto step = std::make_shared<proto::StepRegistrationT>(*word.step);
     Status fits = check_registration(*step, node);
-    if (fits.ok() && (step->job_id != companion || step->step_id != 0 || step->uid != uid()))
+    bool own = joins.first == job();
+    bool first = own ? joins.second != this->step() : joins.second == StepId(0);
+    if (fits.ok() && (StepKey(step->job_id, step->step_id) != joins || !first || step->uid != uid()))
         fits = Status(Code::permission_denied, "only first steps of its user's jobs can join a step");
     if (fits.ok()) fits = check_newcomer(registration(), *step);
-    if (!fits.ok()) return answer_newcomer(node, companion, join::Kind::Refused, fits.message());
-    if (offered_.contains(companion)) return offer(node, *step);
+    if (!fits.ok()) return answer_newcomer(node, joins, join::Kind::Refused, fits.message());
+    if (offered_.contains(joins)) return offer(node, *step);
     check_newcomer_with_slurm(node, std::move(step));
+}
+
+/// A job of its own is for one node, once; a step of the group's job runs on a node of it.
+Status Group::check_newcomer_with_job(const SlurmStep &slurm, const std::string &node, StepKey joins) const {
+    const SlurmJob &by = slurm.job;
+    bool own = joins.first == job();
+    bool fresh = by.running && by.restart_count == (own ? registration().restart_count : 0);
+    bool fits = own ? std::ranges::find(by.nodes, node) != by.nodes.end() : by.nodes.size() == 1;
+    bool ours = own || by.mark.empty() || by.mark == mark();
+    if (fresh && fits && ours) return {};
+    return Status(Code::permission_denied, "its job is not for this step");
 }
 
 /// The asking daemon has done the same; but its node is not yet one of ours.
 void Group::check_newcomer_with_slurm(const std::string &node,
                                       std::shared_ptr<proto::StepRegistrationT> step) {
-    std::uint32_t companion = step->job_id;
-    if (!checking_.insert(companion).second) return;
+    StepKey joins(step->job_id, step->step_id);
+    if (!checking_.insert(joins).second) return;
     services_.slurm.load_step(
-        JobId(companion), StepId(0), [this, alive = alive_, node, step, companion](Result<SlurmStep> slurm) {
+        joins.first, joins.second, [this, alive = alive_, node, step, joins](Result<SlurmStep> slurm) {
             if (!*alive) return;
-            checking_.erase(companion);
+            checking_.erase(joins);
             if (over() || !slurm.ok()) return;  // it asks again
             Status status = check_with_slurm(*step, *slurm);
-            bool fresh = slurm->job.running && slurm->job.restart_count == 0 &&
-                         slurm->job.nodes.size() == 1 && JobId(companion) != job();
-            bool ours = slurm->job.mark.empty() || slurm->job.mark == mark();
-            if (!status.ok() || !fresh || !ours)
-                return answer_newcomer(node, companion, join::Kind::Refused,
-                                       status.ok() ? "its job is not for this step" : status.message());
-            if (!slurm->job.mark.empty()) return offer(node, *step);
+            if (status.ok()) status = check_newcomer_with_job(*slurm, node, joins);
+            if (!status.ok()) return answer_newcomer(node, joins, join::Kind::Refused, status.message());
+            if (joins.first == job() || !slurm->job.mark.empty()) return offer(node, *step);
             // One that the user has submitted. Without the mark it would be taken for one that is over.
-            services_.slurm.mark_companion(JobId(companion), mark(),
+            services_.slurm.mark_companion(joins.first, mark(),
                                            [this, alive, node, step](const Status &marked) {
                                                if (*alive && !over() && marked.ok()) offer(node, *step);
                                            });
@@ -183,21 +194,25 @@ void Group::check_newcomer_with_slurm(const std::string &node,
 }
 
 void Group::offer(const std::string &node, const proto::StepRegistrationT &step) {
-    offered_.insert(step.job_id);
-    coming_.insert(JobId(step.job_id));
-    answer_newcomer(node, step.job_id, join::Kind::Wait);
-    auto ranks = std::uint32_t{step.tasks_per_node.front()} * record_.workers;
-    feed(elastic::NodeOffered{node, static_cast<std::uint16_t>(ranks), JobId(step.job_id)});
+    StepKey joins(step.job_id, step.step_id);
+    offered_.insert(joins);
+    answer_newcomer(node, joins, join::Kind::Wait);
+    auto ranks = static_cast<std::uint16_t>(std::uint32_t{step.tasks_per_node.front()} * record_.workers);
+    if (joins.first == job()) {
+        feed(elastic::NodeOffered{node, ranks, {}, joins.second});
+        return on_grown_asks(node);
+    }
+    coming_.insert(joins.first);
+    feed(elastic::NodeOffered{node, ranks, joins.first});
 }
 
 // ---- jobs for more nodes ----
 
 std::vector<Companion> Group::coming(const std::vector<Companion> &all) const {
     std::vector<Companion> result;
+    const auto &joined = registration().companion_jobs;
     for (const Companion &one : all)
-        if (std::ranges::find(registration().companion_jobs, one.job.value()) ==
-            registration().companion_jobs.end())
-            result.push_back(one);
+        if (!one.expands && std::ranges::find(joined, one.job.value()) == joined.end()) result.push_back(one);
     return result;
 }
 
@@ -250,7 +265,12 @@ void Group::count_coming() {
         });
 }
 
-/// As they are in the job now, gone ones too: Slurm may not know yet that these are dead.
+std::string Group::in_place_of() const {
+    bool lost = promise_ && !promise_->removed.empty();
+    return lost ? " in place of " + node_name(promise_->removed.back()) : "";
+}
+
+/// As they are in the job now, and those that are gone for some time: Slurm may not know that these are dead.
 CompanionOrder Group::companion_order() const {
     const auto &r = registration();
     CompanionOrder order;
@@ -258,7 +278,8 @@ CompanionOrder Group::companion_order() const {
     order.step = step();
     order.restart_count = r.restart_count;
     order.tasks = r.tasks_per_node.front();
-    order.excluded = r.node_names;
+    for (const auto &node : r.node_names)
+        if (is_excluded(node)) order.excluded.push_back(node);
     std::sort(order.excluded.begin(), order.excluded.end());
     order.excluded.erase(std::unique(order.excluded.begin(), order.excluded.end()), order.excluded.end());
     if (!r.options->ckpt_dir.empty()) order.options.push_back("--dlrover-ckpt-dir=" + r.options->ckpt_dir);
@@ -271,6 +292,14 @@ CompanionOrder Group::companion_order() const {
 
 /// `wanted`: those included that wait or run already.
 void Group::add_companions(std::uint64_t request, std::uint32_t wanted, std::uint32_t tries) {
+    const auto *site = services_.site && services_.site->known() ? &*services_.site->known() : nullptr;
+    if (site && site->bound_fabric())
+        return answer_slurm(request, Status(Code::unsupported, "the fabric (switch/" + site->switch_type +
+                                                                   ") keeps nodes of different jobs apart"));
+    if (!services_.settings.slurm.companion_jobs)
+        return answer_slurm(
+            request,
+            Status(Code::unsupported, "this site has no companion jobs (companion_jobs in dlrover.toml)"));
     if (!launch_)
         return answer_slurm(request, Status(Code::unsupported,
                                             "the step's command and environment were too long to be kept"));
@@ -282,20 +311,17 @@ void Group::add_companions(std::uint64_t request, std::uint32_t wanted, std::uin
             know_coming(*found);
             if (over() || !launch_ || tries == 0 || coming(*found).size() >= wanted)
                 return answer_slurm(request, Status());
-            services_.slurm.submit_companion(
-                companion_order(), [this, alive, request, wanted, tries](Result<JobId> submitted) {
-                    if (!*alive) return;
-                    if (submitted.status().code() == Code::not_found)  // a node or a partition, not the job
-                        return answer_slurm(request,
-                                            Status(Code::invalid_argument, submitted.status().message()));
-                    if (!submitted.ok()) return answer_slurm(request, submitted.status());
-                    std::string lost = promise_ && !promise_->removed.empty()
-                                           ? " in place of " + node_name(promise_->removed.back())
-                                           : "";
-                    add_event(proto::EventKind::NodeAsked, "Asked Slurm for a node" + lost + ": job " +
-                                                               std::to_string(submitted->value()) + ".");
-                    add_companions(request, wanted, tries - 1);
-                });
+            services_.slurm.submit_companion(companion_order(), [this, alive, request, wanted,
+                                                                 tries](Result<JobId> submitted) {
+                if (!*alive) return;
+                if (submitted.status().code() == Code::not_found)  // a node or a partition, not the job
+                    return answer_slurm(request,
+                                        Status(Code::invalid_argument, submitted.status().message()));
+                if (!submitted.ok()) return answer_slurm(request, submitted.status());
+                add_event(proto::EventKind::NodeAsked, "Asked Slurm for a node" + in_place_of() + ": job " +
+                                                           std::to_string(submitted->value()) + ".");
+                add_companions(request, wanted, tries - 1);
+            });
         });
 }
 
@@ -304,6 +330,7 @@ void Group::drop_coming(std::uint64_t request) {
         uid(), mark(), [this, alive = alive_, request](Result<std::vector<Companion>> found) {
             if (!*alive) return;
             if (!found.ok()) return answer_slurm(request, found.status());
+            cancel_expanding(*found);
             // One that runs is refused when it asks, and may be more than ours.
             for (const Companion &one : coming(*found))
                 if (one.waiting)
@@ -313,7 +340,7 @@ void Group::drop_coming(std::uint64_t request) {
                                          " is not needed and could not be cancelled: " + status.message());
                     });
             know_coming({});
-            answer_slurm(request, Status());
+            drop_grown_nodes(request);
         });
 }
 
@@ -328,6 +355,7 @@ void Group::end_companions(std::uint64_t request, const std::vector<NodeIndex> &
     for (NodeIndex node : nodes)
         if (node.value() >= own_nodes() && node.value() < node_count())
             jobs.emplace_back(registration().companion_jobs[node.value() - own_nodes()]);
+    std::erase(jobs, job());  // that one is the others', too
     left->count = jobs.size();
     if (jobs.empty()) return answer_slurm(request, Status());
     for (JobId companion : jobs)
@@ -343,7 +371,8 @@ void Group::read_job(std::uint64_t request) {
     std::vector<JobId> jobs{job()};
     const auto &companions = registration().companion_jobs;
     for (std::uint32_t i = 0; i < companions.size(); ++i)
-        if (!is_removed(NodeIndex(own_nodes() + i))) jobs.emplace_back(companions[i]);
+        if (!is_removed(NodeIndex(own_nodes() + i)) && JobId(companions[i]) != job())
+            jobs.emplace_back(companions[i]);
     services_.slurm.load_jobs(jobs, [this, alive = alive_, request, joined = companions.size()](
                                         const Result<std::map<JobId, SlurmJob>> &found) {
         if (!*alive) return;
@@ -353,7 +382,9 @@ void Group::read_job(std::uint64_t request) {
             return answer_slurm(request, Status(Code::not_found, "Slurm does not know the job"));
         std::vector<NodeIndex> over;
         for (std::uint32_t i = 0; i < joined; ++i) {
-            auto own = found->find(JobId(registration().companion_jobs[i]));
+            JobId by(registration().companion_jobs[i]);
+            if (by == job()) continue;
+            auto own = found->find(by);
             bool runs = own != found->end() && own->second.running && own->second.uid == uid();
             if (!runs) over.emplace_back(own_nodes() + i);
         }
@@ -365,7 +396,7 @@ void Group::read_job(std::uint64_t request) {
 
 /// Nobody but the group ends its job: without a leader for so long there is none any more.
 void Group::watch_for_leader() {
-    if (!own_job() || over()) return leader_timer_.reset();
+    if (!own_step() || over()) return leader_timer_.reset();
     if (services_.loop.now() - leader_heard_ >= leader_patience)
         return end_here(1,
                         "No leader of the group was heard for a minute: this node, which had joined, ends.");

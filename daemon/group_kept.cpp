@@ -21,7 +21,8 @@ constexpr EventLoop::Time end_patience = std::chrono::minutes(2);
 bool Group::keep_memory() {
     auto limit = services_.settings.memory.keep_after_requeue;
     // A joined node is no part of that run.
-    if (own_job() || !services_.requeues || record_.next_run == proto::NextRun::None || limit == limit.zero())
+    if (own_step() || !services_.requeues || record_.next_run == proto::NextRun::None ||
+        limit == limit.zero())
         return false;
     copies_.reset();
     tables_.reset();

@@ -13,6 +13,7 @@ namespace {
 constexpr std::uint16_t by_tcp = 1, by_ucx = 2;  // docs/protocol-mover.md
 constexpr std::size_t key_bytes = 32, max_text_bytes = 1024;
 constexpr std::chrono::milliseconds longest_wait{UINT32_MAX};
+constexpr std::uint64_t longest_work_us = 3'600'000'000;
 
 Status failure(Code code, const std::string &text) {
     return Status(code, text.empty() ? "dlrover-mover gives no reason" : text.substr(0, max_text_bytes));
@@ -164,7 +165,8 @@ void GroupMover::on_gone(ConnectionId connection) {
     auto it = connected_.find(connection);
     if (it == connected_.end()) return;
     bool writes = std::ranges::any_of(open_, [&](const auto &entry) {
-        return entry.second.mover == connection && (entry.second.arrived || entry.second.folded);
+        return entry.second.mover == connection &&
+               (entry.second.arrived || entry.second.folded || entry.second.measured);
     });
     if (writes && it->second.process) (void)it->second.process->kill();
     connected_.erase(it);
@@ -187,13 +189,15 @@ bool GroupMover::on_message(const Client &from, const local::MessageT &message) 
     auto *arrived = body.AsObjectArrived();
     auto *sent = body.AsObjectSent();
     auto *folded = body.AsObjectFolded();
-    if (!ready && !expecting && !arrived && !sent && !folded) return false;
+    auto *measured = body.AsNodeMeasured();
+    if (!ready && !expecting && !arrived && !sent && !folded && !measured) return false;
     // Of another one what it had to do has ended, or ends with it.
     if (ready && is_mover(from.id)) on_ready(*ready);
     if (expecting && is_open(expecting->order, from.id)) on_expecting(*expecting);
     if (arrived && is_open(arrived->order, from.id)) on_arrived(*arrived);
     if (sent && is_open(sent->order, from.id)) on_sent(*sent);
     if (folded && is_open(folded->order, from.id)) on_folded(*folded);
+    if (measured && is_open(measured->order, from.id)) on_measured(*measured);
     return true;
 }
 
@@ -261,6 +265,26 @@ GroupMover::Order GroupMover::send(ObjectToSend object, std::function<void(Statu
     message.order = order;
     auto fds = describe(object.segments, message.segments);
     add(order, std::move(entry), object.wait);
+    services_.port.send(*mover_, proto::make_local(0, std::move(message)), std::move(fds));
+    return order;
+}
+
+GroupMover::Order GroupMover::measure(
+    NodeToMeasure what, std::function<void(Status, std::uint64_t work_us, std::uint64_t xxh3)> measured) {
+    Order order = ++last_order_;
+    Entry entry;
+    entry.measured = std::move(measured);
+    if (Status status = check_order(what.segments); !status.ok()) {
+        end(entry, status, false);
+        return order;
+    }
+    local::MeasureNodeT message;
+    message.order = order;
+    message.bytes = what.bytes;
+    message.work = what.work;
+    message.wait_ms = to_ms(what.wait);
+    auto fds = describe(what.segments, message.segments);
+    add(order, std::move(entry), what.wait);
     services_.port.send(*mover_, proto::make_local(0, std::move(message)), std::move(fds));
     return order;
 }
@@ -354,6 +378,15 @@ void GroupMover::on_folded(const local::ObjectFoldedT &answer) {
     later([folded = node.mapped().folded, xxh3 = answer.xxh3] { folded({}, xxh3); });
 }
 
+void GroupMover::on_measured(const local::NodeMeasuredT &answer) {
+    auto it = open_.find(answer.order);
+    if (it == open_.end() || !it->second.measured) return;
+    if (!answer.ok) return close(answer.order, failure(Code::unavailable, answer.text), false);
+    auto node = open_.extract(it);
+    later([measured = node.mapped().measured, work = std::min(answer.work_us, longest_work_us),
+           xxh3 = answer.xxh3] { measured({}, work, xxh3); });
+}
+
 void GroupMover::close(Order order, const Status &status, bool retry) {
     auto node = open_.extract(order);
     end(node.mapped(), status, retry);
@@ -362,6 +395,7 @@ void GroupMover::close(Order order, const Status &status, bool retry) {
 void GroupMover::end(const Entry &entry, const Status &status, bool retry) {
     bool again = retry && !status.ok();
     auto told = std::make_shared<Status>(copy_of(status));
+    if (entry.measured) return later([measured = entry.measured, told] { measured(std::move(*told), 0, 0); });
     if (entry.folded) return later([folded = entry.folded, told] { folded(std::move(*told), 0); });
     if (entry.sent) return later([sent = entry.sent, told, again] { sent(std::move(*told), again); });
     later([tell = entry.expecting ? entry.expecting : entry.arrived, told] { tell(std::move(*told)); });

@@ -61,6 +61,14 @@ struct PartToFold {
     std::chrono::milliseconds wait{0};
 };
 
+/// What a node can do in a moment; the memory gets bytes that look random.
+struct NodeToMeasure {
+    std::vector<ArenaSegment> segments;  ///< writable
+    std::uint64_t bytes = 0;
+    bool work = false;
+    std::chrono::milliseconds wait{0};
+};
+
 /// Thread: the event loop's. No hook and no callback comes from inside a call, none after the end of this
 /// object.
 class GroupMover {
@@ -112,6 +120,9 @@ class GroupMover {
     /// `xxh3`: of the sum, where it was the last part and no object. Until then the memory is the mover's, as
     /// that of receive().
     Order fold(PartToFold part, std::function<void(Status, std::uint64_t xxh3)> folded);
+    /// `xxh3`: of the bytes. The memory is the mover's until then, as that of receive().
+    Order measure(NodeToMeasure what,
+                  std::function<void(Status, std::uint64_t work_us, std::uint64_t xxh3)> measured);
     /// Its callbacks still come.
     void cancel(Order order);
 
@@ -124,6 +135,7 @@ class GroupMover {
         std::function<void(Status)> arrived;
         std::function<void(Status, bool retry)> sent;
         std::function<void(Status, std::uint64_t xxh3)> folded = {};
+        std::function<void(Status, std::uint64_t work_us, std::uint64_t xxh3)> measured = {};
         ConnectionId mover = 0;  ///< whose it is
         EventLoop::Handle timer = {};
     };
@@ -138,6 +150,7 @@ class GroupMover {
     void on_expecting(const local::ExpectingObjectT &answer);
     void on_arrived(const local::ObjectArrivedT &answer);
     void on_sent(const local::ObjectSentT &answer);
+    void on_measured(const local::NodeMeasuredT &answer);
     void on_folded(const local::ObjectFoldedT &answer);
     bool is_open(Order order, ConnectionId mover) const;
     /// From now on this node has none.

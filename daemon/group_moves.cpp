@@ -112,10 +112,12 @@ void Group::on_fetched(const Status &status) {
 
 void Group::on_move_word(const std::string &node, const std::vector<std::uint8_t> &payload) {
     auto from = index_of(node);
-    if (!from || !copies_ || over()) return;
+    if (!from || over()) return;
     auto word = decode_move_word(payload);
     if (!word)
         return log::error({job(), step()}, "a word of " + node + " is refused: " + word.status().message());
+    if (GroupCheck::is_word_of_check(word->kind)) return check().on_word(*from, *word);
+    if (!copies_) return;
     bool of_table = word->kind == MoveWord::Kind::FetchTable || word->kind == MoveWord::Kind::Table;
     if (word->kind == MoveWord::Kind::Wait) tables_->on_wait(*from, *word);
     if (of_table) return tables_->on_word(*from, *word);

@@ -181,6 +181,15 @@ Result<GroupParity::RowPointer> GroupParity::open_row(const MoveWord &offer) {
     return row;
 }
 
+Status GroupParity::open(const MoveWord &offer) {
+    auto row = open_row(offer);
+    if (!row) return row.take_status();
+    if ((*row)->holder != 0) return {};
+    Status begun = begin(*row, bytes_of(offer.object));
+    if (!begun.ok()) end_row(*row, begun.message());
+    return begun;
+}
+
 void GroupParity::take_push(const MoveWord &offer, std::vector<ArenaSegment> from, Done done) {
     auto row = open_row(offer);
     if (!row) return tell_later(std::move(done), row.take_status());

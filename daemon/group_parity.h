@@ -64,6 +64,8 @@ class GroupParity {
     /// Of this world: made again, and to make.
     std::pair<std::uint32_t, std::uint32_t> rebuilt() const { return {made_, to_make_}; }
 
+    /// That object is offered: its row has a place for it, and memory. Else it need not travel.
+    Status open(const MoveWord &offer);
     /// That object lies in these segments. `done`: it was added, or why not; nobody reads them any more.
     void take_push(const MoveWord &offer, std::vector<ArenaSegment> from, Done done);
     void take_part(NodeIndex node, const MoveWord &offer, std::vector<ArenaSegment> from, Done done);

@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "daemon/group.h"
+#include "daemon/registration.h"
 #include "daemon/summary.h"
 #include "daemon/wall_clock.h"
 
@@ -180,6 +181,13 @@ std::unique_ptr<local::CopiesStatusT> Group::copies_status(const elastic::Member
     return out;
 }
 
+/// "n5 (by expansion)", "n6 (job 58)"
+std::string Group::joined_text(std::uint32_t index) const {
+    JobId by = joined_by(registration(), index - own_nodes()).first;
+    std::string how = by == job() ? "by expansion" : "job " + std::to_string(by.value());
+    return node_name(NodeIndex(index)) + " (" + how + ")";
+}
+
 std::unique_ptr<local::GroupStatusT> Group::status() const {
     auto view = member_ ? member_->view() : elastic::MemberView{};
     const auto &r = registration();
@@ -196,6 +204,8 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
     out->node = services_.node;
     out->world_size = world_ ? world_size(*world_) : 0;
     out->nodes = r.node_names;
+    for (std::uint32_t i = own_nodes(); i < node_count(); ++i)
+        if (!is_removed(NodeIndex(i))) out->joined.push_back(joined_text(i));
     out->ready_nodes = view.ready_nodes;
     out->min_nodes = r.options->min_nodes;
     out->max_nodes = r.options->max_nodes;

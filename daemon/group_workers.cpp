@@ -255,6 +255,13 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
         (void)arena_.abort(worker.rank, SlotIndex(seal.slot), to).ok();
         return services_.port.fail(to, id, refusal_for(shared.code()), shared.message());
     }
+    if (arena_.differs(worker.rank, {worker.generation, TrainStep(seal.train_step)}, seal) &&
+        !std::exchange(worker.saved_again, true))
+        add_event(
+            proto::EventKind::Warning,
+            "This step was saved before with other data; the first save counts. Save under another step.",
+            worker.generation, static_cast<std::int32_t>(worker.rank.value()),
+            static_cast<std::int64_t>(seal.train_step));
     elastic::Seal sealed{TrainStep(seal.train_step), worker.rank, world_size(*world_), worker.generation,
                          seal.to_storage};
     Status status =

@@ -23,8 +23,8 @@ Joiner::~Joiner() {
     for (auto &[job, attempt] : attempts_) release(attempt);
 }
 
-Joiner::Attempt *Joiner::find(JobId companion) {
-    auto it = attempts_.find(companion);
+Joiner::Attempt *Joiner::find(StepKey joins) {
+    auto it = attempts_.find(joins);
     return it == attempts_.end() ? nullptr : &it->second;
 }
 
@@ -40,29 +40,29 @@ Status Joiner::room_for(std::uint32_t uid) {
 }
 
 Status Joiner::begin(Request request) {
-    JobId companion(request.step.job_id);
-    if (attempts_.contains(companion)) return {};
+    StepKey joins = request.key();
+    if (attempts_.contains(joins)) return {};
     DLROVER_TRY(room_for(request.step.uid));
-    Attempt &attempt = attempts_[companion];
+    Attempt &attempt = attempts_[joins];
     attempt.request = std::move(request);
     attempt.until = loop_.now() + patience;
-    ask(companion);
+    ask(joins);
     return {};
 }
 
-Status Joiner::state(JobId companion, std::uint32_t uid) const {
-    auto it = attempts_.find(companion);
+Status Joiner::state(StepKey joins, std::uint32_t uid) const {
+    auto it = attempts_.find(joins);
     if (it == attempts_.end() || it->second.request.step.uid != uid) return {};
     if (it->second.failed) return Status(Code::not_found, *it->second.failed);
     return Status(Code::unavailable, "job " + std::to_string(it->second.request.job.value()) +
                                          " has not taken this node in yet");
 }
 
-void Joiner::forget(JobId companion) {
-    Attempt *attempt = find(companion);
+void Joiner::forget(StepKey joins) {
+    Attempt *attempt = find(joins);
     if (!attempt) return;
     release(*attempt);
-    attempts_.erase(companion);
+    attempts_.erase(joins);
 }
 
 void Joiner::release(Attempt &attempt) {
@@ -83,26 +83,26 @@ void Joiner::fail(Attempt &attempt, Status why) {
 }
 
 /// Those that Slurm has in the job now: one of them knows the leader.
-void Joiner::find_nodes(JobId companion) {
-    slurm_.load_job(find(companion)->request.job, [this, alive = alive_, companion](Result<SlurmJob> job) {
-        Attempt *attempt = *alive ? find(companion) : nullptr;
+void Joiner::find_nodes(StepKey joins) {
+    slurm_.load_job(find(joins)->request.job, [this, alive = alive_, joins](Result<SlurmJob> job) {
+        Attempt *attempt = *alive ? find(joins) : nullptr;
         if (!attempt || attempt->failed) return;
         bool over = job.ok() ? !job->running || job->restart_count != attempt->request.restart_count
                              : job.status().code() == Code::not_found;
         if (over) return fail(*attempt, Status(Code::stale, "the job has ended"));
         if (!job.ok()) return;
         if (job->nodes.size() > max_nodes_asked) job->nodes.resize(max_nodes_asked);
-        connect(companion, std::move(job->nodes));
+        connect(joins, std::move(job->nodes));
     });
 }
 
-void Joiner::connect(JobId companion, std::vector<std::string> nodes) {
-    Attempt &attempt = *find(companion);
+void Joiner::connect(StepKey joins, std::vector<std::string> nodes) {
+    Attempt &attempt = *find(joins);
     std::erase_if(nodes, [&](const auto &node) { return node == self_ || attempt.connected.contains(node); });
     if (nodes.empty()) return;
     slurm_.load_addresses(
-        std::move(nodes), [this, alive = alive_, companion](Result<std::vector<NodeAddress>> addresses) {
-            Attempt *found = *alive && addresses.ok() ? find(companion) : nullptr;
+        std::move(nodes), [this, alive = alive_, joins](Result<std::vector<NodeAddress>> addresses) {
+            Attempt *found = *alive && addresses.ok() ? find(joins) : nullptr;
             if (!found || found->failed) return;
             for (const NodeAddress &node : *addresses)
                 if (found->connected.size() <= max_nodes_asked && found->connected.insert(node.node).second)
@@ -111,14 +111,14 @@ void Joiner::connect(JobId companion, std::vector<std::string> nodes) {
 }
 
 /// The leader, where one has named it; else all.
-void Joiner::ask(JobId companion) {
-    Attempt *attempt = find(companion);
+void Joiner::ask(StepKey joins) {
+    Attempt *attempt = find(joins);
     if (!attempt || attempt->failed) return;
     if (loop_.now() >= attempt->until)
         return fail(*attempt, Status(Code::timeout, "its leader has not taken this node in in time"));
-    attempt->timer = loop_.after(ask_again, [this, companion] { ask(companion); });
+    attempt->timer = loop_.after(ask_again, [this, joins] { ask(joins); });
     bool known = attempt->connected.contains(attempt->leader) && peers_.up(attempt->leader);
-    if (attempt->connected.empty()) find_nodes(companion);
+    if (attempt->connected.empty()) find_nodes(joins);
     for (const auto &node : attempt->connected)
         if (known ? node == attempt->leader : peers_.up(node)) send(*attempt, node);
     attempt->leader.clear();  // whoever is asked says it again
@@ -128,6 +128,7 @@ void Joiner::send(const Attempt &attempt, const std::string &node) {
     join::WordT word;
     word.kind = join::Kind::Ask;
     word.companion_job = attempt.request.step.job_id;
+    word.companion_step = attempt.request.step.step_id;
     word.step = std::make_unique<proto::StepRegistrationT>(attempt.request.step);
     transport::PeerEnvelope envelope;
     envelope.kind = transport::PeerEnvelope::Kind::join;
@@ -140,29 +141,29 @@ void Joiner::send(const Attempt &attempt, const std::string &node) {
 
 void Joiner::on_link(const std::string &node, bool up) {
     if (!up) return;
-    for (const auto &[companion, attempt] : attempts_)
+    for (const auto &[joins, attempt] : attempts_)
         if (!attempt.failed && attempt.connected.contains(node)) send(attempt, node);
 }
 
 /// Only from a node that was asked.
 void Joiner::on_word(const std::string &node, const transport::PeerEnvelope &envelope) {
     auto word = decode_join_word(envelope.payload);
-    Attempt *attempt = word.ok() ? find(JobId(word->companion_job)) : nullptr;
+    Attempt *attempt = word.ok() ? find({JobId(word->companion_job), StepId(word->companion_step)}) : nullptr;
     if (!attempt || attempt->failed || !attempt->connected.contains(node)) return;
     const Request &request = attempt->request;
     if (envelope.job_id != request.job.value() || envelope.step_id != request.group_step.value() ||
         envelope.restart_count != request.restart_count)
         return;
-    JobId companion(word->companion_job);
     if (word->kind == join::Kind::Refused) return fail(*attempt, Status(Code::not_found, word->text));
     if (word->kind == join::Kind::Wait && !word->leader.empty()) {
         attempt->leader = word->leader;
-        return connect(companion, {word->leader});
+        return connect(request.key(), {word->leader});
     }
     if (word->kind != join::Kind::Welcome) return;
+    StepKey joins = request.key();
     Status status = welcome_(attempt->request, std::move(*word));
     if (!status.ok()) return fail(*attempt, std::move(status));
-    forget(companion);
+    forget(joins);
 }
 
 }  // namespace dlrover::daemon

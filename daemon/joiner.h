@@ -18,13 +18,14 @@ namespace dlrover::daemon {
 /// Thread: the event loop's.
 class Joiner {
   public:
-    /// Of the companion job's first step, which was checked.
+    /// Of a companion job's first step, or of a step of the group's own job; it was checked.
     struct Request {
         proto::StepRegistrationT step;
         std::unique_ptr<proto::LaunchSpecT> launch;
         JobId job;  ///< to be joined
         StepId group_step;
         std::uint32_t restart_count = 0;
+        StepKey key() const { return {JobId(step.job_id), StepId(step.step_id)}; }
     };
     /// Not ok: this node can not be a part of it.
     using Welcome = std::function<Status(Request &request, join::WordT word)>;
@@ -37,9 +38,9 @@ class Joiner {
     /// resource_exhausted: too many at once, of all users or of this one.
     Status begin(Request request);
     /// unavailable: it is being asked for; another failure: why it will not be. ok: not known here.
-    Status state(JobId companion, std::uint32_t uid) const;
+    Status state(StepKey joins, std::uint32_t uid) const;
     /// Its step has ended.
-    void forget(JobId companion);
+    void forget(StepKey joins);
     void on_link(const std::string &node, bool up);
     void on_word(const std::string &node, const transport::PeerEnvelope &envelope);
 
@@ -52,11 +53,11 @@ class Joiner {
         std::optional<std::string> failed;  ///< why
         EventLoop::Handle timer;
     };
-    Attempt *find(JobId companion);
+    Attempt *find(StepKey joins);
     Status room_for(std::uint32_t uid);
-    void find_nodes(JobId companion);
-    void connect(JobId companion, std::vector<std::string> nodes);
-    void ask(JobId companion);
+    void find_nodes(StepKey joins);
+    void connect(StepKey joins, std::vector<std::string> nodes);
+    void ask(StepKey joins);
     void send(const Attempt &attempt, const std::string &node);
     void fail(Attempt &attempt, Status why);
     void release(Attempt &attempt);
@@ -66,7 +67,7 @@ class Joiner {
     transport::PeerNetwork &peers_;
     const std::string &self_;
     Welcome welcome_;
-    std::map<JobId, Attempt> attempts_;  ///< by the companion job
+    std::map<StepKey, Attempt> attempts_;  ///< by the step that is to join
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

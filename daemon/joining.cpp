@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's part in nodes that join: steps of companion jobs, which become members of groups that run on
-// other nodes.
+// The daemon's part in nodes that join: steps of companion jobs, or of the group's own job, which become
+// members of groups that run on other nodes.
 #include <algorithm>
 
 #include "common/log.h"
@@ -22,10 +22,10 @@ local::Refusal refusal_for(const Status &status) {
 
 /// The index of this node in a group that it has joined by that job.
 std::optional<std::uint32_t> find_self(const proto::StepRegistrationT &step, const std::string &node,
-                                       std::uint32_t companion) {
+                                       StepKey joins) {
     std::size_t joined = step.companion_jobs.size(), all = step.node_names.size();
     for (std::size_t i = 0; i < joined && joined < all; ++i)
-        if (step.companion_jobs[i] == companion && step.node_names[all - joined + i] == node)
+        if (joined_by(step, i) == joins && step.node_names[all - joined + i] == node)
             return static_cast<std::uint32_t>(all - joined + i);
     return std::nullopt;
 }
@@ -91,7 +91,7 @@ Status Daemon::make_way(Key key) {
 
 Status Daemon::take_in(Joiner::Request &request, join::WordT word) {
     proto::StepRegistrationT &step = *word.step;
-    auto index = find_self(step, options_.node, request.step.job_id);
+    auto index = find_self(step, options_.node, request.key());
     bool ours = step.job_id == request.job.value() && step.step_id == request.group_step.value() &&
                 step.restart_count == request.restart_count && step.uid == request.step.uid;
     if (!index || !ours) return Status(Code::corrupt, "the group has named another node");
@@ -100,7 +100,7 @@ Status Daemon::take_in(Joiner::Request &request, join::WordT word) {
     DLROVER_TRY(check_registration(step, options_.node));
     if (std::uint32_t{word.workers} * step.tasks_per_node[*index] > max_workers_here)
         return Status(Code::corrupt, "the group has too many ranks on a node");
-    Key key(request.job, request.group_step), own(JobId(request.step.job_id), StepId(0));
+    Key key(request.job, request.group_step), own = request.key();
     DLROVER_TRY(make_way(key));
     DLROVER_TRY(room_for(step.uid));
     records::GroupRecordT record;
@@ -108,6 +108,7 @@ Status Daemon::take_in(Joiner::Request &request, join::WordT word) {
     record.user = word.user;
     record.workers = word.workers;
     record.companion_job = request.step.job_id;
+    record.join_step = request.step.step_id;
     record.registration = std::move(word.step);
     record.charge_job = charges_jobs();
     record.started_us = wall_clock_us();

@@ -147,8 +147,9 @@ Status serve(const Arguments &arguments, const Settings &settings, UniqueFd link
     if (!outside) return outside.take_status();
     auto numa_nodes = load_numa_nodes();
     auto numa = [&](std::int32_t pid) { return numa_node_of(numa_nodes, cpus_of_process(pid)); };
-    Daemon daemon(loop, {arguments.node, arguments.standalone, ::geteuid(), numa}, settings, *keeper,
-                  prefaulter, budget, *outside->slurm, *outside->peers, [&] { return ports.pick(); });
+    Daemon daemon(loop, {arguments.node, arguments.standalone, ::geteuid(), numa, outside->probe}, settings,
+                  *keeper, prefaulter, budget, *outside->slurm, *outside->peers,
+                  [&] { return ports.pick(); });
     make_socket_folder(arguments.socket);
     LocalServer::Limits limits;
     limits.connections = settings.limits.connections;

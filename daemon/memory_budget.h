@@ -60,11 +60,11 @@ class MemoryBudget {
     void remove(std::uint32_t uid, const Holding &less, std::uint64_t without_pages_bytes = 0);
     Holding held(std::uint32_t uid) const;
     std::uint64_t floor_bytes() const { return limits_.floor_bytes; }
+    std::uint64_t available() const { return available_bytes_() + *leaving_; }
 
   private:
     Status check_share(const Holding &held, const Holding &more) const;
     Status check_node(const Holding &more, const Holding &without) const;
-    std::uint64_t available() const { return available_bytes_() + *leaving_; }
     Limits limits_;
     std::function<std::uint64_t()> available_bytes_;
     std::map<std::uint32_t, Holding> held_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "common/event_loop.h"
@@ -23,10 +24,16 @@ class MemorySlurm final : public SlurmClient {
     std::map<std::string, std::string> addresses;
     std::map<std::string, std::uint64_t> memory_spec_bytes;
     std::string cluster = "lab";
-    bool away = false;            ///< slurmctld does not answer: unavailable
-    bool silent = false;          ///< answers come with speak()
-    bool shrink_refused = false;  ///< as under disable_job_shrink
+    SiteCapabilities site;
+    unsigned site_asked = 0;
+    std::function<void()> returned;  ///< slurmctld is back: the test says so
+    bool away = false;               ///< slurmctld does not answer: unavailable
+    bool silent = false;             ///< answers come with speak()
+    bool shrink_refused = false;     ///< as under disable_job_shrink
     bool companions_refused = false;
+    std::vector<std::string> free_nodes;  ///< for grow_job, in this order
+    std::set<JobId> expanding;            ///< allocations whose node was not moved
+    std::string no_merge;                 ///< why it fails when the node is allocated
     std::uint32_t next_job = 100;
     unsigned looks_at_end = 0;               ///< at jobs that may have nobody to end them
     std::map<JobId, CompanionOrder> orders;  ///< by the companion job
@@ -94,13 +101,28 @@ class MemorySlurm final : public SlurmClient {
             return Status();
         });
     }
-    void requeue_job(JobId job, std::vector<std::string> excluded, Done done) override {
-        change(std::move(done), job, [this, job, excluded = std::move(excluded)](SlurmJob &j) {
-            j.running = false;
+    void mark_left(JobId job, std::uint32_t restart_count, std::string mark, Done done) override {
+        change(std::move(done), job, [this, job, restart_count, mark](SlurmJob &j) {
+            if (j.restart_count != restart_count) return Status(Code::stale, "it runs again");
+            if (std::find(j.left.begin(), j.left.end(), mark) == j.left.end()) j.left.push_back(mark);
+            note("without", job, {mark});
+            return Status();
+        });
+    }
+    void requeue_job(JobId job, RequeueOrder order, Done done) override {
+        change(std::move(done), job, [this, job, order = std::move(order)](SlurmJob &j) {
+            auto has = [](const std::vector<std::string> &words, const std::string &word) {
+                return std::find(words.begin(), words.end(), word) != words.end();
+            };
+            if ((!order.asker.empty() && !has(j.nodes, order.asker)) || has(j.left, order.mark))
+                return Status(Code::invalid_argument, "refused");
+            if (j.waiting || j.restart_count != order.restart_count)
+                return Status(Code::stale, "it was requeued already");
+            j.running = j.preempted = false;
             j.waiting = true;
             j.nodes.clear();
             ++j.restart_count;
-            note("requeue", job, excluded);
+            note("requeue", job, order.excluded);
             return Status();
         });
     }
@@ -140,13 +162,28 @@ class MemorySlurm final : public SlurmClient {
             return id;
         });
     }
+    void grow_job(CompanionOrder order, Answer<Growth> answer) override {
+        reply(std::move(answer), [this, order = std::move(order)]() -> Result<Growth> {
+            auto main = jobs.find(order.job);
+            if (main == jobs.end() || !main->second.running)
+                return Status(Code::invalid_argument, "the job does not run");
+            if (free_nodes.empty()) return Status(Code::invalid_argument, "no node is free now");
+            if (!no_merge.empty()) return Status(Code::invalid_argument, no_merge);
+            std::string node = free_nodes.front();
+            free_nodes.erase(free_nodes.begin());
+            main->second.nodes.push_back(node);
+            main->second.grown.push_back(grown_mark(order.step, order.restart_count, node));
+            note("grow", order.job, {node});
+            return Growth{node, 1};
+        });
+    }
     void load_companions(std::uint32_t uid, std::string mark,
                          Answer<std::vector<Companion>> answer) override {
         reply(std::move(answer), [this, uid, mark]() -> Result<std::vector<Companion>> {
             std::vector<Companion> found;
             for (const auto &[id, job] : jobs)
                 if (job.uid == uid && job.mark == mark && (job.waiting || job.running))
-                    found.push_back({id, job.waiting, job.nodes});
+                    found.push_back({id, job.waiting, expanding.contains(id), job.nodes});
             return found;
         });
     }
@@ -166,6 +203,17 @@ class MemorySlurm final : public SlurmClient {
             return {};
         });
     }
+    void drain_node(std::string node, std::string reason, Done done) override {
+        reply(std::move(done), [this, node, reason]() -> Status {
+            changes.push_back("drain " + node + " " + reason);
+            return {};
+        });
+    }
+    void load_site(Answer<SiteCapabilities> answer) override {
+        ++site_asked;
+        reply(std::move(answer), [this]() -> Result<SiteCapabilities> { return site; });
+    }
+    void on_return(std::function<void()> task) override { returned = std::move(task); }
     std::string cluster_name() override { return cluster; }
 
   private:

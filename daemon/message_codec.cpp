@@ -22,6 +22,13 @@ constexpr const char *promise_identifier = "DLR1";
 std::int64_t optional_number(const std::optional<TrainStep> &step) {
     return step ? static_cast<std::int64_t>(step->value()) : -1;
 }
+std::int64_t optional_age(const std::optional<Duration> &age) {
+    return age ? std::max<std::int64_t>(age->count(), 0) : -1;
+}
+std::optional<Duration> optional_age(std::int64_t us) {
+    if (us < 0) return std::nullopt;
+    return Duration(us);
+}
 std::optional<TrainStep> optional_step(std::int64_t number) {
     if (number < 0) return std::nullopt;
     return TrainStep(static_cast<std::uint64_t>(number));
@@ -181,6 +188,7 @@ std::unique_ptr<wire::RosterT> pack(const Roster &r) {
         spec->ranks = n.ranks;
         spec->name = n.name;
         spec->companion = n.companion ? n.companion->value() : 0;
+        spec->step = n.step ? n.step->value() : 0;
         w->added.push_back(std::move(spec));
     }
     w->counted = pack(r.counted);
@@ -237,6 +245,7 @@ void pack_into(wire::GroupMessageT &out, const VoteReply &m) {
     w.granted = m.granted;
     w.promise = pack(m.promise);
     w.report = pack(m.report);
+    w.whole_ago_us = optional_age(m.whole_ago);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
@@ -260,6 +269,7 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.covered = pack(m.covered);
     w.of_world = pack(m.of_world);
     if (m.roster) w.roster = pack(*m.roster);
+    w.whole_ago_us = optional_age(m.whole_ago);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -299,6 +309,30 @@ void pack_into(wire::GroupMessageT &out, const Report &m) {
     w.report = pack(m.report);
     out.body.Set(std::move(w));
 }
+void pack_into(wire::GroupMessageT &out, const CheckOrder &m) {
+    wire::CheckOrderT w;
+    w.term = m.term.value();
+    w.check = m.check;
+    w.partner = m.partner.value();
+    w.work = m.work;
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const CheckReport &m) {
+    wire::CheckReportT w;
+    w.term = m.term.value();
+    w.check = m.check;
+    w.ok = m.ok;
+    w.work_us = m.work.count();
+    w.exchange_us = m.exchange.count();
+    w.text = m.text.substr(0, max_text);
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const Dismissal &m) {
+    wire::DismissalT w;
+    w.term = m.term.value();
+    w.text = m.text.substr(0, max_text);
+    out.body.Set(std::move(w));
+}
 void pack_into(wire::GroupMessageT &out, const Finish &m) {
     wire::GroupFinishT w;
     w.term = m.term.value();
@@ -321,6 +355,10 @@ class Unpacker {
         for (std::uint32_t n : in)
             if (expect(n < node_count_)) out.emplace_back(n);
         return out;
+    }
+    NodeIndex node(std::uint32_t in) {
+        expect(in < node_count_);
+        return NodeIndex(in);
     }
     std::string text(std::string in) {
         expect(in.size() <= max_text);
@@ -457,7 +495,8 @@ class Unpacker {
         for (const auto &n : w->added) {
             if (!expect(n->ranks > 0 && !n->name.empty() && n->name.size() <= max_name)) return r;
             auto companion = n->companion == 0 ? std::nullopt : std::optional(JobId(n->companion));
-            r.added.push_back({n->ranks, n->name, companion});
+            auto step = n->step == 0 ? std::nullopt : std::optional(StepId(n->step));
+            r.added.push_back({n->ranks, n->name, companion, step});
         }
         r.counted = nodes(w->counted);
         r.firm_added = w->firm_added;
@@ -513,7 +552,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                                u.nodes(body.AsVoteRequest()->removed)};
         case wire::Body::VoteReply: {
             auto &w = *body.AsVoteReply();
-            return VoteReply{Term(w.term), w.granted, u.promise(w.promise), u.report(w.report)};
+            return VoteReply{Term(w.term), w.granted, u.promise(w.promise), u.report(w.report),
+                             optional_age(w.whole_ago_us)};
         }
         case wire::Body::Heartbeat: {
             auto &w = *body.AsHeartbeat();
@@ -535,7 +575,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              u.checkpoint(w.freed),
                              u.checkpoint(w.covered),
                              unpack(w.of_world),
-                             u.roster(w.roster)};
+                             u.roster(w.roster),
+                             optional_age(w.whole_ago_us)};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();
@@ -559,6 +600,18 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
             return Finish{Term(w.term), w.exit_code, u.text(w.message), u.goodput(w.goodput),
                           u.next_run(w.next_run)};
         }
+        case wire::Body::CheckOrder: {
+            auto &w = *body.AsCheckOrder();
+            return CheckOrder{Term(w.term), w.check, u.node(w.partner), w.work};
+        }
+        case wire::Body::CheckReport: {
+            auto &w = *body.AsCheckReport();
+            u.expect(w.work_us >= 0 && w.exchange_us >= 0);
+            return CheckReport{Term(w.term),  w.check, w.ok, Duration(w.work_us), Duration(w.exchange_us),
+                               u.text(w.text)};
+        }
+        case wire::Body::Dismissal:
+            return Dismissal{Term(body.AsDismissal()->term), u.text(body.AsDismissal()->text)};
         case wire::Body::NONE:
             break;
     }

@@ -25,7 +25,9 @@ bool is_whole(const MoveWord &word) {
     const auto &object = word.object;
     if (word.kind == Kind::Table) return word.key.empty() && is_piece(word);
     if (!word.bytes.empty()) return false;
-    if (word.kind == Kind::Accept) return word.key.size() == key_bytes && word.port != 0;
+    if (word.kind == Kind::Try) return word.key.empty() && object.data_bytes > 0;
+    if (word.kind == Kind::Accept || word.kind == Kind::TryAccept)
+        return word.key.size() == key_bytes && word.port != 0;
     if (word.kind != Kind::Offer) return word.key.empty();
     bool possible = is_rank(word.rank) ? word.world_size > word.rank.value() : word.world_size > 0;
     return possible && object.train_step == word.id.step.value() && is_within(object, INT64_MAX) &&
@@ -44,7 +46,8 @@ proto::Bytes encode_move_word(const MoveWord &word) {
     out.rank = word.rank.value();
     out.world_size = word.world_size;
     out.ways = word.ways;
-    bool of_object = word.kind == MoveWord::Kind::Offer || word.kind == MoveWord::Kind::Table;
+    bool of_object = word.kind == MoveWord::Kind::Offer || word.kind == MoveWord::Kind::Table ||
+                     word.kind == MoveWord::Kind::Try;
     if (of_object) out.object = std::make_unique<proto::local::SealT>(word.object);
     out.asked = word.asked;
     out.port = word.port;
@@ -60,7 +63,7 @@ proto::Bytes encode_move_word(const MoveWord &word) {
 Result<MoveWord> decode_move_word(std::span<const std::uint8_t> bytes) {
     auto in = proto::decode<wire::Word>(bytes, wire::WordIdentifier());
     if (!in) return in.take_status();
-    if (in->kind < MoveWord::Kind::Fetch || in->kind > MoveWord::Kind::Wait)
+    if (in->kind < MoveWord::Kind::Fetch || in->kind > MoveWord::Kind::TryFailed)
         return Status(Code::corrupt, "a word about an object is of an unknown kind");
     MoveWord word;
     word.kind = in->kind;

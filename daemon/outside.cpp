@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/worker_thread.h"
+#include "daemon/node_probe.h"
 #include "daemon/slurm_client.h"
 #include "daemon/standalone.h"
 #include "transport/munge_credentials.h"
@@ -16,7 +18,7 @@
 namespace dlrover::daemon {
 
 Outside make_standalone_outside(const std::string &node) {
-    return {std::make_unique<NoSlurm>(node, ::geteuid()), std::make_unique<NoPeers>()};
+    return {std::make_unique<NoSlurm>(node, ::geteuid()), std::make_unique<NoPeers>(), {}};
 }
 
 #ifdef HAVE_SLURM
@@ -42,13 +44,41 @@ Result<std::unique_ptr<transport::PeerNetwork>> make_peers(EventLoop &loop, cons
     if (!links) return links.take_status();
     return std::unique_ptr<transport::PeerNetwork>(std::move(*links));
 }
+
+void probe_munge(const Settings &settings, Facts &facts) {
+    auto credentials = transport::make_munge_credentials({settings.security.munge_socket});
+    if (credentials) return probe_credentials(**credentials, facts);
+    add_fact(facts, "munge", local::FactState::Bad, credentials.status().message());
+}
 #else
+void probe_munge(const Settings &, Facts &facts) {
+    add_fact(facts, "munge", local::FactState::Limited,
+             "this build has no MUNGE: only groups of one node work");
+}
+
 Result<std::unique_ptr<transport::PeerNetwork>> make_peers(EventLoop &, const Settings &, const std::string &,
                                                            SlurmClient &) {
     log::warning("this build has no MUNGE: only groups of one node work");
     return std::unique_ptr<transport::PeerNetwork>(std::make_unique<NoPeers>());
 }
 #endif
+
+/// With a thread of its own, from the first question on.
+NodeProbe make_probe(EventLoop &loop, const Settings &settings) {
+    auto thread = std::make_shared<std::unique_ptr<WorkerThread>>();
+    return [&loop, &settings, thread](const std::string &node_addr, std::function<void(Facts)> answer) {
+        if (!*thread) *thread = std::make_unique<WorkerThread>(loop, 8);
+        auto job = [settings, node_addr, answer]() -> WorkerThread::Completion {
+            auto facts = std::make_shared<Facts>();
+            if (node_addr.empty())
+                probe_munge(settings, *facts);
+            else
+                probe_address(node_addr, settings.network.interface, *facts);
+            return [facts, answer] { answer(std::move(*facts)); };
+        };
+        (void)(*thread)->submit(std::move(job));  // else nobody answers, which is said in time
+    };
+}
 
 }  // namespace
 
@@ -61,6 +91,7 @@ Result<Outside> make_outside(EventLoop &loop, const Settings &settings, const st
     auto peers = make_peers(loop, settings, node, *outside.slurm);
     if (!peers) return peers.take_status();
     outside.peers = std::move(*peers);
+    outside.probe = make_probe(loop, settings);
     return outside;
 }
 

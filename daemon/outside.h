@@ -7,6 +7,7 @@
 
 #include "common/event_loop.h"
 #include "common/settings.h"
+#include "daemon/inspection.h"
 #include "daemon/slurm.h"
 #include "transport/peer_network.h"
 
@@ -15,6 +16,7 @@ namespace dlrover::daemon {
 struct Outside {
     std::unique_ptr<SlurmClient> slurm;
     std::unique_ptr<transport::PeerNetwork> peers;  ///< ends before slurm: it asks there for addresses
+    NodeProbe probe;                                ///< empty: standalone
 };
 
 Outside make_standalone_outside(const std::string &node);

@@ -36,6 +36,14 @@ void merge_answer(local::MessageT &into, local::MessageT from) {
 }  // namespace
 
 void Daemon::on_query(const Client &from, local::MessageT message) {
+    if (message.body.AsNodeCheckRequest()) {
+        auto answer = [this, to = from.id, id = message.id](const local::NodeCheckReplyT &reply) {
+            port_->answer(to, id, reply);
+        };
+        if (!inspection_.ask(answer))
+            port_->fail(from.id, message.id, local::Refusal::NotReady, "too many ask for this at once");
+        return;
+    }
     auto reply = answer_query(from.uid, message);
     if (!reply)
         return port_->fail(from.id, message.id, local::Refusal::BadMessage, "this role has no such message");

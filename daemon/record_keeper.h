@@ -36,6 +36,8 @@ class RecordKeeper {
     virtual void when_stored(EventLoop::Task done) = 0;
     /// The daemon serves.
     virtual void ready() = 0;
+    /// What is put here is there after this process.
+    virtual bool outlives_us() const { return true; }
 };
 
 /// Everything in this process.
@@ -46,6 +48,7 @@ class MemoryKeeper final : public RecordKeeper {
     void drop(const std::string &name) override;
     void when_stored(EventLoop::Task done) override { loop_.post(std::move(done)); }
     void ready() override {}
+    bool outlives_us() const override { return false; }
     /// As another daemon would get them.
     std::vector<KeptRecord> copy() const;
 

@@ -54,6 +54,8 @@ Status check_nodes(const proto::StepRegistrationT &s, const std::string &node) {
     for (const auto &name : s.node_names)
         if (name.empty() || name.size() > max_name_bytes || !printable(name))
             return refuse("a node's name is not valid");
+    if (s.join_steps.size() > s.companion_jobs.size())
+        return refuse("more nodes have joined by a step than have joined");
     if (s.companion_jobs.size() >= s.node_names.size()) return refuse("a step has nodes of its own");
     auto sorted = own_nodes(s);
     std::sort(sorted.begin(), sorted.end());
@@ -94,6 +96,13 @@ Status check_with_slurm(proto::StepRegistrationT &s, const SlurmStep &slurm) {
     return {};
 }
 
+/// Of a node that the job was expanded by. Its steps have each a number of their own, in one run.
+static Status check_own_target(const proto::StepRegistrationT &step, const proto::JoinTargetT &target) {
+    if (step.step_id == target.step_id) return refuse("a step can not join itself");
+    if (step.node_names.size() != 1) return refuse("only a step of one node can join");
+    return {};
+}
+
 Status check_target(const proto::StepRegistrationT &step, const SlurmJob &own,
                     const proto::JoinTargetT &target, const SlurmJob &job) {
     std::string name = "job " + std::to_string(target.job_id);
@@ -106,13 +115,18 @@ Status check_target(const proto::StepRegistrationT &step, const SlurmJob &own,
     std::string mark = companion_mark(JobId(target.job_id), StepId(target.step_id), job.restart_count);
     if (!own.mark.empty() && own.mark != mark)
         return Status(Code::permission_denied, "this job is for another step (" + own.mark + ")");
-    if (step.job_id == target.job_id || own.nodes.size() != 1)
-        return refuse("only another job, of one node, can join");
+    if (step.job_id == target.job_id) return check_own_target(step, target);
+    if (own.nodes.size() != 1) return refuse("only another job, of one node, can join");
     // Each job is one node of the group, once: a member that has forgotten what it promised must not be it
     // again.
     if (step.step_id != 0 || own.restart_count != 0)
         return refuse("only the first step of a job that was not requeued can join: submit another job");
     return {};
+}
+
+StepKey joined_by(const proto::StepRegistrationT &group, std::size_t i) {
+    std::uint32_t step = i < group.join_steps.size() ? group.join_steps[i] : 0;
+    return {JobId(group.companion_jobs[i]), StepId(step)};
 }
 
 Status check_launch(const proto::LaunchSpecT &launch) {

@@ -4,6 +4,7 @@
 #include <pwd.h>
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -30,11 +31,19 @@ struct FreeSteps {
 struct FreeNodes {
     void operator()(node_info_msg_t *p) const { ::slurm_free_node_info_msg(p); }
 };
+struct FreePartitions {
+    void operator()(partition_info_msg_t *p) const { ::slurm_free_partition_info_msg(p); }
+};
 struct FreeConf {
     void operator()(slurm_conf_t *p) const { ::slurm_free_ctl_conf(p); }
 };
 struct FreeHosts {
     void operator()(hostlist_t p) const { ::slurm_hostlist_destroy(p); }
+};
+struct FreeAllocation {
+    void operator()(resource_allocation_response_msg_t *p) const {
+        ::slurm_free_resource_allocation_response_msg(p);
+    }
 };
 struct FreeSubmitted {
     void operator()(submit_response_msg_t *p) const { ::slurm_free_submit_response_response_msg(p); }
@@ -42,6 +51,7 @@ struct FreeSubmitted {
 using Jobs = std::unique_ptr<job_info_msg_t, FreeJobs>;
 using Steps = std::unique_ptr<job_step_info_response_msg_t, FreeSteps>;
 using Nodes = std::unique_ptr<node_info_msg_t, FreeNodes>;
+using Partitions = std::unique_ptr<partition_info_msg_t, FreePartitions>;
 using HostList = std::unique_ptr<std::remove_pointer_t<hostlist_t>, FreeHosts>;
 
 /// From here on one question for all nodes is cheaper than one each.
@@ -123,10 +133,37 @@ bool is_running(const slurm_job_info_t &job) {
     return base == JOB_RUNNING || base == JOB_SUSPENDED;
 }
 
+/// Where that can not be told a job that may be requeued had better be.
+std::uint16_t preempt_mode() {
+    slurm_conf_t *raw = nullptr;
+    int rc = ::slurm_load_ctl_conf(0, &raw);
+    std::unique_ptr<slurm_conf_t, FreeConf> conf(raw);
+    return rc == SLURM_SUCCESS && conf ? conf->preempt_mode : std::uint16_t{PREEMPT_MODE_REQUEUE};
+}
+
+std::uint16_t preempt_mode_in(const std::string &partition) {
+    partition_info_msg_t *raw = nullptr;
+    int rc = ::slurm_load_partitions(0, &raw, SHOW_ALL);
+    Partitions all(raw);
+    for (std::uint32_t i = 0; rc == SLURM_SUCCESS && all && i < all->record_count; ++i) {
+        const partition_info_t &one = all->partition_array[i];
+        if (text_of(one.name) == partition && one.preempt_mode != NO_VAL16) return one.preempt_mode;
+    }
+    return preempt_mode();
+}
+
+/// Where Slurm would cancel it, or hold it for a while, it is not ours to requeue. A mode that only a QOS has
+/// is not looked at.
+bool is_preempted(const slurm_job_info_t &job) {
+    if (job.preempt_time == 0 || !is_running(job) || job.batch_flag == 0 || job.requeue == 0) return false;
+    return (preempt_mode_in(text_of(job.partition)) & PREEMPT_MODE_REQUEUE) != 0;
+}
+
 SlurmJob convert(const slurm_job_info_t &job) {
     SlurmJob result;
     result.running = is_running(job);
     result.waiting = (job.job_state & JOB_STATE_BASE) == JOB_PENDING;
+    result.preempted = is_preempted(job);
     result.uid = job.user_id;
     result.gid = job.group_id;
     result.restart_count = job.restart_cnt;
@@ -137,6 +174,8 @@ SlurmJob convert(const slurm_job_info_t &job) {
     result.nodes = expand(job.nodes);
     result.end_time = job.end_time;
     result.mark = find_mark(text_of(job.admin_comment));
+    result.left = find_left_marks(text_of(job.admin_comment));
+    result.grown = find_grown(text_of(job.admin_comment));
     return result;
 }
 
@@ -219,6 +258,41 @@ std::vector<std::string> excluded_nodes(const CompanionOrder &order, const slurm
     return nodes;
 }
 
+bool has_word(const std::string &list, const std::string &word) {
+    return ("," + list + ",").find("," + word + ",") != std::string::npos;
+}
+
+/// Of "socket=/run/munge,cred_expire=5".
+std::uint32_t number_after(const std::string &list, const std::string &key, std::uint32_t otherwise) {
+    auto at = ("," + list).find("," + key + "=");
+    if (at == std::string::npos) return otherwise;
+    int number = std::atoi(list.c_str() + at + key.size() + 1);
+    return number > 0 ? static_cast<std::uint32_t>(number) : otherwise;
+}
+
+/// "switch/hpe_slingshot" -> "hpe_slingshot"
+std::string switch_of(const std::string &type) {
+    std::string name = type.substr(type.find('/') + 1);
+    return name == "none" || name == "(null)" ? "" : name;
+}
+
+SiteCapabilities convert(const slurm_conf_t &conf) {
+    SiteCapabilities site;
+    std::string scheduler = text_of(conf.sched_params);
+    site.version = text_of(conf.version);
+    site.database = text_of(conf.accounting_storage_type).find("slurmdbd") != std::string::npos;
+    site.job_expansion = has_word(scheduler, "permit_job_expansion");
+    site.job_shrink = !has_word(scheduler, "disable_job_shrink");
+    site.contain = (conf.prolog_flags & PROLOG_FLAG_CONTAIN) != 0;
+    site.node_changes = ::geteuid() == 0 || ::geteuid() == conf.slurm_user_id;
+    site.requeue = conf.job_requeue != 0;
+    site.slurmd_timeout_s = conf.slurmd_timeout;
+    site.kill_wait_s = conf.kill_wait;
+    site.cred_expire_s = number_after(text_of(conf.authinfo), "cred_expire", site.cred_expire_s);
+    site.switch_type = switch_of(text_of(conf.switch_type));
+    return site;
+}
+
 class LibSlurmCalls final : public SlurmCalls {
   public:
     Result<SlurmJob> load_job(JobId id) override {
@@ -282,6 +356,10 @@ class LibSlurmCalls final : public SlurmCalls {
         update.job_id = id.value();
         update.req_nodes = nodes.data();
         Status status = send(id, update, "shrink to " + nodes);
+        if (!status.ok() && ::slurm_get_errno() == ESLURM_NOT_SUPPORTED)
+            return Status(Code::unavailable, name_of(id) +
+                                                 " can not lose nodes in this cluster (disable_job_shrink); "
+                                                 "Slurm gives the node up after SlurmdTimeout");
         // Right after a change. slurmctld has waited for its database itself, 5 s.
         if (!status.ok() && ::slurm_get_errno() == ESLURM_JOB_SETTING_DB_INX)
             return Status(Code::unavailable, status.message());
@@ -345,33 +423,26 @@ class LibSlurmCalls final : public SlurmCalls {
     }
 
     Result<JobId> submit_companion(const CompanionOrder &order) override {
-        Jobs jobs;
-        DLROVER_TRY(fetch(order.job, jobs));
-        slurm_job_info_t &job = const_cast<slurm_job_info_t &>(*find(jobs, order.job));
-        auto cpus = cpus_per_task(order);
-        if (!cpus) return cpus.take_status();
-        auto minutes = minutes_left(job);
-        if (!minutes) return std::move(minutes.take_status()).with_context(name_of(order.job));
-        DLROVER_TRY(check_main(order, job));
-        job_desc_msg_t desc;
-        ::slurm_init_job_desc_msg(&desc);
-        take_terms(job, desc);
-        take_shape(job, desc);
-        desc.time_limit = *minutes;
-        desc.num_tasks = desc.ntasks_per_node = order.tasks;
-        desc.cpus_per_task = static_cast<std::uint16_t>(*cpus);
-        desc.min_nodes = desc.max_nodes = 1;
-        desc.min_cpus = *cpus * order.tasks;
-        desc.requeue = 0;
-        std::string excluded = join(excluded_nodes(order, job));
-        desc.exc_nodes = excluded.data();
-        auto submitted = submit(order, *cpus, companion_output(job), desc);
+        OneNode node;
+        DLROVER_TRY(prepare(order, node));
+        auto submitted = submit(order, node.cpus_per_task, companion_output(*node.job), node.desc);
         if (!submitted) return submitted;
         Status marked =
             mark_companion(*submitted, companion_mark(order.job, order.step, order.restart_count));
         if (marked.ok()) return submitted;
         (void)cancel_job(*submitted).ok();  // nobody would find it again
         return marked;
+    }
+
+    Result<Growth> grow_job(const CompanionOrder &order) override {
+        OneNode node;
+        DLROVER_TRY(prepare(order, node));
+        auto granted = allocate(order, node);
+        if (!granted) return granted.take_status();
+        Status merged = move_in(order, node, granted->first, granted->second);
+        if (merged.ok()) return Growth{granted->second, node.cpus_per_task};
+        (void)cancel_job(granted->first).ok();  // where it is not known here, it ends within a minute
+        return merged;
     }
 
     Result<std::vector<Companion>> load_companions(std::uint32_t uid, const std::string &mark) override {
@@ -386,8 +457,8 @@ class LibSlurmCalls final : public SlurmCalls {
             if (job.user_id != uid || (!waits && !is_running(job)) ||
                 find_mark(text_of(job.admin_comment)) != mark)
                 continue;
-            found.push_back(
-                {JobId(job.job_id), waits, waits ? std::vector<std::string>{} : expand(job.nodes)});
+            found.push_back({JobId(job.job_id), waits, has_word(text_of(job.admin_comment), expands_word),
+                             waits ? std::vector<std::string>{} : expand(job.nodes)});
         }
         return found;
     }
@@ -399,12 +470,19 @@ class LibSlurmCalls final : public SlurmCalls {
         std::string comment = text_of(find(jobs, id)->admin_comment);
         if (!find_mark(comment).empty())
             return Status(Code::permission_denied, name_of(id) + " is another group's already");
-        comment += (comment.empty() ? "" : " ") + mark;
-        job_desc_msg_t update;
-        ::slurm_init_job_desc_msg(&update);
-        update.job_id = id.value();
-        update.admin_comment = comment.data();
-        return send(id, update, "comment");
+        return add_to_comment(id, comment, mark);
+    }
+
+    Status mark_left(JobId id, std::uint32_t restart_count, const std::string &mark) override {
+        Jobs jobs;
+        DLROVER_TRY(fetch(id, jobs));
+        const slurm_job_info_t &job = *find(jobs, id);
+        if (!is_running(job) || job.restart_cnt != restart_count)
+            return Status(Code::stale, name_of(id) + " does not run any more");
+        std::string comment = text_of(job.admin_comment);
+        auto marks = find_left_marks(comment);
+        if (std::find(marks.begin(), marks.end(), mark) != marks.end()) return {};
+        return add_to_comment(id, comment, mark);
     }
 
     Status cancel_job(JobId id) override {
@@ -413,9 +491,42 @@ class LibSlurmCalls final : public SlurmCalls {
         return over ? Status() : failure("cancel " + name_of(id));
     }
 
+    Status drain_node(const std::string &node, const std::string &reason) override {
+        node_info_msg_t *raw = nullptr;
+        std::string name = node, why = reason;
+        int rc = ::slurm_load_node_single(&raw, name.data(), SHOW_ALL);
+        Nodes nodes(raw);
+        if (rc != SLURM_SUCCESS || !nodes || nodes->record_count == 0) return failure("node " + node);
+        if ((nodes->node_array[0].node_state & NODE_STATE_DRAIN) != 0) return {};
+        update_node_msg_t update;
+        ::slurm_init_update_node_msg(&update);
+        update.node_names = name.data();
+        update.node_state = NODE_STATE_DRAIN;
+        update.reason = why.data();
+        if (::slurm_update_node(&update) != SLURM_SUCCESS) return failure("drain " + node);
+        return {};
+    }
+
+    Result<SiteCapabilities> load_site() override {
+        slurm_conf_t *raw = nullptr;
+        int rc = ::slurm_load_ctl_conf(0, &raw);
+        std::unique_ptr<slurm_conf_t, FreeConf> conf(raw);
+        if (rc != SLURM_SUCCESS || !conf) return failure("Slurm's configuration");
+        return convert(*conf);
+    }
+
     std::string cluster_name() override { return setting(&slurm_conf_t::cluster_name); }
 
   private:
+    static Status add_to_comment(JobId id, std::string comment, const std::string &word) {
+        comment += (comment.empty() ? "" : " ") + word;
+        job_desc_msg_t update;
+        ::slurm_init_job_desc_msg(&update);
+        update.job_id = id.value();
+        update.admin_comment = comment.data();
+        return send(id, update, "comment");
+    }
+
     /// Of programs: not the batch script's, nor Slurm's own.
     static Result<bool> has_steps(JobId id) {
         job_step_info_response_msg_t *raw = nullptr;
@@ -453,6 +564,83 @@ class LibSlurmCalls final : public SlurmCalls {
         if (rc != SLURM_SUCCESS) return failure(name_of(id));
         if (!jobs || !find(jobs, id)) return Status(Code::not_found, name_of(id) + " is not known to Slurm");
         return {};
+    }
+
+    /// What Slurm is asked for, on whose terms. The pointers in `desc` are into the rest of it.
+    struct OneNode {
+        Jobs jobs;
+        slurm_job_info_t *job = nullptr;
+        std::uint32_t cpus_per_task = 1;
+        std::string excluded;
+        job_desc_msg_t desc;
+    };
+    static Status prepare(const CompanionOrder &order, OneNode &out) {
+        DLROVER_TRY(fetch(order.job, out.jobs));
+        out.job = const_cast<slurm_job_info_t *>(find(out.jobs, order.job));
+        auto cpus = cpus_per_task(order);
+        if (!cpus) return cpus.take_status();
+        auto minutes = minutes_left(*out.job);
+        if (!minutes) return std::move(minutes.take_status()).with_context(name_of(order.job));
+        DLROVER_TRY(check_main(order, *out.job));
+        out.cpus_per_task = *cpus;
+        out.excluded = join(excluded_nodes(order, *out.job));
+        job_desc_msg_t &desc = out.desc;
+        ::slurm_init_job_desc_msg(&desc);
+        take_terms(*out.job, desc);
+        take_shape(*out.job, desc);
+        desc.time_limit = *minutes;
+        desc.num_tasks = desc.ntasks_per_node = order.tasks;
+        desc.cpus_per_task = static_cast<std::uint16_t>(*cpus);
+        desc.min_nodes = desc.max_nodes = 1;
+        desc.min_cpus = *cpus * order.tasks;
+        desc.requeue = 0;
+        desc.exc_nodes = out.excluded.data();
+        return {};
+    }
+
+    /// A job of one node, without a program, which Slurm gives at once or refuses; for as long as the main
+    /// job, so that the node is free for all of it.
+    static Result<std::pair<JobId, std::string>> allocate(const CompanionOrder &order, OneNode &node) {
+        std::string number = std::to_string(order.job.value());
+        std::string name = "dlrover-" + number + "-node", dependency = "expand:" + number, cwd = "/";
+        std::string comment = "a node that is moved into job " + number;
+        std::string mark = companion_mark(order.job, order.step, order.restart_count) + " " + expands_word;
+        node.desc.name = name.data();
+        node.desc.comment = comment.data();
+        node.desc.admin_comment = mark.data();
+        node.desc.dependency = dependency.data();
+        node.desc.work_dir = cwd.data();
+        node.desc.immediate = 1;
+        resource_allocation_response_msg_t *raw = nullptr;
+        int rc = ::slurm_allocate_resources(&node.desc, &raw);
+        std::unique_ptr<resource_allocation_response_msg_t, FreeAllocation> given(raw);
+        if (rc != SLURM_SUCCESS) return failure("a node for " + name_of(order.job));
+        if (!given || given->job_id == 0) return Status(Code::invalid_argument, "Slurm gave no node");
+        auto nodes = expand(given->node_list);
+        if (nodes.size() == 1) return std::pair(JobId(given->job_id), nodes.front());
+        (void)::slurm_kill_job(given->job_id, SIGKILL, 0);
+        return Status(Code::invalid_argument, "no node is free now");
+    }
+
+    /// First of all its life is bounded, and the main job says whose the node is.
+    static Status move_in(const CompanionOrder &order, const OneNode &node, JobId from,
+                          const std::string &name) {
+        job_desc_msg_t update;
+        ::slurm_init_job_desc_msg(&update);
+        update.job_id = from.value();
+        update.time_limit = 1;
+        DLROVER_TRY(send(from, update, "its time"));
+        std::string comment =
+            add_grown(text_of(node.job->admin_comment), grown_mark(order.step, order.restart_count, name),
+                      expand(node.job->nodes));
+        ::slurm_init_job_desc_msg(&update);
+        update.job_id = order.job.value();
+        update.admin_comment = comment.data();
+        DLROVER_TRY(send(order.job, update, "comment"));
+        ::slurm_init_job_desc_msg(&update);
+        update.job_id = from.value();
+        update.min_nodes = 0;
+        return send(from, update, "its node for " + name_of(order.job));
     }
 
     static Status check_main(const CompanionOrder &order, const slurm_job_info_t &job) {

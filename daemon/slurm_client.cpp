@@ -12,6 +12,15 @@ std::string companion_mark(JobId job, StepId step, std::uint32_t restart_count) 
            std::to_string(restart_count);
 }
 
+std::string left_mark(StepId step, std::uint32_t restart_count, const std::string &node) {
+    return "dlrover-without:" + std::to_string(step.value()) + "." + std::to_string(restart_count) + ":" +
+           node;
+}
+
+std::string grown_mark(StepId step, std::uint32_t restart_count, const std::string &node) {
+    return "dlrover-node:" + std::to_string(step.value()) + "." + std::to_string(restart_count) + ":" + node;
+}
+
 /// A question under way. `given_up` is shared with the thread, the rest belongs to the loop.
 template <typename R>
 struct QueuedSlurmClient::Pending {
@@ -31,6 +40,26 @@ QueuedSlurmClient::~QueuedSlurmClient() {
     *alive_ = false;
 }
 
+namespace {
+
+Code code_of(const Status &status) {
+    return status.code();
+}
+template <typename T>
+Code code_of(const Result<T> &result) {
+    return result.status().code();
+}
+
+}  // namespace
+
+void QueuedSlurmClient::note_answer(Code code) {
+    bool away = code == Code::unavailable || code == Code::timeout;
+    if (std::exchange(away_, away) && !away && on_return_)
+        loop_.post([alive = alive_, this] {
+            if (*alive) on_return_();
+        });
+}
+
 template <typename R, typename Call>
 void QueuedSlurmClient::enqueue(Call call, std::function<void(R)> answer) {
     auto pending = std::make_shared<Pending<R>>();
@@ -38,6 +67,7 @@ void QueuedSlurmClient::enqueue(Call call, std::function<void(R)> answer) {
     auto finish = [this, pending](R result) {
         if (pending->given_up.exchange(true)) return;
         timers_.erase(pending->timer);
+        note_answer(code_of(result));
         pending->answer(std::move(result));
     };
     pending->timer = next_timer_++;
@@ -119,6 +149,11 @@ void QueuedSlurmClient::submit_companion(CompanionOrder order, Answer<JobId> ans
         std::move(answer));
 }
 
+void QueuedSlurmClient::grow_job(CompanionOrder order, Answer<Growth> answer) {
+    enqueue<Result<Growth>>([order = std::move(order)](SlurmCalls &calls) { return calls.grow_job(order); },
+                            std::move(answer));
+}
+
 void QueuedSlurmClient::load_companions(std::uint32_t uid, std::string mark,
                                         Answer<std::vector<Companion>> answer) {
     enqueue<Result<std::vector<Companion>>>(
@@ -136,32 +171,55 @@ void QueuedSlurmClient::cancel_job(JobId job, Done done) {
     enqueue<Status>([job](SlurmCalls &calls) { return calls.cancel_job(job); }, std::move(done));
 }
 
+void QueuedSlurmClient::drain_node(std::string node, std::string reason, Done done) {
+    enqueue<Status>([node = std::move(node), reason = std::move(reason)](
+                        SlurmCalls &calls) { return calls.drain_node(node, reason); },
+                    std::move(done));
+}
+
+void QueuedSlurmClient::load_site(Answer<SiteCapabilities> answer) {
+    enqueue<Result<SiteCapabilities>>([](SlurmCalls &calls) { return calls.load_site(); }, std::move(answer));
+}
+
 namespace {
+
+bool contains(const std::vector<std::string> &words, const std::string &word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+}
 
 /// Without the nodes that are gone Slurm does not wait for them at the end of this run, and counts steps from
 /// 0 in the next. Where it refuses, it waits.
-Status requeue_without(SlurmCalls &calls, JobId job, const std::vector<std::string> &excluded) {
-    auto loaded = excluded.empty() ? Result<SlurmJob>(SlurmJob{}) : calls.load_job(job);
-    if (loaded.ok()) {
-        auto stay = loaded->nodes;
-        std::erase_if(stay, [&](const std::string &node) {
-            bool lost = std::find(excluded.begin(), excluded.end(), node) != excluded.end();
-            return lost && node != loaded->batch_host;  // Slurm refuses the whole change with it
-        });
-        if (!stay.empty() && stay.size() < loaded->nodes.size()) (void)calls.shrink_job(job, stay).ok();
-    }
+Status requeue_without(SlurmCalls &calls, JobId job, const RequeueOrder &order) {
+    auto loaded = calls.load_job(job);
+    if (!loaded) return loaded.take_status();
+    if (loaded->restart_count != order.restart_count || loaded->waiting)
+        return Status(Code::stale, "the job has been requeued already");
+    bool is_out = !order.asker.empty() && loaded->running && !contains(loaded->nodes, order.asker);
+    if (is_out || contains(loaded->left, order.mark))
+        return Status(Code::invalid_argument, "the job goes on without " + order.asker);
+    auto stay = loaded->nodes;
+    std::erase_if(stay, [&](const std::string &node) {
+        return contains(order.excluded, node) && node != loaded->batch_host;  // or Slurm refuses all
+    });
+    if (!stay.empty() && stay.size() < loaded->nodes.size()) (void)calls.shrink_job(job, stay).ok();
     return calls.requeue_job(job);
 }
 
 }  // namespace
 
 /// Answered when Slurm has taken the job back; its next start is seen to afterwards.
-void QueuedSlurmClient::requeue_job(JobId job, std::vector<std::string> excluded, Done done) {
-    enqueue<Status>([job, excluded](SlurmCalls &calls) { return requeue_without(calls, job, excluded); },
-                    [this, job, excluded, done = std::move(done)](Status status) {
+void QueuedSlurmClient::requeue_job(JobId job, RequeueOrder order, Done done) {
+    enqueue<Status>([job, order](SlurmCalls &calls) { return requeue_without(calls, job, order); },
+                    [this, job, excluded = order.excluded, done = std::move(done)](Status status) {
                         if (status.ok()) hasten(job, excluded, options_.hasten_tries);
                         done(std::move(status));
                     });
+}
+
+void QueuedSlurmClient::mark_left(JobId job, std::uint32_t restart_count, std::string mark, Done done) {
+    enqueue<Status>([job, restart_count, mark = std::move(mark)](
+                        SlurmCalls &calls) { return calls.mark_left(job, restart_count, mark); },
+                    std::move(done));
 }
 
 void QueuedSlurmClient::hasten(JobId job, std::vector<std::string> excluded, unsigned tries_left) {

@@ -27,9 +27,13 @@ class SlurmCalls {
     virtual Result<bool> complete_headless(JobId job, std::uint32_t restart_count, int exit_code,
                                            bool anyhow) = 0;
     virtual Result<JobId> submit_companion(const CompanionOrder &order) = 0;
+    virtual Result<Growth> grow_job(const CompanionOrder &order) = 0;
     virtual Result<std::vector<Companion>> load_companions(std::uint32_t uid, const std::string &mark) = 0;
     virtual Status mark_companion(JobId job, const std::string &mark) = 0;
+    virtual Status mark_left(JobId job, std::uint32_t restart_count, const std::string &mark) = 0;
     virtual Status cancel_job(JobId job) = 0;
+    virtual Status drain_node(const std::string &node, const std::string &reason) = 0;
+    virtual Result<SiteCapabilities> load_site() = 0;
     /// A requeued job that waits for its next run: may start at once, but not on these nodes. unavailable: it
     /// does not wait yet.
     virtual Status hasten_job(JobId job, const std::vector<std::string> &excluded) = 0;
@@ -59,16 +63,22 @@ class QueuedSlurmClient final : public SlurmClient {
     void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) override;
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override;
     void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;
-    void requeue_job(JobId job, std::vector<std::string> excluded, Done done) override;
+    void requeue_job(JobId job, RequeueOrder order, Done done) override;
+    void mark_left(JobId job, std::uint32_t restart_count, std::string mark, Done done) override;
     void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, bool anyhow,
                            Answer<bool> over) override;
     void submit_companion(CompanionOrder order, Answer<JobId> answer) override;
+    void grow_job(CompanionOrder order, Answer<Growth> answer) override;
     void load_companions(std::uint32_t uid, std::string mark, Answer<std::vector<Companion>> answer) override;
     void mark_companion(JobId job, std::string mark, Done done) override;
     void cancel_job(JobId job, Done done) override;
+    void drain_node(std::string node, std::string reason, Done done) override;
+    void load_site(Answer<SiteCapabilities> answer) override;
+    void on_return(std::function<void()> task) override { on_return_ = std::move(task); }
     std::string cluster_name() override { return cluster_; }
 
   private:
+    void note_answer(Code code);
     template <typename R>
     struct Pending;
     template <typename R, typename Call>
@@ -82,6 +92,8 @@ class QueuedSlurmClient final : public SlurmClient {
     WorkerThread thread_;
     std::map<std::uint64_t, EventLoop::Handle> timers_;
     std::uint64_t next_timer_ = 0;
+    std::function<void()> on_return_;
+    bool away_ = false;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

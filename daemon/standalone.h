@@ -28,16 +28,23 @@ class NoSlurm final : public SlurmClient {
         answer(std::move(addresses));
     }
     void shrink_job(JobId, std::vector<std::string>, Done done) override { refuse(done); }
-    void requeue_job(JobId, std::vector<std::string>, Done done) override { refuse(done); }
+    void requeue_job(JobId, RequeueOrder, Done done) override { refuse(done); }
+    void mark_left(JobId, std::uint32_t, std::string, Done done) override { refuse(done); }
     void complete_headless(JobId, std::uint32_t, int, bool, Answer<bool> over) override { over(true); }
     void submit_companion(CompanionOrder, Answer<JobId> answer) override {
         answer(Status(Code::unsupported, "there is no Slurm in standalone mode"));
     }
+    void grow_job(CompanionOrder, Answer<Growth> answer) override { refuse(answer); }
     void load_companions(std::uint32_t, std::string, Answer<std::vector<Companion>> answer) override {
         answer(std::vector<Companion>{});
     }
     void mark_companion(JobId, std::string, Done done) override { refuse(done); }
     void cancel_job(JobId, Done done) override { refuse(done); }
+    void drain_node(std::string, std::string, Done done) override { refuse(done); }
+    void load_site(Answer<SiteCapabilities> answer) override {
+        answer(Status(Code::unsupported, "there is no Slurm in standalone mode"));
+    }
+    void on_return(std::function<void()>) override {}
     std::string cluster_name() override { return "standalone"; }
 
   private:

@@ -74,7 +74,8 @@ void Member::State::ask_votes() {
 void Member::State::on_tick_candidate() {
     if (now < next_heartbeat) return;
     ask_votes();
-    fence_half();
+    count_votes();
+    if (role == Role::candidate) fence_half();
 }
 
 bool Member::State::grant(NodeIndex from, const VoteRequest &m) {
@@ -110,7 +111,7 @@ void Member::State::on_vote_request(NodeIndex from, const VoteRequest &m) {
     if (add_all(promise.removed, m.removed) || !repeated) persist();
     leader.reset();
     hear_leader();  // whoever wins counts on this node from now on
-    send_when_stored(from, VoteReply{m.term, true, promise, local});
+    send_when_stored(from, VoteReply{m.term, true, promise, local, whole_ago()});
 }
 
 void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
@@ -127,7 +128,7 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
         }
         // The votes of this term are split: whoever heads it would have been heard by now.
         const auto &other = m.promise.voted_for;
-        bool split = m.promise.term == promise.term && other && !is_self(*other) && !removed(*other);
+        bool split = m.promise.term == promise.term && other && !is_self(*other);
         if (split && now - stood > config.timings.election + place_delay()) stand();
         return;
     }
@@ -139,6 +140,7 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
         std::erase_if(prepared_before.second, [&](NodeIndex n) { return n.value() >= node_count(); });
     }
     if (!is_self(from)) peer.report = m.report;
+    if (m.whole_ago) whole_at = std::max(whole_at, stood - *m.whole_ago);
     const auto &theirs = m.promise.world;
     if (theirs && fits(*theirs) && (!world || world->id < theirs->id)) world = theirs;
     count_votes();
@@ -152,6 +154,8 @@ void Member::State::count_votes() {
         votes += peers[i].granted && counts(NodeIndex(i)) && !removed(NodeIndex(i));
         every_survivor = every_survivor && (peers[i].granted || !is_survivor(NodeIndex(i)));
     }
+    // Slurm has taken the larger side out of the job, which may not have heard so yet.
+    if (!is_majority(votes) && others_may_act(votes, heard_newest(promise.removed))) return;
     if (every_survivor) promise.settled = promise.removed;
     if (every_survivor || is_majority(votes)) begin_reign();
 }

@@ -12,6 +12,7 @@ namespace {
 
 constexpr Duration slurm_retry = std::chrono::milliseconds(500);
 constexpr std::uint32_t refusals_to_requeue = 2;
+constexpr const char *gone_on = "the group has gone on without its batch host";
 constexpr int requeue_waits = 4;  ///< fence waits before a minority, or too few nodes, ask for a requeue
 
 }  // namespace
@@ -43,12 +44,20 @@ bool Member::State::may_have_ranks(NodeIndex node) const {
     return (world && contains(world->nodes, node)) || contains(prepared_before.second, node);
 }
 
+/// For a node without ranks that this leader has never heard: soon enough for it not to take the others for
+/// dead.
+Duration Member::State::absence_limit(NodeIndex node) const {
+    const Timings &t = config.timings;
+    if (node.value() >= config.step_nodes || whole_at < Time::min() / 4) return t.join;
+    return std::min(std::max(t.without_slurm / 2 - (began - whole_at), t.leader_silence * 2), t.join);
+}
+
 /// Silence, and a second sign: a broken link or more silence.
 bool Member::State::lost(NodeIndex node) const {
     if (is_self(node) || removed(node)) return false;
+    if (dismissed(node)) return true;
     const Peer &p = peers[node.value()];
-    if (!p.joined && !may_have_ranks(node))
-        return node.value() >= config.step_nodes && silence(node) >= config.timings.join;
+    if (!p.joined && !may_have_ranks(node)) return silence(node) >= absence_limit(node);
     if (fell(node)) return silence(node) >= config.timings.agent_lease;
     Duration limit = config.timings.leader_silence;
     return silence(node) >= limit && (broken_at[node.value()] || silence(node) * 5 >= limit * 9);
@@ -90,17 +99,68 @@ void Member::State::fence_lost() {
     take_out(gone);
 }
 
-bool Member::State::shrinks_without(const std::vector<NodeIndex> &gone) const {
-    return std::ranges::any_of(gone, [&](NodeIndex n) { return n != config.batch_host && !is_companion(n); });
-}
-
 /// What Slurm has to be asked for first.
 void Member::State::take_out(const std::vector<NodeIndex> &gone) {
     std::vector<NodeIndex> companions, others;
-    for (NodeIndex n : gone) (is_companion(n) ? companions : others).push_back(n);
-    if (shrinks_without(gone)) return ask_shrink(others);
+    for (NodeIndex n : gone)
+        if (n != config.batch_host) (is_companion(n) ? companions : others).push_back(n);
+    if (!others.empty()) return ask_shrink(others);
     if (!companions.empty()) return ask_end(companions);
-    adopt_removal(gone, "the batch host is gone");
+    leave_host_behind();
+}
+
+/// It would have the job requeued, or end it, where it hears nobody but Slurm: so Slurm tells it.
+void Member::State::leave_host_behind() {
+    if (slurm.host_marked || bugged(PlantedBug::host_not_told))
+        return adopt_removal({*config.batch_host}, "the batch host is gone");
+    slurm.asked = {*config.batch_host};
+    ask(AskSlurm::What::leave_behind, slurm.asked);
+}
+
+// ---- two sides --------------------------------------------------------------------------------------
+// The smaller side may hear Slurm, and the larger one not. So the larger one goes on for without_slurm after
+// all nodes were last heard, and the smaller one does nothing for so long and a lease after it heard the
+// other.
+
+void Member::State::look_whether_whole() {
+    Time oldest = now;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!is_self(NodeIndex(i)) && is_survivor(NodeIndex(i))) oldest = std::min(oldest, peers[i].alive_at);
+    whole_at = std::max(whole_at, oldest);
+}
+
+std::optional<Duration> Member::State::whole_ago() const {
+    if (whole_at < Time::min() / 4 || bugged(PlantedBug::age_of_whole_not_told)) return std::nullopt;
+    return now - whole_at;
+}
+
+/// That nobody else acts.
+bool Member::State::has_word() const {
+    if (bugged(PlantedBug::goes_on_for_ever)) return true;
+    return now - std::max(whole_at, slurm.word_at) < config.timings.without_slurm;
+}
+
+/// Where a node is not heard that Slurm can not take out, or has not to.
+void Member::State::keep_word() {
+    if (role != Role::leader || finish || slurm.pending || now < slurm.retry_at || !acting()) return;
+    if (now - std::max(whole_at, slurm.word_at) < config.timings.without_slurm / 4) return;
+    ask(AskSlurm::What::read_job, {});
+}
+
+Time Member::State::heard_newest(const std::vector<NodeIndex> &nodes) const {
+    Time newest = born;
+    for (NodeIndex n : nodes)
+        if (n.value() < node_count()) newest = std::max(newest, heard_at[n.value()]);
+    return newest;
+}
+
+/// Without Slurm's word, beside a side of so many nodes that has last heard them then.
+bool Member::State::others_may_act(std::size_t here, Time contact) const {
+    const Timings &t = config.timings;
+    bool outnumbered = here * 2 < electorate() && !bugged(PlantedBug::minority_requeues);
+    Duration limit = t.without_slurm + t.leader_silence + t.agent_lease + t.fence_wait;
+    if (promise.generation.number == 0) limit += t.join;  // they have waited for this side
+    return outnumbered && now - contact < limit;
 }
 
 /// A world is wanted, and too few nodes are ready although they were waited for.
@@ -161,6 +221,14 @@ void Member::State::fence_half() {
     if (!slurm.read_fresh && !bugged(PlantedBug::fence_without_reread))
         return ask(AskSlurm::What::read_job, {});
     if (half && enough && slurm.refusals < refusals_to_requeue) return take_out(gone);
+    // Who has granted its vote some time ago may be on another side by now.
+    std::size_t here = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        bool heard = is_self(NodeIndex(i)) || now - heard_at[i] < config.timings.leader_silence;
+        here += peers[i].granted && heard && counts(NodeIndex(i));
+    }
+    slurm.retry_at = now + slurm_retry;
+    if (others_may_act(here, heard_newest(gone))) return;
     if (now - slurm_reached(*majority_lost) >= config.timings.fence_wait * requeue_waits) ask_requeue();
 }
 
@@ -182,7 +250,8 @@ void Member::State::fence_alone() {
     Time contact = std::max(peer_contact, leader_contact);
     if (now - contact < wait * (requeue_waits + 1)) return;
     if (!slurm.read_fresh) return ask(AskSlurm::What::read_job, {});
-    if (now - slurm_reached(contact) >= wait * 2) ask_requeue();
+    slurm.retry_at = now + slurm_retry;
+    if (now - slurm_reached(contact) >= wait * 2 && !others_may_act(1, contact)) ask_requeue();
 }
 
 void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes) {
@@ -190,6 +259,7 @@ void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes) {
     slurm.asked_at = now;
     slurm.what = what;
     slurm.read_fresh = false;
+    slurm.known_nodes = bugged(PlantedBug::newcomer_called_absent) ? max_table : node_count();
     out.push_back(AskSlurm{*slurm.pending, what, std::move(nodes)});
 }
 
@@ -236,6 +306,7 @@ void Member::State::wait_for_slurm(const std::string &why) {
 /// Slurm does not answer, or does not take lost nodes out now: majorities of the group and of the world go on
 /// without them. They stay members until Slurm's word. False: the world needs no change, or there is none.
 bool Member::State::go_on_without_slurm() {
+    if (bugged(PlantedBug::waits_for_slurm)) return false;
     bool silent = slurm.pending && now - slurm.asked_at >= config.timings.leader_silence;
     if ((!silent && slurm.told.empty()) || slurm.requeue_wanted) return false;
     std::vector<NodeIndex> gone;
@@ -264,7 +335,10 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         ++slurm.refusals;
         slurm.unsure = true;
         slurm.retry_at = now + (slurm.refusals > 1 ? slurm_retry : Duration(0));
-        if (slurm.what == AskSlurm::What::requeue)
+        // Each once more after a look at the job: it may be over, or this node out of it.
+        if (slurm.what == AskSlurm::What::leave_behind && slurm.refusals > 1)
+            return adopt_removal(slurm.asked, "the batch host is gone");
+        if (slurm.what == AskSlurm::What::requeue && slurm.refusals > 1)
             return finish_group(1,
                                 "too few nodes are left to go on (a majority of the job's nodes is needed), "
                                 "and Slurm refuses to requeue the job");
@@ -276,11 +350,17 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         slurm.unsure = slurm.inherited = false;
         return adopt_removal(slurm.asked, "Slurm took them out of the job");
     }
+    if (slurm.what == AskSlurm::What::leave_behind) {
+        slurm.host_marked = true;
+        return ask(AskSlurm::What::read_job, {});
+    }
     if (slurm.what == AskSlurm::What::end_companion) adopt_removal(slurm.asked, "their jobs are over");
 }
 
 bool Member::State::in_job(const SlurmAnswer &m, NodeIndex node) const {
-    return is_companion(node) ? !contains(m.ended, node) : contains(m.job_nodes, node);
+    if (contains(m.left, node)) return false;
+    if (is_companion(node) || node.value() >= slurm.known_nodes) return !contains(m.ended, node);
+    return contains(m.job_nodes, node);
 }
 
 /// What the job looks like now: Slurm's word is final.
@@ -295,14 +375,18 @@ void Member::State::on_job(const SlurmAnswer &m) {
     }
     if (!in_job(m, config.self)) {
         if (role != Role::follower) leave_to_others(m);
-        return leave("Slurm has taken this node out of the job", 0, NextRun::none);
+        bool left = contains(m.left, config.self);
+        return leave(left ? gone_on : "Slurm has taken this node out of the job", 0, NextRun::none);
     }
     slurm.unsure = false;
+    slurm.word_at = slurm.asked_at;
     std::vector<NodeIndex> absent;
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!in_job(m, NodeIndex(i)) && !removed(NodeIndex(i))) absent.push_back(NodeIndex(i));
     slurm.read_fresh = absent.empty();
-    if (!absent.empty()) return adopt_removal(absent, "they are no longer part of the job");
+    if (!absent.empty())
+        return adopt_removal(absent, only_batch_host(absent) ? "the batch host is gone"
+                                                             : "they are no longer part of the job");
     if (role == Role::leader) fence_lost();
     if (role == Role::candidate) fence_half();
     if (role == Role::follower && !may_lead()) fence_alone();
@@ -333,7 +417,7 @@ void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std
     slurm.refusals = 0;
     slurm.told.clear();
     // One that joined and was lost at once may be lost again: it is not replaced at once.
-    if (!std::ranges::any_of(nodes, [&](NodeIndex n) { return is_companion(n); })) joining.retry_at = now;
+    if (!std::ranges::any_of(nodes, [&](NodeIndex n) { return has_joined(n); })) joining.retry_at = now;
     if (role == Role::candidate) return stand();  // again, for the votes of every survivor
     if (role != Role::leader) return;
     removal_sequence = sequence + 1;

@@ -78,6 +78,8 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     // Only a quick round trip proves that the leader counts on this node now: heartbeats can be late.
     auto answered = replied.find(m.acked);
     if (m.acting && answered && now - *answered < config.timings.leader_silence) out.push_back(RenewLease{});
+    // It was sent after that answer came.
+    if (answered && m.whole_ago) whole_at = std::max(whole_at, *answered - *m.whole_ago);
     replied.add(m.sequence, now);
     send_when_stored(from, HeartbeatReply{m.term, m.sequence, local});
 }

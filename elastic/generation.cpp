@@ -69,7 +69,7 @@ void Member::State::await_nodes(std::string reason) {
 
 void Member::State::propose(std::string reason, bool counts) {
     std::vector<NodeIndex> nodes = choose_nodes();
-    if (nodes.empty() || !acting()) return await_nodes(std::move(reason));
+    if (nodes.empty() || !may_act()) return await_nodes(std::move(reason));
     bool again = preparing.has_value();
     Preparation p;
     generation_seen = std::max(generation_seen, promise.generation);
@@ -164,7 +164,7 @@ void Member::State::try_commit() {
 /// What the answers of the prepared generation hold, as far as `counts` says.
 template <typename Counts>
 SealTally Member::State::tally_reported(std::uint32_t holders, Counts counts) const {
-    SealTally fresh(holders);
+    SealTally fresh = new_tally(holders);
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (peers[i].accepted && !removed(NodeIndex(i)))
             tally_report(fresh, NodeIndex(i), peers[i].report, counts);

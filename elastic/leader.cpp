@@ -29,6 +29,7 @@ void Member::State::begin_reign() {
     }
     sequence = removal_sequence = 0;
     take_over_roster();
+    checking = {};
     growing = {};
     growing.pause = config.timings.join;
     sent = {};
@@ -36,7 +37,8 @@ void Member::State::begin_reign() {
     incident.reset();
     awaiting.reset();
     awaiting_since = now;
-    tally = SealTally(world ? holders_wanted(*world) : 1);
+    spares_since.reset();
+    tally = new_tally(world ? holders_wanted(*world) : 1);
     rows = world ? RowBook(*world, config.nodes) : RowBook();
     complete.reset();
     protection = {};
@@ -48,6 +50,7 @@ void Member::State::begin_reign() {
     fresh.unsure = slurm.pending || slurm.unsure || again;
     fresh.inherited = again;
     fresh.retry_at = now;
+    fresh.word_at = slurm.word_at;
     slurm = std::move(fresh);
     bool goes_on = world && world->id == generation_seen;
     if (goes_on) install(*world);
@@ -98,10 +101,13 @@ bool Member::State::look_around() {
         step_down("no majority of the nodes answers");
         return false;
     }
+    consider_check();
     change_roster();
+    look_whether_whole();
     if (now >= next_heartbeat) send_heartbeats();
     add_up(false);
     fence_lost();
+    keep_word();
     consider_missing();
     consider_growth(false);
     if (role == Role::leader && !finish && consider_protection()) send_heartbeats();
@@ -111,7 +117,7 @@ bool Member::State::look_around() {
 void Member::State::send_heartbeats() {
     next_heartbeat = now + config.timings.heartbeat;
     sent.add(++sequence, now);
-    bool is_acting = acting();
+    bool is_acting = may_act();
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send_heartbeat(NodeIndex(i), is_acting);
     if (is_acting) out.push_back(RenewLease{});
@@ -145,6 +151,7 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     h.covered = protection.safe;
     if (world) h.of_world = world->id;
     if (p.acked < roster_sequence) h.roster = promise.roster;
+    h.whole_ago = whole_ago();
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;
     send(to, Prepare{promise.term, preparing->id, preparing->nodes, promise.removed, preparing->reason});
@@ -154,7 +161,7 @@ void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) 
     term_seen = std::max(term_seen, m.term);
     if (role != Role::leader) return;
     if (removed(from)) {
-        if (from == config.batch_host && acting()) send_heartbeat(from, true);  // it may not know
+        if (from == config.batch_host && may_act()) send_heartbeat(from, true);  // it may not know
         return;
     }
     if (m.term > promise.term) return step_down("another node has seen a higher term");
@@ -197,8 +204,8 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     else
         p.report = report;
     count_seals(from, report);
-    // What ends a companion's job is no word to the group: that node will be gone.
-    if (report.signal != 0 && acting() && !is_companion(from))
+    // What ends the step of a node that has joined is no word to the group: that node will be gone.
+    if (report.signal != 0 && acting() && !has_joined(from))
         return finish_group(128 + report.signal,
                             "the job was told to end by signal " + std::to_string(report.signal),
                             NextRun::perhaps);
@@ -312,19 +319,51 @@ void Member::State::add_up(bool ended) {
 
 void Member::State::consider() {
     if (!acting()) return;
+    if (!has_word()) look_whether_whole();
+    if (!has_word()) {
+        // A new leader asks first; meanwhile the leases run.
+        if (now - began >= config.timings.agent_lease) await_word();
+        return;
+    }
     if (incident && incident->giving_up) {
         if (now - incident->opened >= config.timings.incident_window) give_up();
         return;
     }
     if (preparing) return try_commit();
+    if (awaiting && world && all_finished()) return finish_group(0, "");
     if (awaiting) return propose(*awaiting, false);
     if (!world) return consider_start();
     consider_running();
 }
 
+/// The ranks end with their leases.
+void Member::State::await_word() {
+    if (!world || awaiting) return;
+    note(Note::Kind::warning,
+         "waiting for Slurm: not all nodes are heard, and without its word the group goes on for " +
+             std::to_string(config.timings.without_slurm.count() / 1000000) + " s only");
+    preparing.reset();
+    await_nodes("Slurm's word was awaited");
+}
+
 void Member::State::consider_start() {
     if (generation_seen.number > 0) return propose("a new leader found no world in force", false);
-    if (!first_nodes().empty()) propose("start", false);
+    std::size_t nodes = first_nodes().size();
+    if (nodes > 0 && !waits_for_spares(nodes)) propose("start", false);
+}
+
+/// Where copies or parities need them: they come with the others, or do not come at all.
+bool Member::State::waits_for_spares(std::size_t nodes) {
+    std::size_t wanted = config.code.data > 0 ? config.code.data + config.code.parity : config.copies + 1;
+    std::size_t here = 0, present = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        bool is_one = !removed(NodeIndex(i)) && counts(NodeIndex(i));
+        present += is_one;
+        here += is_one && peers[i].joined;
+    }
+    if (config.copies == 0 || nodes >= wanted || here >= std::min(wanted, present)) return false;
+    if (!spares_since) spares_since = now;
+    return now - *spares_since < config.timings.leader_silence;
 }
 
 void Member::State::consider_running() {

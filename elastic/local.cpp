@@ -110,10 +110,10 @@ void Member::State::on_signal(int signal) {
     if ((signal != SIGTERM && signal != SIGINT) || finish) return;
     local.signal = signal;
     if (role != Role::leader && !leader) {
-        if (is_companion(config.self)) {
+        if (has_joined(config.self)) {
             evicted = true;
             return end(
-                Finish{promise.term, 0, "this node's own job was told to end", goodput, NextRun::none});
+                Finish{promise.term, 0, "this node's own step was told to end", goodput, NextRun::none});
         }
         // Nobody to ask: a signal that ends the job must not wait for an election.
         Finish f{promise.term, 128 + signal, "the job was told to end by signal " + std::to_string(signal),

@@ -112,6 +112,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    [&](const LocalStorage &m) { s.on_storage(m); },
                    [&](const NodeOffered &m) { s.on_offer(m); },
                    [&](const NodesComing &m) { s.on_coming(m.count); },
+                   [&](const LocalCheck &m) { s.on_local_check(m); },
                },
                input);
     return std::exchange(s.out, {});
@@ -139,6 +140,9 @@ void Member::State::on_message(NodeIndex from, const Message &message) {
                    [&](const PrepareReply &m) { on_prepare_reply(from, m); },
                    [&](const Commit &m) { on_commit(from, m); },
                    [&](const Finish &m) { on_finish(from, m); },
+                   [&](const CheckOrder &m) { on_check_order(from, m); },
+                   [&](const CheckReport &m) { on_check_report(from, m); },
+                   [&](const Dismissal &m) { on_dismissal(from, m); },
                },
                message);
 }
@@ -149,7 +153,7 @@ void Member::State::on_link(NodeIndex peer, bool broken) {
     if (broken) return;
     linked_at[peer.value()] = now;
     // A daemon that was started again does not know its leader: until it does, nobody's steps get complete.
-    if (role == Role::leader && !finish && !is_self(peer) && !removed(peer)) send_heartbeat(peer, acting());
+    if (role == Role::leader && !finish && !is_self(peer) && !removed(peer)) send_heartbeat(peer, may_act());
 }
 
 void Member::State::persist(bool want_port) {
@@ -214,7 +218,7 @@ void Member::State::note(Note::Kind kind, std::string text) {
 void Member::State::end(Finish f) {
     if (finish) return;
     goodput = f.goodput;
-    out.push_back(End{f.exit_code, f.message, f.goodput, f.next_run, evicted});
+    out.push_back(End{f.exit_code, f.message, f.goodput, f.next_run, evicted, not_let_in});
     finish = std::move(f);
     preparing.reset();
     next_heartbeat = now;

@@ -82,17 +82,19 @@ struct SlurmAnswer {
     /// Why; a sentence's end. Unreachable: empty where nobody answers.
     std::string text = {};
     std::vector<NodeIndex> ended = {};  ///< for read_job: joined nodes whose own job is known to be over
+    std::vector<NodeIndex> left = {};   ///< for read_job: those of AskSlurm::What::leave_behind
 };
 /// A node asks to join: its daemon is who it says, and Slurm says that its step is the owner's. Again each
 /// second until it is in NodesAdded. Only a leader in office heeds it.
 struct NodeOffered {
     std::string name;
     std::uint16_t ranks = 1;
-    std::optional<JobId> companion;  ///< as in NodeSpec
+    std::optional<JobId> companion = {};  ///< as in NodeSpec
+    std::optional<StepId> step = {};      ///< as in NodeSpec
 };
 /// Jobs of nodes that Slurm was asked for (AskSlurm::What::add_nodes), wait or run, and are not in NodesAdded
-/// yet: on the leader's node after each answer to it, and whenever the number changes; after the table has
-/// grown, not before.
+/// yet (nodes that the job is expanded by are not among them): on the leader's node after each answer to it,
+/// and whenever the number changes; after the table has grown, not before.
 struct NodesComing {
     std::uint32_t count = 0;
 };
@@ -105,11 +107,18 @@ struct LocalStorage {
     Term next_term;                      ///< this run's terms are to be above it
     std::string text;                    ///< what is wrong, or was passed over: a sentence
 };
+/// How RunCheck with this number ended.
+struct LocalCheck {
+    std::uint64_t run = 0;
+    bool ok = false;
+    Duration work{0}, exchange{0};
+    std::string text;  ///< what went wrong
+};
 struct Tick {};
 
 using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
                            LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
-                           PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing>;
+                           PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 
@@ -174,13 +183,17 @@ struct AskSlurm {
         shrink_to,
         requeue,
         add_nodes,      ///< done: as many as wanted wait or run (NodesComing); refused: text says why
-        drop_coming,    ///< none of those is needed any more
+        expand_job,     ///< the same of nodes moved into the job: done: each has asked to join; text: may be
+                        ///< empty
+        drop_coming,    ///< none of those is needed any more, whichever leader has asked for them
         end_companion,  ///< end these nodes' own jobs. done: they are over, or gone
+        leave_behind,   ///< Slurm keeps them in the job: it is to say that the group goes on without them
     } what = What::read_job;
-    /// shrink_to: the survivors; requeue: the nodes to exclude, those of jobs of their own too.
+    /// shrink_to: the survivors; requeue: the nodes to exclude, those of jobs of their own too. Refused where
+    /// this node is no longer in the job, or left behind.
     std::vector<NodeIndex> nodes;
-    /// add_nodes: so many are to be on their way in all, those included that already are; so a question that
-    /// is asked twice, by two leaders too, brings no more.
+    /// add_nodes, expand_job: so many are to be on their way in all, those included that already are; so a
+    /// question that is asked twice, by two leaders too, brings no more.
     std::uint32_t count = 0;
 };
 /// The nodes that have joined so far, in order of their indices after the step's own: on record, for good.
@@ -194,6 +207,19 @@ struct NodesAdded {
 struct LookAtStorage {
     std::uint64_t request = 0;
 };
+/// Work for a moment, if told to, and exchange bytes with that node; feed LocalCheck within seconds. The last
+/// word counts.
+struct RunCheck {
+    std::uint64_t run = 0;
+    NodeIndex partner;
+    bool work = false;
+};
+/// A node's check has failed: it is not let in again. its_fault: nobody else's.
+struct NodeUnfit {
+    NodeIndex node;
+    std::string text;
+    bool its_fault = false;
+};
 /// The group is over: agents end with exit_code. message: one sentence of ours, empty when all went well.
 struct End {
     int exit_code = 0;
@@ -201,6 +227,7 @@ struct End {
     Goodput goodput;
     NextRun next_run = NextRun::none;  ///< unless `none` the objects may be needed again
     bool evicted = false;              ///< this node alone: the others go on, and are not to hear of it
+    bool dismissed = false;            ///< it was never let in: its user is to hear `message`
 };
 /// A line of the time line. The driver adds the time and this node's name.
 struct Note {
@@ -231,7 +258,8 @@ struct Note {
 };
 
 using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepFreed,
-                            Protect, StepsVoid, StorageAsked, AskSlurm, NodesAdded, LookAtStorage, End, Note>;
+                            Protect, StepsVoid, StorageAsked, AskSlurm, NodesAdded, LookAtStorage, RunCheck,
+                            NodeUnfit, End, Note>;
 
 // ---- the machine -----------------------------------------------------------------------------------
 

@@ -2,14 +2,16 @@
 // The inside of Member, shared by its files: member.cpp (dispatch), local.cpp (inputs of this node),
 // follower.cpp, election.cpp, leader.cpp, generation.cpp (prepare and commit), incident.cpp, fence.cpp (lost
 // nodes and Slurm), stored.cpp (checkpoints on storage), kept.cpp (memory of the job's run before),
-// roster.cpp (nodes that join).
+// roster.cpp (nodes that join), checking.cpp (nodes that were lost and come back).
 #pragma once
 
 #include <array>
+#include <map>
 
 #include "elastic/coding.h"
 #include "elastic/goodput_meter.h"
 #include "elastic/member.h"
+#include "elastic/node_check.h"
 #include "elastic/node_list.h"
 #include "elastic/restart_budget.h"
 #include "elastic/seal_tally.h"
@@ -53,14 +55,17 @@ struct SlurmTalk {
     std::optional<std::uint64_t> pending;
     Time asked_at{0};  ///< `pending`
     AskSlurm::What what = AskSlurm::What::read_job;
-    std::vector<NodeIndex> asked;  ///< what an accepted shrink removes
-    bool unsure = false;           ///< an earlier question may have been carried out: read first
-    bool read_fresh = false;       ///< the job was read and nothing was asked since
+    std::vector<NodeIndex> asked;   ///< what an accepted shrink removes
+    bool unsure = false;            ///< an earlier question may have been carried out: read first
+    std::uint32_t known_nodes = 0;  ///< in the table when it was asked: the answer says nothing of others
+    bool read_fresh = false;        ///< the job was read and nothing was asked since
     bool down = false;
     std::string told;  ///< that it is waited for, and why: not again for the same nodes
     Time retry_at{0};
-    std::optional<Time> reached;  ///< slurm_reached()
+    std::optional<Time> reached;    ///< slurm_reached()
+    Time word_at{Time::min() / 2};  ///< when it was last asked for the job, and said that it runs
     std::uint32_t refusals = 0;
+    bool host_marked = false;  ///< Slurm says that the group goes on without its batch host
     bool requeue_wanted = false;
     bool inherited = false;  ///< a leader before may have asked, and Slurm may hear of it only now
 };
@@ -98,10 +103,37 @@ struct Joining {
     std::vector<std::string> refused;  ///< names: told once
     std::optional<std::uint64_t> request;
     std::uint32_t asked = 0;              ///< by `request`; 0: none is needed any more
+    bool expands = false;                 ///< `request` is for nodes of the job itself
+    bool looked = false;                  ///< after what leaders before have moved into the job
+    bool by_job = false;                  ///< that was refused: the next ones come as jobs of their own
     std::optional<std::uint32_t> coming;  ///< none: unknown
     Time retry_at{0}, drop_at{0};         ///< not before: for more nodes, for fewer
     Duration pause{0};
-    std::string told;  ///< why there are none
+    std::string told;             ///< why there are none
+    std::string told_unexpanded;  ///< why the job is not expanded
+};
+
+/// A leader's checks of nodes that come back, one at a time.
+struct Checking {
+    std::optional<NodeIndex> last;  ///< that was checked, or is
+    std::optional<NodeIndex> subject;
+    std::vector<CheckPair> pairs;
+    std::size_t at = 0;  ///< which of them meets now
+    CheckBook book;
+    std::string text;          ///< what went wrong
+    std::uint64_t number = 0;  ///< of the newest order
+    Time began{0}, ordered_at{0}, sent_at{0}, not_before{0};
+    std::uint32_t attempts = 0;  ///< that told nothing
+    std::vector<NodeIndex> passed;
+    std::map<NodeIndex, std::string> story;  ///< of those
+    std::map<NodeIndex, Time> dismissed;
+};
+
+/// What a leader has told this node to check.
+struct Checked {
+    std::uint64_t run = 0;
+    bool done = false;
+    CheckReport report;
 };
 
 /// When a smaller world may become a larger one.
@@ -147,12 +179,14 @@ struct Member::State {
     Time goodput_at{0};            ///< its wall time ends here
     std::optional<Finish> finish;  ///< the group is over
     std::uint32_t finish_rounds = 0;
+    bool not_let_in = false;
     bool evicted = false;  ///< ended because this node left the job: the others go on
 
     Role role = Role::follower;
     std::optional<NodeIndex> leader;
     std::optional<NodeIndex> followed;  ///< the newest leader but this node
     Time leader_contact{0}, election_deadline{0}, peer_contact{0};
+    Time whole_at{Time::min() / 2};  ///< Heartbeat::whole_ago
     bool leader_seen = false;
 
     // Candidate and leader.
@@ -180,6 +214,7 @@ struct Member::State {
     std::optional<Incident> incident;
     std::optional<std::string> awaiting;  ///< why a new world is needed, while too few nodes are ready
     Time awaiting_since{0};
+    std::optional<Time> spares_since;  ///< the first world waits for them
     SealTally tally;
     RowBook rows;  ///< of the world that `tally` is for
     std::optional<SealTally::Complete> complete;
@@ -192,6 +227,8 @@ struct Member::State {
     SlurmTalk slurm;
     Joining joining;
     Growing growing;
+    Checking checking;
+    std::optional<Checked> checked;  ///< also on followers
 
     // Stores that are not on record yet, and what waits for them.
     struct Held {
@@ -271,6 +308,7 @@ struct Member::State {
     void on_tick_leader();
     bool look_around();
     bool acting() const;
+    bool may_act() const { return acting() && has_word(); }
     void send_heartbeats();
     void send_heartbeat(NodeIndex to, bool is_acting);
     void on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m);
@@ -278,7 +316,9 @@ struct Member::State {
     bool answers(NodeIndex node) const;
     void settle_removed();
     void consider();
+    void await_word();
     void consider_start();
+    bool waits_for_spares(std::size_t nodes);
     void consider_running();
     bool in_force(const CheckpointId &id) const;
     std::uint32_t all_ranks() const;
@@ -310,6 +350,9 @@ struct Member::State {
     bool may_commit() const;
     bool set_accepted(const std::vector<NodeIndex> &nodes) const;
     void try_commit();
+    SealTally new_tally(std::uint32_t holders) const {
+        return SealTally(holders, config.code.data + config.code.parity);
+    }
     template <typename Counts>
     SealTally tally_reported(std::uint32_t holders, Counts counts) const;
     /// The newest complete step that the world of these nodes can go on from in memory.
@@ -361,6 +404,7 @@ struct Member::State {
     /// What must not be forgotten: seals of this step and newer ones.
     std::optional<SealTally::Complete> oldest_wanted() const;
     bool belongs(const CheckpointId &id) const;
+    bool still_counts(const CheckpointId &safe) const;
 
     // roster.cpp
     bool counts(NodeIndex node) const;
@@ -369,6 +413,7 @@ struct Member::State {
     bool is_member(NodeIndex node) const { return counts(node) || counted_next() == node; }
     /// Must have on record what decisions of others rest on.
     bool is_survivor(NodeIndex node) const { return !removed(node) && is_member(node); }
+    bool has_joined(NodeIndex node) const { return node.value() >= config.step_nodes; }
     bool is_companion(NodeIndex node) const { return config.nodes[node.value()].companion.has_value(); }
     bool has_heard() const;
     bool fits(const World &w) const;
@@ -383,16 +428,42 @@ struct Member::State {
     void change_roster();
     std::optional<NodeIndex> joiner_to_count() const;
     bool in_table(const std::string &name) const;
+    bool ever_in_table(const std::string &name) const;
     std::size_t present() const;
     const char *why_refused(const NodeOffered &offer) const;
     void refuse(const NodeOffered &offer, const std::string &why);
     void on_offer(const NodeOffered &m);
     void on_coming(std::uint32_t count);
+    std::uint32_t missing_nodes() const;
     void consider_missing();
+    void ask_for_nodes(std::uint32_t missing);
+    void on_unexpanded(const std::string &why);
     void on_nodes_answer(const SlurmAnswer &m);
     void drop_coming();
     std::size_t could_grow_by() const;
     void consider_growth(bool step_complete);
+
+    // checking.cpp
+    void on_check_order(NodeIndex from, const CheckOrder &m);
+    void take_check(const CheckOrder &m);
+    void on_local_check(const LocalCheck &m);
+    void report_check();
+    void on_dismissal(NodeIndex from, const Dismissal &m);
+    bool suspected(NodeIndex node) const;
+    bool may_be_counted(NodeIndex node) const;
+    /// It was told so, and has had time to tell its user.
+    bool dismissed(NodeIndex node) const;
+    std::vector<NodeIndex> check_partners(NodeIndex subject) const;
+    void consider_check();
+    void begin_check(NodeIndex subject);
+    void order_check();
+    void send_check_order();
+    void watch_check();
+    void on_check_report(NodeIndex from, const CheckReport &m);
+    void on_checked(bool ok, Duration work, Duration exchange, const std::string &text);
+    std::string describe_check() const;
+    void conclude_check();
+    void dismiss(NodeIndex node, CheckVerdict verdict, const std::string &what);
 
     // stored.cpp
     bool floor_unknown() const;
@@ -404,6 +475,7 @@ struct Member::State {
     Duration silence(NodeIndex node) const;
     bool fell(NodeIndex node) const;
     bool may_have_ranks(NodeIndex node) const;
+    Duration absence_limit(NodeIndex node) const;
     bool lost(NodeIndex node) const;
     bool doubtful(NodeIndex node) const;
     bool starved() const;
@@ -411,15 +483,21 @@ struct Member::State {
     void fence_lost();
     void fence_half();
     void fence_alone();
+    void look_whether_whole();
+    std::optional<Duration> whole_ago() const;
+    bool has_word() const;
+    void keep_word();
+    Time heard_newest(const std::vector<NodeIndex> &nodes) const;
+    bool others_may_act(std::size_t here, Time contact) const;
     Time slurm_reached(Time contact);
     void ask(AskSlurm::What what, std::vector<NodeIndex> nodes);
     void take_out(const std::vector<NodeIndex> &gone);
-    bool shrinks_without(const std::vector<NodeIndex> &gone) const;
     bool only_batch_host(const std::vector<NodeIndex> &gone) const {
         return gone.size() == 1 && gone.front() == config.batch_host;
     }
     void ask_shrink(const std::vector<NodeIndex> &lost_nodes);
     void ask_end(const std::vector<NodeIndex> &companions);
+    void leave_host_behind();
     bool in_job(const SlurmAnswer &m, NodeIndex node) const;
     void ask_requeue();
     void on_slurm(const SlurmAnswer &m);

@@ -43,6 +43,7 @@ struct VoteReply {
     bool granted = false;
     Promise promise;
     NodeReport report;
+    std::optional<Duration> whole_ago = {};  ///< as in Heartbeat
     friend bool operator==(const VoteReply &, const VoteReply &) = default;
 };
 struct Heartbeat {
@@ -64,6 +65,8 @@ struct Heartbeat {
     std::optional<CheckpointId> covered;
     GenerationId of_world;         ///< in which these three were said; {0,0}: none is in force
     std::optional<Roster> roster;  ///< left out where the member has it on record
+    /// So long ago, or later, every node that is not removed has heard a leader; none: that is not known.
+    std::optional<Duration> whole_ago = {};
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {
@@ -110,7 +113,31 @@ struct Finish {
     friend bool operator==(const Finish &, const Finish &) = default;
 };
 
+/// Leader to a node: exchange bytes with `partner`, and work before that. Said again until it is answered.
+struct CheckOrder {
+    Term term;
+    std::uint64_t check = 0;  ///< counts this leader's
+    NodeIndex partner;
+    bool work = false;
+    friend bool operator==(const CheckOrder &, const CheckOrder &) = default;
+};
+struct CheckReport {
+    Term term;
+    std::uint64_t check = 0;
+    bool ok = false;
+    Duration work{0};  ///< 0: not asked for
+    Duration exchange{0};
+    std::string text;  ///< what went wrong
+    friend bool operator==(const CheckReport &, const CheckReport &) = default;
+};
+/// Leader to a node that has joined and is not counted: it will not be.
+struct Dismissal {
+    Term term;
+    std::string text;
+    friend bool operator==(const Dismissal &, const Dismissal &) = default;
+};
+
 using Message = std::variant<VoteRequest, VoteReply, Heartbeat, HeartbeatReply, Prepare, PrepareReply, Commit,
-                             Report, Finish>;
+                             Report, Finish, CheckOrder, CheckReport, Dismissal>;
 
 }  // namespace dlrover::elastic

@@ -40,14 +40,21 @@ enum class PlantedBug : std::uint8_t {
     kept_passed_over,           ///< a requeued job's first world does not look at what its nodes have kept
     added_counts_at_once,       ///< a node that joins is counted before majorities have it on record
     added_forgotten_by_new_leader,  ///< a new leader does not take over what its voters have on record
+    unchecked_let_in,               ///< a node that was lost and comes back is counted before its check
     other_size_passed_over,         ///< a world does not go on from what one of another size has in memory
     other_size_freed_early,   ///< what another size's world has saved is free before a newer step is safe
+    newcomer_called_absent,   ///< what Slurm said before a node was moved into the job counts against it
     rebuild_from_other_step,  ///< parities of other steps count for the one to go on from
     parity_called_whole_too_early,  ///< when half of its row is in it (in the simulated node)
     folded_twice,                   ///< what is offered again is folded in again (in the simulated node)
+    host_not_told,                  ///< Slurm does not say that the group goes on without its batch host
+    goes_on_for_ever,               ///< a majority goes on without Slurm's word until it comes
+    minority_requeues,              ///< the smaller side does not wait until the larger one has stopped
+    waits_for_slurm,                ///< a majority does not go on without Slurm's word
+    age_of_whole_not_told,          ///< a new leader begins to count anew how long all were not heard
 };
 
-inline constexpr std::array<std::string_view, 36> planted_bug_names = {
+inline constexpr std::array<std::string_view, 43> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -79,11 +86,18 @@ inline constexpr std::array<std::string_view, 36> planted_bug_names = {
     "kept_passed_over",
     "added_counts_at_once",
     "added_forgotten_by_new_leader",
+    "unchecked_let_in",
     "other_size_passed_over",
     "other_size_freed_early",
+    "newcomer_called_absent",
     "rebuild_from_other_step",
     "parity_called_whole_too_early",
     "folded_twice",
+    "host_not_told",
+    "goes_on_for_ever",
+    "minority_requeues",
+    "waits_for_slurm",
+    "age_of_whole_not_told",
 };
 
 }  // namespace dlrover::elastic

@@ -9,6 +9,11 @@
 namespace dlrover::elastic {
 namespace {
 
+/// The same step may have been saved in an earlier generation, too.
+bool is_before(const CheckpointId &id, const SealTally::Complete &other) {
+    return id.step < other.step || (id.step == other.step && id.generation < other.generation);
+}
+
 constexpr std::uint32_t max_pause = 5;  ///< when no more copies come: tried again after 1, 2 … 16 limits
 
 }  // namespace
@@ -161,18 +166,20 @@ bool Member::State::consider_giving_up() {
 /// At the beginning of a reign or a world: what is safe already, also from before what the world goes on
 /// from.
 void Member::State::find_safe(bool giving_up) {
-    SealTally found(holders_wanted(*world));
+    SealTally found = new_tally(holders_wanted(*world));
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (peers[i].joined && !removed(NodeIndex(i)))
             tally_report(found, NodeIndex(i), peers[i].report,
-                         [&](const CheckpointId &id) { return in_force(id) || id.step < complete->step; });
+                         [&](const CheckpointId &id) { return in_force(id) || is_before(id, *complete); });
     protection.safe = found.newest_safe({});
     // What an earlier leader called safe may be on nodes that have not been heard.
     std::optional<CheckpointId> called;
     for (const Peer &p : peers)
         if (p.joined && p.report.running == world->id) called = std::max(called, p.report.safe);
     called = std::max(called, local.safe);
-    protection.kept = protection.safe ? protection.safe : called;
+    if (called && !still_counts(*called)) called.reset();
+    // Safe by the rows of a world before, it may be newer than what is safe by this one's.
+    protection.kept = std::max({protection.safe, called, found.newest_outliving()});
     if (!protection.kept && giving_up) protection.kept = found.most_copied();
 }
 
@@ -242,6 +249,12 @@ bool Member::State::belongs(const CheckpointId &id) const {
     return world->restore_step == id.step && world->restore_generation == id.generation;
 }
 
+/// What was safe before the step that this world goes on from still is.
+bool Member::State::still_counts(const CheckpointId &safe) const {
+    return belongs(safe) ||
+           (world->restore_step && is_before(safe, {*world->restore_step, world->restore_generation}));
+}
+
 void Member::State::tell_protection(std::optional<CheckpointId> protect, std::optional<CheckpointId> safe,
                                     std::optional<CheckpointId> freed) {
     auto is_news = [](const std::optional<CheckpointId> &id, bool counts, std::optional<CheckpointId> &told) {
@@ -249,9 +262,7 @@ void Member::State::tell_protection(std::optional<CheckpointId> protect, std::op
         told = id;
         return true;
     };
-    // What was safe before the step that this world goes on from still is.
-    bool counts = safe && (belongs(*safe) || (world->restore_step && safe->step < *world->restore_step));
-    bool news = is_news(safe, counts, local.safe);
+    bool news = is_news(safe, safe && still_counts(*safe), local.safe);
     news = is_news(freed, freed && belongs(*freed), freed_told) || news;
     if (news && freed_told) {
         bool keeps = local.safe && local.safe < freed_told && !bugged(PlantedBug::freed_before_safe);

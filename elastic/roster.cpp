@@ -175,8 +175,10 @@ void Member::State::note_joined(NodeIndex node) {
     n.kind = Note::Kind::node_joined;
     n.node = node;
     n.text = names({node}) + " has joined the group";
-    if (const auto &job = config.nodes[node.value()].companion)
-        n.text += " (job " + std::to_string(job->value()) + ")";
+    const NodeSpec &spec = config.nodes[node.value()];
+    if (spec.companion) n.text += " (job " + std::to_string(spec.companion->value()) + ")";
+    if (spec.step) n.text += " (by expansion of the job)";
+    if (auto story = checking.story.find(node); story != checking.story.end()) n.text += ", " + story->second;
     out.push_back(std::move(n));
     joining.pause = first_pause;
 }
@@ -195,7 +197,7 @@ void Member::State::change_roster() {
     NodeOffered offer = std::move(joining.offers.front());
     joining.offers.erase(joining.offers.begin());
     if (const char *why = why_refused(offer)) return refuse(offer, why);
-    r.added.push_back({offer.ranks, offer.name, offer.companion});
+    r.added.push_back({offer.ranks, offer.name, offer.companion, offer.step});
     if (offer.companion && joining.coming > 0u) --*joining.coming;
     write_roster();
 }
@@ -203,7 +205,9 @@ void Member::State::change_roster() {
 /// A node that has its index, and answers.
 std::optional<NodeIndex> Member::State::joiner_to_count() const {
     for (std::uint32_t i = config.step_nodes; i < node_count(); ++i)
-        if (!counts(NodeIndex(i)) && !removed(NodeIndex(i)) && peers[i].acked > 0) return NodeIndex(i);
+        if (!counts(NodeIndex(i)) && !removed(NodeIndex(i)) && peers[i].acked > 0 &&
+            may_be_counted(NodeIndex(i)))
+            return NodeIndex(i);
     return std::nullopt;
 }
 
@@ -215,6 +219,10 @@ bool Member::State::in_table(const std::string &name) const {
         if (is(i, config.nodes[i])) return true;
     const auto &added = promise.roster.added;
     return added.size() > promise.roster.firm_added && added.back().name == name;
+}
+
+bool Member::State::ever_in_table(const std::string &name) const {
+    return std::ranges::find(config.nodes, name, &NodeSpec::name) != config.nodes.end();
 }
 
 /// In the table, and not removed; with the one that is being added.
@@ -231,6 +239,9 @@ const char *Member::State::why_refused(const NodeOffered &offer) const {
         return "too many nodes have joined and left";
     if (present() >= std::size_t{config.max_nodes} + config.spares)
         return "the group has all the nodes that it can use";
+    // What a side that was cut off asks Slurm rests on this: who is out of the job stays out of it.
+    if (offer.step && ever_in_table(offer.name))
+        return "it was a node of the group before, and can come back by a job of its own only";
     return nullptr;
 }
 
@@ -258,38 +269,68 @@ void Member::State::on_coming(std::uint32_t count) {
     if (role == Role::leader) joining.coming = count;
 }
 
+std::uint32_t Member::State::missing_nodes() const {
+    std::size_t wanted = std::size_t{config.max_nodes} + config.spares;
+    std::size_t here = present() + joining.offers.size();
+    return static_cast<std::uint32_t>(wanted > here ? wanted - here : 0);
+}
+
 /// So many are to be on their way. A question that a leader before has asked may reach Slurm only now: its
 /// answer would be for the table as it was.
 void Member::State::consider_missing() {
     if (!config.replacements || generation_seen.number == 0 || joining.request || !acting()) return;
     if (now - began < config.timings.agent_lease) return;
-    std::size_t wanted = std::size_t{config.max_nodes} + config.spares;
-    std::size_t here = present() + joining.offers.size();
-    auto missing = static_cast<std::uint32_t>(wanted > here ? wanted - here : 0);
-    Time &retry_at = missing > 0 ? joining.retry_at : joining.drop_at;
-    if (now < retry_at || (missing == 0 && joining.coming.value_or(0) == 0)) return;
-    if (missing > 0 && joining.coming && *joining.coming >= missing) return;
+    std::uint32_t missing = missing_nodes();
+    if (now < (missing > 0 ? joining.retry_at : joining.drop_at)) return;
+    // What a leader before has moved into the job is nobody's until it joins.
+    bool looks = config.expansion && !joining.looked && !promise.removed.empty();
+    bool enough = missing == 0 ? joining.coming.value_or(0) == 0 : joining.coming.value_or(0) >= missing;
+    if (enough && !looks) return;
     if (missing > 0 && promise.roster.added.size() >= max_joined) return;
+    ask_for_nodes(missing);
+}
+
+/// A job that can be expanded is; where Slurm refuses, jobs of their own are asked for at once.
+void Member::State::ask_for_nodes(std::uint32_t missing) {
+    using What = AskSlurm::What;
     joining.request = slurm.next_request++;
     joining.asked = missing;
+    joining.expands = missing > 0 && config.expansion && !joining.by_job;
+    if (missing > 0 && !joining.expands) joining.by_job = false;  // the next time it may be otherwise
+    Time &retry_at = missing > 0 ? joining.retry_at : joining.drop_at;
     retry_at = now + (missing > 0 ? joining.pause : drop_pause);
     if (missing > 0) joining.pause = std::min(joining.pause * 2, longest_pause);
-    AskSlurm ask{*joining.request, AskSlurm::What::add_nodes, {}, missing};
-    if (missing == 0) ask.what = AskSlurm::What::drop_coming;
+    AskSlurm ask{*joining.request, What::add_nodes, {}, missing};
+    if (joining.expands) ask.what = What::expand_job;
+    if (missing == 0) ask.what = What::drop_coming;
     out.push_back(std::move(ask));
+}
+
+void Member::State::on_unexpanded(const std::string &why) {
+    joining.by_job = joining.looked = true;
+    joining.pause = std::max(joining.pause / 2, first_pause);
+    joining.retry_at = now;
+    if (why.empty() || why == joining.told_unexpanded) return;
+    joining.told_unexpanded = why;
+    note(Note::Kind::warning, "the job is not expanded, a job for another node is asked for: " + why);
 }
 
 void Member::State::on_nodes_answer(const SlurmAnswer &m) {
     joining.request.reset();
     if (finish || role != Role::leader) return;
     if (m.result == SlurmAnswer::Result::done) {
-        joining.coming = joining.asked;
         joining.told.clear();
+        joining.looked = joining.looked || joining.expands || joining.asked == 0;
+        if (!joining.expands) joining.coming = joining.asked;
+        if (joining.expands) joining.told_unexpanded.clear();  // they are in the table, or have offered
         return;
     }
     joining.coming.reset();  // it may have been done
+    if (joining.expands && m.result == SlurmAnswer::Result::refused) return on_unexpanded(m.text);
     std::string why = m.text;
     if (m.result == SlurmAnswer::Result::unreachable) why = "Slurm does not answer";
+    // What was done without an answer is nobody's: it is looked for soon.
+    if (joining.expands) joining.retry_at = now + drop_pause;
     if (joining.asked == 0 || why == joining.told) return;
     joining.told = why;
     note(Note::Kind::warning, "Slurm gives no node in place of those that are gone: " + why);

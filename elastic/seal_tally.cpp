@@ -57,7 +57,7 @@ SealTally::Step &SealTally::step_of(const Complete &id, std::uint32_t world_size
     s.held.resize(world_size);
     s.outlives.resize(world_size);
     s.safe.resize(world_size);
-    s.holders.resize(std::size_t{world_size} * wanted_);
+    s.holders.resize(std::size_t{world_size} * places_);
     return s;
 }
 
@@ -66,8 +66,8 @@ void SealTally::add(const Seal &seal, std::uint32_t max_world, NodeIndex holder)
     Step &s = step_of({seal.step, seal.generation}, seal.world_size);
     s.asked = s.asked || seal.to_storage;
     std::uint8_t &held = s.held[seal.rank.value()];
-    auto first = s.holders.begin() + std::ptrdiff_t{seal.rank.value()} * wanted_, last = first + held;
-    if (held >= wanted_ || std::find(first, last, holder) != last) return;
+    auto first = s.holders.begin() + std::ptrdiff_t{seal.rank.value()} * places_, last = first + held;
+    if (held >= places_ || std::find(first, last, holder) != last) return;
     *last = holder;
     ++held;
     weigh(s, seal.rank);
@@ -102,7 +102,7 @@ SealTally::CodedRow &SealTally::row_of(Step &s, const Parity &parity) {
 }
 
 std::span<const NodeIndex> SealTally::holders_of(const Step &s, Rank rank) const {
-    return {s.holders.data() + std::size_t{rank.value()} * wanted_, s.held[rank.value()]};
+    return {s.holders.data() + std::size_t{rank.value()} * places_, s.held[rank.value()]};
 }
 
 std::vector<RebuildPart> SealTally::units_of(const Step &s, const CodedRow &row) const {
@@ -173,6 +173,14 @@ std::optional<CheckpointId> SealTally::newest_copied() const {
     std::optional<CheckpointId> best;
     for (const Step &s : steps_)
         if (s.count >= s.world_size && std::ranges::any_of(s.outlives, [](auto nodes) { return nodes > 1; }))
+            best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
+    return best;
+}
+
+std::optional<CheckpointId> SealTally::newest_outliving() const {
+    std::optional<CheckpointId> best;
+    for (const Step &s : steps_)
+        if (s.count >= s.world_size && *std::ranges::min_element(s.outlives) >= wanted_)
             best = std::max(best, std::optional(CheckpointId{s.id.generation, s.id.step}));
     return best;
 }

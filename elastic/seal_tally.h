@@ -3,6 +3,7 @@
 // again from a row's parities. Which are safe: none is lost with as many nodes as asked for.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <vector>
@@ -24,8 +25,10 @@ class SealTally {
     };
 
     /// A step is safe when each of its objects is on `holders` nodes, or is of a row that outlives the loss
-    /// of one node less than that.
-    explicit SealTally(std::uint32_t holders = 1) : wanted_(holders) {}
+    /// of one node less than that. `row_units`: of which a row has at most; so many nodes of an object are
+    /// remembered, that each unit of its row can be counted on a node of its own.
+    explicit SealTally(std::uint32_t holders = 1, std::uint32_t row_units = 0)
+        : wanted_(holders), places_(std::max(holders, row_units)) {}
 
     /// `holder` has this object. Values that cannot be are ignored. `seal.world_size` must be at most
     /// `max_world`.
@@ -44,6 +47,9 @@ class SealTally {
     /// The newest step that is safe; the newest complete one of which a part at least outlives a node.
     std::optional<CheckpointId> newest_safe(Rules rules) const;
     std::optional<CheckpointId> newest_copied() const;
+    /// The newest complete step that outlives the loss of as many nodes as a safe one, be it by rows that are
+    /// not in force.
+    std::optional<CheckpointId> newest_outliving() const;
     /// The complete step whose least kept object outlives the loss of most nodes, and of one at least; of
     /// several the newest.
     std::optional<CheckpointId> most_copied() const;
@@ -54,7 +60,7 @@ class SealTally {
     std::optional<CheckpointId> best_of(TrainStep step, std::uint32_t size) const;
     /// Of the complete step. 0: it is not complete.
     std::uint32_t world_size(const CheckpointId &id) const;
-    /// Nodes that hold that rank's object of the complete step, at most as many as make it safe.
+    /// Nodes that hold that rank's object of the complete step, at most as many as are remembered.
     std::span<const NodeIndex> holders(const CheckpointId &id, Rank rank) const;
     /// What is there of a row from which that rank's object of the complete step can be made again: every
     /// unit with every node that holds it. Empty: there is none.
@@ -83,10 +89,10 @@ class SealTally {
         std::uint32_t world_size = 0, count = 0;
         std::uint32_t safe_count = 0;
         bool asked = false;
-        std::vector<std::uint8_t> held;      ///< by rank: on how many nodes, at most `wanted_`
+        std::vector<std::uint8_t> held;      ///< by rank: on how many nodes, at most `places_`
         std::vector<std::uint8_t> outlives;  ///< by rank: 0: it is nowhere; else as of CodedRow
         std::vector<bool> safe;              ///< by rank
-        std::vector<NodeIndex> holders;      ///< by rank, `wanted_` places each
+        std::vector<NodeIndex> holders;      ///< by rank, `places_` each
         std::vector<CodedRow> rows;
         std::vector<std::vector<std::size_t>> rows_of;  ///< by rank; empty: there are none
     };
@@ -99,7 +105,7 @@ class SealTally {
     void weigh(Step &s, Rank rank) const;
     static bool is_safe(const Step &s, Rules rules);
     static std::size_t mixed_count(const std::vector<Step> &steps, const Step &like);
-    std::uint32_t wanted_;
+    std::uint32_t wanted_, places_;
     std::vector<Step> steps_;
 };
 

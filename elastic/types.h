@@ -36,6 +36,8 @@ struct Timings {
         std::chrono::milliseconds(500);  ///< reports this close together are one incident
     Duration fence_wait = std::chrono::milliseconds(
         1500);  ///< any side but the leader in office waits this long before it asks Slurm
+    Duration without_slurm = std::chrono::seconds(
+        60);  ///< a majority that does not hear all nodes goes on so long without Slurm's word
     Duration copy_limit = std::chrono::seconds(
         120);  ///< for the next copy of a complete step; then the group runs without copies for a while
 };
@@ -46,6 +48,9 @@ struct NodeSpec {
     /// The job of its own that it is in: Slurm never names it among the nodes of the group's job, and takes
     /// it out by ending that job. None: it is in the group's job.
     std::optional<JobId> companion = {};
+    /// The step by which it has joined, where it was moved into the group's job from outside: Slurm names it
+    /// among the job's nodes, and takes it out as any of them. None: of the group's own step, or a companion.
+    std::optional<StepId> step = {};
     friend bool operator==(const NodeSpec &, const NodeSpec &) = default;
 };
 
@@ -72,6 +77,8 @@ struct GroupConfig {
     std::uint32_t copies = 0;   ///< of each object, on other nodes than its own; with `code` its parities
     CodeSize code;              ///< instead of copies
     bool replacements = false;  ///< Slurm is asked for nodes in place of those that are gone
+    bool checks = false;        ///< nodes that were lost and come back can be checked, and are
+    bool expansion = false;     ///< of these first by expansion of the job, then by jobs of their own
     bool any_size = false;      ///< a world can go on from what one of another size has in memory
     Timings timings;
 };

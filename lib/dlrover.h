@@ -96,7 +96,8 @@ int dlrover_prepare(dlrover_context *context, uint64_t bytes);
 int dlrover_save_wait(dlrover_context *context, uint32_t milliseconds);
 
 /** Begins the checkpoint of training step `step`. `bytes`: upper bound of its data, plus 1 KiB per chunk and the skeleton's length (1 MiB of this
- * is added by itself, so a few hundred chunks need no counting). DLROVER_E_SKIPPED when no slot is free. One save at a time per context. */
+ * is added by itself, so a few hundred chunks need no counting). DLROVER_E_SKIPPED when no slot is free. One save at a time per context. Of a step that is saved
+ * twice in one generation the first object counts: the second can ask for storage, its data are not kept. */
 int dlrover_save_begin(dlrover_context *context, uint64_t step, uint64_t bytes, dlrover_save **out);
 /** Copies `bytes` from `data` (NULL only where bytes is 0). bytes must be the product of local_shape and the element size. The data may change afterwards. */
 int dlrover_save_add(dlrover_save *save, const dlrover_chunk *chunk, const void *data, uint64_t bytes);

@@ -125,6 +125,7 @@ Service::Service(const helper::Environment &environment, helper::Outbox outbox)
       outbox_(std::move(outbox)),
       sends_(outbox_),
       folds_(outbox_),
+      measurer_(outbox_),
       session_(environment.socket, local::Role::Mover, outbox_,
                {[this](proto::LocalClient &client) { return greet(client); },
                 [this](proto::LocalMessage push) { take(std::move(push)); }, [this] { lose(); }}) {}
@@ -175,6 +176,7 @@ void Service::take(proto::LocalMessage push) {
     if (auto *expect = body.AsExpectObject()) return take_expect(*expect, std::move(push.fds));
     if (auto *send = body.AsSendObject()) return take_send(*send, std::move(push.fds));
     if (auto *fold = body.AsFoldObject()) return take_fold(*fold, std::move(push.fds));
+    if (auto *measure = body.AsMeasureNode()) return take_measure(*measure, std::move(push.fds));
     if (auto *cancel = body.AsCancelOrder()) {
         sends_.cancel(session_.ticket(cancel->order));
         folds_.cancel(session_.ticket(cancel->order));
@@ -223,6 +225,16 @@ void Service::take_send(const local::SendObjectT &message, std::vector<UniqueFd>
     order.job.cancellation = *cancellation;
     order.job.hash = ckpt::block_kernel().hash;
     if (!sends_.submit(std::move(order))) refuse(too_many);
+}
+
+void Service::take_measure(const local::MeasureNodeT &message, std::vector<UniqueFd> fds) {
+    MeasureOrder order;
+    order.ticket = session_.ticket(message.order);
+    order.into = ckpt::to_grants(message.segments, std::move(fds));
+    order.bytes = message.bytes;
+    order.work = message.work;
+    order.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(message.wait_ms);
+    measurer_.begin(std::move(order));
 }
 
 void Service::take_fold(const local::FoldObjectT &message, std::vector<UniqueFd> fds) {

@@ -8,6 +8,7 @@
 #include "helper/session.h"
 #include "mover/arrivals.h"
 #include "mover/fold_queue.h"
+#include "mover/measure.h"
 #include "mover/send_queue.h"
 
 namespace dlrover::mover {
@@ -25,12 +26,14 @@ class Service {
     void lose();
     void take_expect(const proto::local::ExpectObjectT &message, std::vector<UniqueFd> fds);
     void take_send(const proto::local::SendObjectT &message, std::vector<UniqueFd> fds);
+    void take_measure(const proto::local::MeasureNodeT &message, std::vector<UniqueFd> fds);
     void take_fold(const proto::local::FoldObjectT &message, std::vector<UniqueFd> fds);
 
     const helper::Environment environment_;
     helper::Outbox outbox_;
     SendQueue sends_;
     FoldQueue folds_;
+    Measurer measurer_;
     helper::Session session_;
     std::optional<Arrivals> arrivals_;  ///< of the present connection
     proto::local::MoverWelcomeT welcome_;

@@ -11,6 +11,9 @@ namespace dlrover::sim {
 using namespace elastic;
 using std::chrono::milliseconds;
 
+/// As soon as Slurm starts a requeued job again on other nodes, if it is asked to.
+static constexpr Duration next_run_comes = milliseconds(3000);
+
 void Simulator::fail(std::string text) const {
     throw Violation{std::move(text)};
 }
@@ -219,7 +222,7 @@ void Simulator::check_publish(std::uint32_t node, const World &world) {
 
 void Simulator::check_store(const Promise &promise) {
     for (NodeIndex n : promise.removed)
-        check(!in_job(n.value()) || n == config_.batch_host, "a node is given up that Slurm has in the job");
+        check(!in_job(n.value()) || contains(slurm_.left, n), "a node is given up that Slurm has in the job");
     check_roster(promise);
 }
 
@@ -233,21 +236,24 @@ void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {
               "Slurm is asked for a requeue again");
     if (ask.what != AskSlurm::What::shrink_to) return;
     for (NodeIndex survivor : ask.nodes)
-        check(survivor.value() < step_nodes_, "Slurm is told of a node that is not of the job");
+        check(in_groups_job(survivor.value()), "Slurm is told of a node that is not of the job");
     bool read = n.job_read >= now_ - milliseconds(50) && n.job_read >= Time(0);
     check(leads || read, "a side without a leader asks Slurm without reading the job");
     // An answer may take a while: what the job was when it was read.
     Time known = read ? std::min(n.job_seen, now_ - milliseconds(50)) : now_ - milliseconds(50);
     bool covers_all = true;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
-        if (i >= step_nodes_) break;
+        if (!in_groups_job(i)) continue;
         bool survives = std::find(ask.nodes.begin(), ask.nodes.end(), NodeIndex(i)) != ask.nodes.end();
         auto gone = slurm_.removed_at.find(NodeIndex(i));
         if (!survives) covers_all = covers_all && gone != slurm_.removed_at.end() && gone->second < known;
     }
     check(!covers_all, "Slurm is asked twice for one failure");
-    std::size_t present = slurm_.nodes.size(), here = ask.nodes.size(), joined = 0;
-    for (NodeIndex joiner : firm_counted_) joined += in_job(joiner.value());
+    auto counted = [&](NodeIndex i) { return truly_counts(i.value()); };
+    auto present = std::ranges::count_if(slurm_.nodes, counted),
+         here = std::ranges::count_if(ask.nodes, counted);
+    auto joined = std::ranges::count_if(
+        firm_counted_, [&](NodeIndex i) { return !in_groups_job(i.value()) && in_job(i.value()); });
     check(leads || (here + joined) * 2 >= present + joined, "a minority takes the others out of the job");
 }
 
@@ -263,12 +269,58 @@ void Simulator::check_one_world(const GenerationId &generation) {
     for (const auto &[id, run] : runs_)
         check(id == generation || run.world.nodes.empty() || !run.ticking || !whole(run),
               "two worlds run at the same time");
+    check(!slurm_.requeued_at || now_ - *slurm_.requeued_at < next_run_comes,
+          "a world runs beside the job's next run");
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         const Node &n = nodes_[i];
         check(n.running == GenerationId{} || n.frozen_until + milliseconds(50) > now_ || n.dead ||
                   n.lease_until + milliseconds(10) >= now_,
               "workers run without a lease");
     }
+}
+
+/// A world runs that somebody else leads.
+bool Simulator::others_act(std::uint32_t node) const {
+    if (!newest_world_ || !acting_node_ || *acting_node_ == node || !runs_.contains(newest_world_->id))
+        return false;
+    const Node &head = nodes_[*acting_node_];
+    const Run &run = runs_.at(newest_world_->id);
+    return head.member && !head.dead && !head.ended && head.frozen_until <= now_ && run.ticking && whole(run);
+}
+
+void Simulator::check_requeue(std::uint32_t node) const {
+    check(!others_act(node), "a requeue ends the world of others");
+}
+
+/// Where srun and the job's script run: what ends there ends the job, unless it is said that others go on.
+void Simulator::check_job_end(std::uint32_t node, const End &end) const {
+    if (config_.batch_host != NodeIndex(node) || end.evicted || !slurm_.running || signalled_) return;
+    check(!others_act(node), "the batch host ends the job in which others go on");
+}
+
+std::vector<std::uint32_t> Simulator::larger_side() const {
+    std::vector<std::uint32_t> side;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i)
+        if (nodes_[i].side == 2 && !nodes_[i].dead) side.push_back(i);
+    return side;
+}
+
+/// Where it has a majority of the nodes and of the world, and enough of them: without Slurm's word it has a
+/// world by now.
+void Simulator::check_larger_side() const {
+    auto side = larger_side();
+    if (!faults_.empty() || config_.storage || !slurm_.running || side.empty()) return;
+    auto left = static_cast<std::size_t>(std::ranges::count_if(
+        world_before_cut_, [&](NodeIndex n) { return std::ranges::find(side, n.value()) != side.end(); }));
+    std::size_t usable = std::min<std::size_t>(side.size(), config_.max_nodes);
+    usable -= usable % config_.node_unit;
+    bool over = nodes_[side.front()].ended;
+    if (over || usable < config_.min_nodes || left * 2 <= world_before_cut_.size()) return;
+    bool goes_on = std::ranges::all_of(newest_world_->nodes, [&](NodeIndex n) {
+        const Node &node = nodes_[n.value()];
+        return node.side == 2 && node.lease_until > now_ && node.published == newest_world_->id;
+    });
+    check(goes_on, "a majority that does not hear Slurm has no world");
 }
 
 bool Simulator::settled(std::string *state) const {

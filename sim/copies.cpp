@@ -176,7 +176,8 @@ void Simulator::on_copied(std::uint32_t node, const Payload &p) {
 
 Simulator::Taken Simulator::take_copy(const Payload &p) {
     Node &n = nodes_[p.other];
-    if (!accepts(n, p.object)) return Taken::no;
+    // Only of the step that this node was told of as well.
+    if (n.copies.step != id_of(p.object) || !accepts(n, p.object)) return Taken::no;
     if (!find_object(n, id_of(p.object), p.object.rank)) {
         n.foreign.insert({id_of(p.object), p.object.rank});
         take_object(p.other, p.object);
@@ -295,6 +296,7 @@ void Simulator::plan_fetch_fault(std::uint32_t node, Duration takes) {
 }
 
 void Simulator::inject_copy_fault(CopyFault fault, std::uint32_t node) {
+    if (smaller_side_ > 0) return;  // nothing else goes wrong
     bool daemon = fault == CopyFault::sender_daemon || fault == CopyFault::receiver_daemon;
     trace(daemon ? "fault: a daemon falls in a copy" : "fault: a node is lost in a copy");
     if (nodes_[node].dead) return;

@@ -2,6 +2,7 @@
 // What goes wrong, and when: dense, from the seed; then everything that can heal heals.
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "sim/simulator.h"
 
@@ -11,7 +12,13 @@ using namespace elastic;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+namespace {
+/// The patience with a daemon that fell, Slurm's silence, a new world.
+constexpr Duration larger_side_limit = milliseconds(9000);
+}  // namespace
+
 void Simulator::plan_faults() {
+    if (plan_cut()) return;
     std::uint32_t count = calm_start_ ? 0 : 1 + random_.below(6);
     Time at = milliseconds(random_.between(0, 2500));
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -20,8 +27,45 @@ void Simulator::plan_faults() {
         at += milliseconds(random_.chance(40) ? random_.between(0, 60) : random_.between(60, 2500));
     }
     faults_end_ = std::max({at, copies_end_, joins_end_}) + milliseconds(random_.between(500, 5000));
+    // Longer than anybody waits for the others.
+    if (cuts_random_.chance(25)) faults_end_ += milliseconds(cuts_random_.between(3000, 30000));
     push(faults_end_, Kind::heal, 0);
     push(faults_end_, Kind::check, 0);
+}
+
+/// In a twelfth of the runs only this: the smaller side dies or is cut off, and the larger one has to do
+/// without Slurm, sometimes without its leader as well.
+bool Simulator::plan_cut() {
+    auto count = static_cast<std::uint32_t>(nodes_.size());
+    if (count < 3 || config_.replacements || !cuts_random_.chance(8)) return false;
+    smaller_side_ = 1 + cuts_random_.below((count - 1) / 2);
+    Time at = milliseconds(cuts_random_.between(3000, 5000));
+    push(at, Kind::cut, 0);
+    push(at + larger_side_limit, Kind::cut_check, 0);
+    if (cuts_random_.chance(30)) {
+        faults_.push_back(Fault::leader_node);
+        push(at + milliseconds(cuts_random_.between(0, 8000)), Kind::fault, 0, 0);
+    }
+    faults_end_ = at + milliseconds(cuts_random_.between(9500, 40000));
+    push(faults_end_, Kind::heal, 0);
+    push(faults_end_, Kind::check, 0);
+    return true;
+}
+
+void Simulator::cut_smaller_side() {
+    auto count = static_cast<std::uint32_t>(nodes_.size());
+    std::uint32_t first = cuts_random_.below(count);
+    bool dies = cuts_random_.chance(50), slurm_is_down = cuts_random_.chance(50);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        std::uint32_t node = (first + i) % count;
+        bool smaller = i < smaller_side_;
+        if (smaller && dies) lose_node(node);
+        nodes_[node].side = smaller ? 1 : 2;
+    }
+    if (newest_world_) world_before_cut_ = newest_world_->nodes;
+    slurm_.mode = slurm_is_down ? Slurm::Mode::unreachable : Slurm::Mode::well;
+    slurm_.unreachable_side = 2;
+    trace("fault: the smaller side goes");
 }
 
 std::uint32_t Simulator::random_node() {
@@ -151,6 +195,7 @@ void Simulator::heal() {
     slurm_.mode = Slurm::Mode::well;
     slurm_.unreachable_side = 0;
     healed_at_ = now_;
+    for (std::uint32_t i : std::exchange(slurm_.to_end, {})) end_processes(i);
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         nodes_[i].side = 0;
         if (!nodes_[i].member && !nodes_[i].dead) push(now_ + milliseconds(10), Kind::daemon_up, i);

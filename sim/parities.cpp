@@ -265,6 +265,7 @@ void Simulator::plan_code_fault(CodeFault fault, std::uint32_t node, Duration ta
 }
 
 void Simulator::inject_code_fault(CodeFault fault, std::uint32_t node) {
+    if (smaller_side_ > 0) return;  // nothing else goes wrong
     if (fault == CodeFault::group) return lose_group();
     if (nodes_[node].dead) return;
     trace("fault: in a fold, or in what is made again");

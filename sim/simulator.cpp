@@ -20,12 +20,14 @@ Overload(Ts...) -> Overload<Ts...>;
 
 constexpr Duration settle_time = seconds(40);
 
-const char *const input_names[] = {
-    "Tick",        "LocalReady",   "LocalExit",     "LocalFinished",   "LocalStopped", "LocalSealed",
-    "LocalParity", "LocalObjects", "LocalProgress", "LocalProtection", "LocalSignal",  "Stored",
-    "PeerMessage", "PeerLink",     "SlurmAnswer",   "LocalStorage",    "NodeOffered",  "NodesComing"};
-const char *const message_names[] = {"VoteRequest",  "VoteReply", "Heartbeat", "HeartbeatReply", "Prepare",
-                                     "PrepareReply", "Commit",    "Report",    "Finish"};
+const char *const input_names[] = {"Tick",          "LocalReady",      "LocalExit",   "LocalFinished",
+                                   "LocalStopped",  "LocalSealed",     "LocalParity", "LocalObjects",
+                                   "LocalProgress", "LocalProtection", "LocalSignal", "Stored",
+                                   "PeerMessage",   "PeerLink",        "SlurmAnswer", "LocalStorage",
+                                   "NodeOffered",   "NodesComing",     "LocalCheck"};
+const char *const message_names[] = {"VoteRequest", "VoteReply",    "Heartbeat",   "HeartbeatReply",
+                                     "Prepare",     "PrepareReply", "Commit",      "Report",
+                                     "Finish",      "CheckOrder",   "CheckReport", "Dismissal"};
 
 }  // namespace
 
@@ -43,6 +45,7 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
     Timings &t = config_.timings;
     t.heartbeat = milliseconds(n > 20 ? 300 : 200);
     t.join = seconds(4);
+    t.without_slurm = seconds(10);
     nodes_.resize(n);
     for (std::uint32_t i = 0; i < n; ++i) {
         slurm_.nodes.push_back(NodeIndex(i));
@@ -92,8 +95,9 @@ Outcome Simulator::run() {
             now_ = e.at;
             ++outcome.events;
             if (e.kind != Kind::fault && e.kind != Kind::heal && e.kind != Kind::check &&
-                e.kind != Kind::next_run && e.kind != Kind::offer && e.kind != Kind::coming &&
-                nodes_[e.node].frozen_until > now_) {
+                e.kind != Kind::next_run && e.kind != Kind::cut && e.kind != Kind::cut_check &&
+                e.kind != Kind::offer && e.kind != Kind::coming && e.kind != Kind::expanded &&
+                e.kind != Kind::expansion_late && nodes_[e.node].frozen_until > now_) {
                 Node &n = nodes_[e.node];
                 if (e.kind == Kind::deadline && n.deadline_at == e.at) n.deadline_at = n.frozen_until;
                 e.at = n.frozen_until;  // its order keeps it in sequence
@@ -145,6 +149,8 @@ Simulator::Payload Simulator::take(const Event &e) {
         case Kind::rebuilt:
         case Kind::recheck:
         case Kind::offer:
+        case Kind::expanded:
+        case Kind::expansion_late:
             free_payloads_.push_back(e.payload);
             return std::move(payloads_[e.payload]);
         default:
@@ -190,8 +196,16 @@ void Simulator::handle(const Event &e) {
             return heal();
         case Kind::next_run:
             return begin_next_run();
+        case Kind::cut:
+            return cut_smaller_side();
+        case Kind::cut_check:
+            return check_larger_side();
         case Kind::offer:
             return offer(p);
+        case Kind::expanded:
+            return start_expanded(p);
+        case Kind::expansion_late:
+            return on_late_expansion(p);
         case Kind::coming:
             return look_at_queue();
         case Kind::check:
@@ -362,10 +376,13 @@ void Simulator::act(std::uint32_t node, Action &action) {
             },
             [&](NodesAdded &a) { on_added(node, a); },
             [&](LookAtStorage &a) { look_at_storage(node, a); },
+            [&](RunCheck &a) { run_check(node, a); },
+            [&](NodeUnfit &) {},
             [&](End &a) {
                 if (options_.trace)
                     trace("node " + std::to_string(node) + " ends with " + std::to_string(a.exit_code) + " " +
                           a.message);
+                check_job_end(node, a);
                 n.ended = true;
                 n.exit_code = a.exit_code;
                 n.next_run = a.next_run;

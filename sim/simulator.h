@@ -77,7 +77,11 @@ class Simulator {
         copy_fault,
         code_fault,
         next_run,
+        cut,
+        cut_check,
         offer,
+        expanded,
+        expansion_late,
         coming,
         check
     };
@@ -158,7 +162,16 @@ class Simulator {
         std::string name;
         Time started{0}, joined_at{Time::min() / 2};
         bool starts = true, over = false;
+        /// Has the name of a lost node; fails every check; has exchanged bytes with another node.
+        bool returns = false, unfit = false, has_met = false;
+        bool merged = false;                ///< a node that the group's own job was expanded by
         std::optional<std::uint32_t> node;  ///< its index
+    };
+    /// What the driver that asked for an expansion waits for.
+    struct Expansion {
+        std::uint32_t node = 0, incarnation = 0;
+        std::uint64_t request = 0;
+        std::set<std::uint32_t> numbers;  ///< of Slurm::companions, that have not asked to join yet
     };
     struct Run {  ///< a generation's training
         elastic::World world;
@@ -177,8 +190,11 @@ class Simulator {
         enum class Mode { well, late, answer_lost, refusing, unreachable } mode = Mode::well;
         std::uint32_t unreachable_side = 0;  ///< of a partition; 0: none
         std::map<NodeIndex, Time> removed_at;
+        std::vector<NodeIndex> left;  ///< AskSlurm::What::leave_behind
         std::optional<Time> requeued_at;
+        std::set<std::uint32_t> to_end;  ///< nodes of a requeued job that are not reached: theirs runs on
         std::deque<Companion> companions;
+        std::vector<Expansion> expansions;
     };
     enum class Fault : std::uint8_t {
         worker,
@@ -317,14 +333,30 @@ class Simulator {
     // slurm.cpp
     void slurm_arrives(std::uint32_t node, const elastic::AskSlurm &ask);
     bool slurm_does(std::uint32_t node, const elastic::AskSlurm &ask);
+    bool slurm_reaches(std::uint32_t node) const;
+    bool requeue(std::uint32_t node);
+    void end_processes(std::uint32_t node);
 
     // joins.cpp
     void plan_joins();
     Companion *companion_of(std::uint32_t node);
     const Companion *companion_of(std::uint32_t node) const;
+    static bool is_of(const elastic::NodeSpec &spec, const Companion &c);
     bool is_known(std::uint32_t node, const Companion &c) const;
+    std::optional<std::string> lost_name() const;
+    bool is_unfit(std::uint32_t node) const;
+    void run_check(std::uint32_t node, const elastic::RunCheck &check);
     std::uint32_t count_coming(std::uint32_t node) const;
     bool grant_nodes(std::uint32_t node, std::uint32_t count);
+    Companion &add_companion(bool merged);
+    bool expand_job(std::uint32_t node, const elastic::AskSlurm &ask);
+    bool waits_for(const Expansion &e) const;
+    void start_expanded(const Payload &p);
+    void note_asked(std::uint32_t number);
+    void end_expansion(std::size_t at, bool done);
+    void on_late_expansion(const Payload &p);
+    bool is_left_over(const Companion &c) const;
+    bool in_groups_job(std::uint32_t node) const;
     void check_companions() const;
     bool given_up(std::uint32_t node) const;
     void end_companion(Companion &c, bool reached);
@@ -353,6 +385,10 @@ class Simulator {
     void look_at_storage(std::uint32_t node, const elastic::LookAtStorage &look);
     void inject(Fault fault);
     void cut_links(Fault fault, std::uint32_t node, std::uint32_t head);
+    bool plan_cut();
+    void cut_smaller_side();
+    std::vector<std::uint32_t> larger_side() const;
+    void check_larger_side() const;
     void inject_local(Fault fault, std::uint32_t node);
     void heal();
     std::uint32_t random_node();
@@ -382,6 +418,9 @@ class Simulator {
     void check_ask(std::uint32_t node, const elastic::AskSlurm &ask);
     void check_note(const elastic::Note &note);
     void check_one_world(const GenerationId &generation);
+    void check_requeue(std::uint32_t node) const;
+    void check_job_end(std::uint32_t node, const elastic::End &end) const;
+    bool others_act(std::uint32_t node) const;
     bool settled(std::string *state) const;
 
     // check_copies.cpp
@@ -404,7 +443,10 @@ class Simulator {
     Random copies_random_{options_.seed ^ 0x636f70696573u};
     Random next_random_{options_.seed ^ 0x6e657874u};  ///< of the job's next run
     Random codes_random_{options_.seed ^ 0x636f646573u};
+    Random checks_random_{options_.seed ^ 0x636865636b73u};
     Random joins_random_{options_.seed ^ 0x6a6f696e73u};
+    Random cuts_random_{options_.seed ^ 0x63757473u};
+    Random expansion_random_{options_.seed ^ 0x657870616e64u};
     elastic::LocalStorage storage_;  ///< what is there before the run
     elastic::GroupConfig config_;    ///< with all nodes that have joined
     std::uint32_t step_nodes_ = 0;
@@ -417,6 +459,9 @@ class Simulator {
     std::map<GenerationId, Run> runs_;
     Slurm slurm_;
     std::vector<Fault> faults_;
+    std::vector<NodeIndex> world_before_cut_;
+    std::uint32_t smaller_side_ =
+        0;  ///< so many nodes are cut off by plan_cut(), and nothing else goes wrong
     Time faults_end_{0}, healed_at_{0};
     std::set<std::pair<std::uint32_t, std::uint32_t>> one_way_;  ///< cut from → to
     bool chaos_ = false;

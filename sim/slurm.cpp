@@ -2,6 +2,7 @@
 // Slurm as far as a group sees it: a shrink is a compare-and-swap on the job's nodes; the batch host stays.
 #include <algorithm>
 
+#include "elastic/node_list.h"
 #include "sim/simulator.h"
 
 namespace dlrover::sim {
@@ -9,19 +10,38 @@ namespace dlrover::sim {
 using namespace elastic;
 using std::chrono::milliseconds;
 
+bool Simulator::slurm_reaches(std::uint32_t node) const {
+    bool away = slurm_.unreachable_side != 0 && nodes_[node].side == slurm_.unreachable_side;
+    return slurm_.mode != Slurm::Mode::unreachable && !away;
+}
+
+void Simulator::end_processes(std::uint32_t node) {
+    push(now_ + milliseconds(random_.between(1, 500)), Kind::kill_removed, node);
+}
+
+/// A node that is not reached keeps its processes until it is; the job's next run does not wait for it, for
+/// who asks takes it out of the job first.
+bool Simulator::requeue(std::uint32_t node) {
+    check_requeue(node);
+    slurm_.running = false;
+    ++slurm_.requeues;
+    slurm_.requeued_at = now_;
+    next_run_planned_ = plan_next_run();
+    for (Companion &c : slurm_.companions) end_companion(c, true);
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i)
+        if (slurm_reaches(i))
+            end_processes(i);
+        else
+            slurm_.to_end.insert(i);
+    return true;
+}
+
 /// True when carried out.
 bool Simulator::slurm_does(std::uint32_t node, const AskSlurm &ask) {
     if (!slurm_.running) return false;
-    if (ask.what == AskSlurm::What::requeue) {
-        slurm_.running = false;
-        ++slurm_.requeues;
-        slurm_.requeued_at = now_;
-        next_run_planned_ = plan_next_run();
-        for (Companion &c : slurm_.companions) end_companion(c, true);
-        for (std::uint32_t i = 0; i < nodes_.size(); ++i)
-            push(now_ + milliseconds(random_.between(1, 500)), Kind::kill_removed, i);
-        return true;
-    }
+    bool is_out = contains(slurm_.left, NodeIndex(node)) || !in_job(node);
+    if (ask.what == AskSlurm::What::requeue) return !is_out && requeue(node);
+    if (ask.what == AskSlurm::What::leave_behind) return add_all(slurm_.left, ask.nodes), true;
     if (ask.what != AskSlurm::What::shrink_to) return slurm_does_companions(node, ask);
     auto present = [&](NodeIndex n) {
         return std::find(slurm_.nodes.begin(), slurm_.nodes.end(), n) != slurm_.nodes.end();
@@ -38,6 +58,10 @@ bool Simulator::slurm_does(std::uint32_t node, const AskSlurm &ask) {
             push(now_ + milliseconds(random_.between(1, 1000)), Kind::kill_removed, n.value());
     }
     slurm_.nodes = ask.nodes;
+    for (Companion &c : slurm_.companions) {
+        bool stays = c.node && std::ranges::find(ask.nodes, NodeIndex(*c.node)) != ask.nodes.end();
+        if (c.merged && !stays) c.over = true;  // whoever is not named is out
+    }
     return true;
 }
 
@@ -46,8 +70,7 @@ void Simulator::slurm_arrives(std::uint32_t node, const AskSlurm &ask) {
     SlurmAnswer answer;
     answer.request = ask.request;
     Duration delay(random_.between(500, 20000));
-    bool away = slurm_.mode == Mode::unreachable ||
-                (slurm_.unreachable_side != 0 && nodes_[node].side == slurm_.unreachable_side);
+    bool away = !slurm_reaches(node);
     if (slurm_.mode == Mode::late) delay = milliseconds(random_.between(100, 1200));
     if (away) {
         answer.result = SlurmAnswer::Result::unreachable;
@@ -56,9 +79,17 @@ void Simulator::slurm_arrives(std::uint32_t node, const AskSlurm &ask) {
         nodes_[node].job_seen = now_;
         answer.job_nodes = slurm_.nodes;
         answer.job_running = slurm_.running;
+        answer.left = slurm_.left;
         for (std::uint32_t i = step_nodes_; i < config_.nodes.size(); ++i)
             if (!in_job(i)) answer.ended.push_back(NodeIndex(i));
-    } else if (slurm_.mode == Mode::refusing) {
+    } else if (ask.what == AskSlurm::What::expand_job && slurm_.mode != Mode::refusing && slurm_.running) {
+        bool begun = expand_job(node, ask);
+        if (begun && slurm_.mode != Mode::answer_lost) return;  // answered when the nodes have asked
+        answer.result = begun ? SlurmAnswer::Result::unreachable : SlurmAnswer::Result::refused;
+        std::erase_if(slurm_.expansions, [&](const Expansion &e) {
+            return begun && e.node == node && e.request == ask.request;
+        });
+    } else if (slurm_.mode == Mode::refusing && ask.what != AskSlurm::What::leave_behind) {
         answer.result = SlurmAnswer::Result::refused;
     } else {
         bool done = slurm_does(node, ask);

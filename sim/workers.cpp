@@ -18,12 +18,12 @@ void Simulator::publish(std::uint32_t node, const World &world) {
     Node &n = nodes_[node];
     n.published = world.id;
     // As an arena does, but for one planted bug: what lies after the step that this world goes on from is
-    // void, and what others have sealed of that step.
+    // void, and what was sealed of that step later.
     if (options_.bug != PlantedBug::restore_mixes_generations) {
         auto is_void = [&](const CheckpointId &id) {
             if (id.generation >= world.id) return false;
             return !world.restore_step || id.step > *world.restore_step ||
-                   (id.step == *world.restore_step && id.generation != world.restore_generation);
+                   (id.step == *world.restore_step && id.generation > world.restore_generation);
         };
         std::erase_if(n.objects, [&](const Seal &s) { return is_void({s.generation, s.step}); });
         std::erase_if(n.parities, [&](const HeldParity &p) { return is_void(p.parity.id); });
@@ -193,6 +193,7 @@ void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std:
     const Run &run = runs_[generation];
     bool last = accepted && step >= last_step_;
     for (std::uint32_t r = 0; r < config_.nodes[node].ranks && n.member && (slot_free || !accepted); ++r) {
+        if (n.stopping >= generation) accepted = false;  // by what the seal before it has led to
         Rank rank(n.first_rank + r);
         bool asks =
             wanted_on_storage(TrainStep(step)) && run.world_size > 0 && step % run.world_size == rank.value();

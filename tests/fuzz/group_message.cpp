@@ -98,13 +98,17 @@ std::vector<Bytes> seeds() {
                                             .protect = id,
                                             .safe = id,
                                             .freed = id,
-                                            .roster = roster},
+                                            .roster = roster,
+                                            .whole_ago = elastic::Duration(200000)},
                                   HeartbeatReply{Term(3), 5, report},
                                   Prepare{Term(3), generation, {NodeIndex(0), NodeIndex(2)}, {}, "start"},
                                   PrepareReply{.term = Term(3), .generation = generation, .accepted = true},
                                   Commit{Term(3), world},
                                   Report{Term(3), report},
-                                  Finish{.term = Term(3), .exit_code = 1, .message = "gave up"}};
+                                  Finish{.term = Term(3), .exit_code = 1, .message = "gave up"},
+                                  CheckOrder{Term(3), 1, NodeIndex(1), true},
+                                  CheckReport{Term(3), 1, true, Duration(150), Duration(90), ""},
+                                  Dismissal{Term(3), "it is slow"}};
     std::vector<Bytes> list;
     for (const auto &message : messages) list.push_back(with_choice(0, daemon::encode_message(message)));
     list.push_back(with_choice(1, daemon::encode_promise(promise)));

@@ -27,6 +27,7 @@ std::vector<Bytes> seeds() {
         join::WordT word;
         word.kind = kind;
         word.companion_job = 58;
+        if (kind == join::Kind::Wait) word.companion_step = 3;
         if (kind == join::Kind::Wait) word.leader = "n2";
         if (kind == join::Kind::Refused) word.text = "the step ends";
         if (kind == join::Kind::Ask || kind == join::Kind::Welcome) {
@@ -37,7 +38,8 @@ std::vector<Bytes> seeds() {
             word.step->options = std::make_unique<proto::ElasticOptionsT>();
         }
         if (kind == join::Kind::Welcome) {
-            word.step->companion_jobs = {58};
+            word.step->companion_jobs = {58, 57};
+            word.step->join_steps = {0, 3};
             word.lineage = "lab/1000/train/0";
             word.user = "alice";
             word.workers = 2;

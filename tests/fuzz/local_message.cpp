@@ -73,8 +73,20 @@ std::vector<Bytes> seeds() {
     fold.from.push_back(std::make_unique<SlotSegmentT>());
     fold.given = {0, 2};
     fold.checkpoint = std::make_unique<StoredCheckpointT>();
+    NodeCheckReplyT check;
+    check.site = std::make_unique<SiteStatusT>();
+    check.site_facts.push_back(std::make_unique<FactT>());
+    check.ladder.push_back(std::make_unique<RungT>());
+    check.node_facts.push_back(std::make_unique<FactT>());
+    MeasureNodeT measure;
+    measure.segments.push_back(std::make_unique<SlotSegmentT>());
     MoverReadyT ready;
     ready.text = "no RDMA network is up here";
+    StartStepT start;
+    start.order = 1;
+    start.argv = {"srun", "--jobid=57", "--", "train"};
+    start.environment = {"PATH=/bin"};
+    start.cwd = "/home/alice";
     SegmentFilledT filled;
     filled.text = "no room";
     return {seed(MoverHelloT()),       seed(std::move(expect)),  seed(std::move(send)),
@@ -83,7 +95,9 @@ std::vector<Bytes> seeds() {
             seed(std::move(exited)),   seed(std::move(granted)), seed(StatusRequestT()),
             seed(EventsRequestT()),    seed(std::move(filled)),  seed(FillSegmentT()),
             seed(std::move(prepared)), seed(std::move(plan)),    seed(RestoreKeptT()),
-            seed(OutcomeRequestT()),   seed(std::move(fold)),    seed(ObjectFoldedT())};
+            seed(OutcomeRequestT()),   seed(std::move(fold)),    seed(ObjectFoldedT()),
+            seed(NodeCheckRequestT()), seed(std::move(check)),   seed(std::move(measure)),
+            seed(NodeMeasuredT()),     seed(StepEndedT()),       seed(std::move(start))};
 }
 
 }  // namespace dlrover::fuzz

@@ -205,17 +205,17 @@ def held_back(cluster: Cluster, nodes: "list[str]") -> "typing.Iterator[None]":
 
 
 def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int = 1, copies: int = 1, batch: bool = False, redundancy: str = "",
-                      **heat: object) -> Run:
+                      spares_late: bool = True, **heat: object) -> Run:
     """On n1, n2 ...: n1 is the batch host, n2 leads, the last ones are the spares, where the others are a majority; else one of the last may have ranks.
     Returns when all ranks step and checkpoints are safe."""
     names = cluster.nodes[:nodes]
-    late = names[max(nodes - spares, nodes // 2 + 1):]
+    late = names[max(nodes - spares, nodes // 2 + 1):] if spares_late else []
     srun = (f"--dlrover-redundancy={redundancy or f'partner:{copies}'}", "--mem=400", "-w", ",".join(names))
     run = Run(cluster, label, srun=srun, spares=spares, nodes=nodes, **{"size": 256, "save_every": 5, "step_us": 4000, "ballast_mb": 4, **heat})
     try:
         with held_back(cluster, late):
             run.submit() if batch else run.start()
-            wait_until(lambda: all(page.started_us for page in run.pages) or not run.running(), 10, f"{label}: a world without the spares", 0.002)
+            wait_until(lambda: all(page.started_us for page in run.pages) or not run.running(), 30, f"{label}: a world without the spares", 0.002)
         run.wait_for_steps()
         wait_until(lambda: run.running() and run.safe_step(names[0]) > 20, 30, f"{label}: safe steps", 0.02)
         assert len(late) < spares or run.nodes_with_ranks(names[0]) == names[:nodes - spares], run.status(names[0])["ranks"]

@@ -55,7 +55,7 @@ bool shows_nothing(const local::MessageT &m) {
     if (auto *events = m.body.AsEventsReply()) return events->groups.empty();
     if (auto *outcome = m.body.AsOutcomeReply())
         return outcome->outcome == local::Outcome::Unknown && outcome->exit_code == 0 && outcome->lost == 0;
-    return false;
+    return m.body.AsNodeCheckReply() != nullptr;  // of the node and the site
 }
 
 template <typename T>
@@ -92,6 +92,7 @@ std::vector<Attempt> attempts() {
         attempt<local::WorkersStoppedT>("WorkersStopped", Role::Agent),
         attempt<local::AgentSignalT>("AgentSignal", Role::Agent),
         attempt<local::SegmentFilledT>("SegmentFilled", Role::Agent),
+        attempt<local::StepEndedT>("StepEnded", Role::Agent),
         attempt<local::WorkerHelloT>("WorkerHello", Role::Worker),
         attempt<local::PrepareT>("Prepare", Role::Worker),
         attempt<local::BeginSaveT>("BeginSave", Role::Worker),
@@ -106,9 +107,11 @@ std::vector<Attempt> attempts() {
         attempt<local::ExpectingObjectT>("ExpectingObject", Role::Mover),
         attempt<local::ObjectArrivedT>("ObjectArrived", Role::Mover),
         attempt<local::ObjectSentT>("ObjectSent", Role::Mover),
+        attempt<local::NodeMeasuredT>("NodeMeasured", Role::Mover),
         attempt<local::StatusRequestT>("StatusRequest", Role::Cli),
         attempt<local::EventsRequestT>("EventsRequest", Role::Cli),
         attempt<local::OutcomeRequestT>("OutcomeRequest", Role::Cli),
+        attempt<local::NodeCheckRequestT>("NodeCheckRequest", Role::Cli),
         // What only a daemon may say:
         attempt<local::HelloReplyT>("HelloReply", Role::Cli),
         attempt<local::AgentWelcomeT>("AgentWelcome", Role::Agent),
@@ -117,6 +120,7 @@ std::vector<Attempt> attempts() {
         attempt<local::LeaseRenewedT>("LeaseRenewed", Role::Agent),
         attempt<local::GroupEndedT>("GroupEnded", Role::Agent),
         attempt<local::FillSegmentT>("FillSegment", Role::Agent),
+        attempt<local::StartStepT>("StartStep", Role::Agent),
         attempt<local::WorkerWelcomeT>("WorkerWelcome", Role::Worker),
         attempt<local::PreparedT>("Prepared", Role::Worker),
         attempt<local::SlotGrantedT>("SlotGranted", Role::Worker),
@@ -127,8 +131,10 @@ std::vector<Attempt> attempts() {
         attempt<local::ExpectObjectT>("ExpectObject", Role::Mover),
         attempt<local::SendObjectT>("SendObject", Role::Mover),
         attempt<local::CancelOrderT>("CancelOrder", Role::Mover),
+        attempt<local::MeasureNodeT>("MeasureNode", Role::Mover),
         attempt<local::StatusReplyT>("StatusReply", Role::Cli),
         attempt<local::EventsReplyT>("EventsReply", Role::Cli),
+        attempt<local::NodeCheckReplyT>("NodeCheckReply", Role::Cli),
         attempt<local::FailureT>("Failure", Role::Cli),
         attempt<local::DoneT>("Done", Role::Cli),
         // A second role's messages on the wrong kind of connection:

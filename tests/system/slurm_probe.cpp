@@ -54,11 +54,23 @@ int show_addresses(SlurmCalls &calls, const std::vector<std::string> &nodes) {
     return 0;
 }
 
+int show_site(SlurmCalls &calls) {
+    auto site = calls.load_site();
+    if (!site) return report(site.status());
+    std::printf(
+        "version=%s database=%d expansion=%d contain=%d shrink=%d node_changes=%d requeue=%d "
+        "slurmd_timeout=%u kill_wait=%u cred_expire=%u switch=%s\n",
+        site->version.c_str(), site->database, site->job_expansion, site->contain, site->job_shrink,
+        site->node_changes, site->requeue, site->slurmd_timeout_s, site->kill_wait_s, site->cred_expire_s,
+        site->switch_type.c_str());
+    return 0;
+}
+
 int usage() {
-    std::fprintf(
-        stderr,
-        "usage: slurm_probe cluster | job ID | step ID STEP | addresses NODE... | shrink ID NODE... |\n"
-        "                   requeue ID | hasten ID [NODE...] | complete ID CODE\n");
+    std::fprintf(stderr,
+                 "usage: slurm_probe cluster | site | job ID | step ID STEP | addresses NODE... | shrink ID "
+                 "NODE... |\n"
+                 "                   requeue ID | hasten ID [NODE...] | complete ID CODE\n");
     return 2;
 }
 
@@ -71,6 +83,7 @@ int main(int argc, char **argv) {
     const std::string &what = args[0];
     std::vector<std::string> tail(args.begin() + 1, args.end());
     if (what == "cluster") return std::printf("%s\n", calls->cluster_name().c_str()) > 1 ? 0 : 1;
+    if (what == "site") return show_site(*calls);
     if (what == "addresses") return show_addresses(*calls, tail);
     if (tail.empty()) return usage();
     JobId id(static_cast<std::uint32_t>(std::atoi(tail[0].c_str())));

@@ -14,9 +14,11 @@ STEPS = 1200
 
 
 class Parity(unittest.TestCase):
+    CLUSTER_NODES = 8
+
     @classmethod
     def setUpClass(cls) -> None:
-        cls.cluster = cls.enterClassContext(Cluster("parity", nodes=8, arguments=("--slurmdbd", "--conf", "CPUs=32")))
+        cls.cluster = cls.enterClassContext(Cluster("parity", nodes=cls.CLUSTER_NODES, arguments=("--slurmdbd", "--conf", "CPUs=32")))
 
     def start(self, label: str, redundancy: str, steps: int = STEPS, **options: object) -> Run:
         run = start_with_copies(self.cluster, label, redundancy=redundancy, steps=steps, **options)
@@ -38,13 +40,18 @@ class Parity(unittest.TestCase):
         self.assertGreaterEqual(min(page.restored_step for page in run.pages), restored_from)
 
     def test_two_nodes_at_once(self) -> None:
-        """rs:4+2, both of one coding group."""
-        run = self.start("two", "rs:4+2", nodes=8, spares=2, ranks_per_node=1)
+        """Both of one coding group; each group keeps the other's parities."""
+        self.lose_two("two", nodes=8, group_size=3)
+
+    def lose_two(self, label: str, nodes: int, group_size: int, **options: object) -> None:
+        steps = 3 * STEPS  # looking at every node takes a while
+        run = self.start(label, "rs:4+2", steps, nodes=nodes, spares=2, ranks_per_node=1, **options)
         safe, generation = run.safe_step("n1"), run.generation()
-        copies = run.status("n3")["copies"]
+        copies = run.status(run.nodes_with_ranks("n1")[-1])["copies"]
         self.assertEqual(len(copies["partners"]), 2)
-        self.assertGreaterEqual(copies["parities"], 1)
+        self.assertGreaterEqual(run.status(copies["partners"][0])["copies"]["parities"], 1)
         group = [n for n in run.nodes_with_ranks("n1") if run.status(n)["copies"]["partners"] == copies["partners"]]
+        self.assertEqual(len(group), group_size)
         victims = [n for n in group if n not in ("n1", "n2")][:2]
         began = self.cluster.lose(*victims)
         run.wait_for_steps(after=generation)
@@ -56,7 +63,7 @@ class Parity(unittest.TestCase):
         generation = run.generation()
         # Protected anew.
         wait_until(lambda: run.safe_step("n1") > min(restored) + 50, 60, "safe steps in the new world", 0.05)
-        self.expect_result(run, generation, safe)
+        self.expect_result(run, generation, safe, steps)
 
     def test_movers_that_are_killed(self) -> None:
         """What a mover was adding up then is nothing; steps become safe all the same, and nobody notices."""
@@ -70,6 +77,15 @@ class Parity(unittest.TestCase):
                 os.kill(mover.pid, signal.SIGKILL)
             wait_until(lambda: run.safe_step("n1") > safe, 40, f"a step after {safe} is safe", 0.05)
         self.expect_result(run, generation, -1, steps)
+
+
+class SmallParity(Parity):
+    """The spares keep the parities of one coding group of four."""
+    CLUSTER_NODES = 6
+    test_two_nodes_at_once = test_movers_that_are_killed = None
+
+    def test_two_of_a_group_of_four(self) -> None:
+        self.lose_two("four", nodes=6, group_size=4, spares_late=False)
 
 
 class OtherSize(test_resize.Resize):

@@ -26,6 +26,11 @@ class Cell:
     slurm: bool  # slurmctld answers meanwhile
 
     @property
+    def lasts(self) -> float:
+        """Longer than a side that hears nobody but Slurm has ever waited."""
+        return 15.0 if self.slurm and self.what in ("halves", "batch host alone") else 0.0
+
+    @property
     def workers(self) -> int:
         """As many as either side of halves can have; else one spare stands by."""
         return self.nodes // 2 if self.what == "halves" else self.nodes - 1
@@ -41,16 +46,17 @@ class Cell:
         if self.what == "halves" and self.nodes > 2:
             order = world + [name for name in names if name not in world]
             return order[1::2], order[0::2]
-        alone = {"leader alone": leader, "batch host cut": names[0]}.get(self.what, names[self.workers - 1])
+        alone = {"leader alone": leader, "batch host cut": names[0], "batch host alone": names[0]}.get(self.what, names[self.workers - 1])
         return [name for name in names if name != alone], [alone]
 
     def __str__(self) -> str:
         return f"{self.nodes}-{self.what.replace(' ', '-')}-{'up' if self.slurm else 'down'}"
 
 
-KINDS = {2: ("halves", "cut", "frozen"), 3: ("leader alone", "batch host cut", "cut", "frozen"),
-         4: ("halves", "leader alone", "batch host cut", "cut", "frozen"), 6: ("halves", "leader alone", "batch host cut", "cut", "frozen")}
+ALONE = ("leader alone", "batch host alone", "batch host cut", "cut", "frozen")
+KINDS = {2: ("halves", "cut", "frozen"), 3: ALONE, 4: ("halves", *ALONE), 6: ("halves", *ALONE)}
 MATRIX = [Cell(nodes, what, slurm) for nodes, kinds in KINDS.items() for what in kinds for slurm in (True, False)]
+ALWAYS = (Cell(4, "halves", True), Cell(3, "leader alone", False), Cell(3, "batch host alone", True))  # not only nightly
 
 
 class Trial:
@@ -80,6 +86,7 @@ class Trial:
         self.run.wait_for_steps(after=self.before, seconds=40)
         print(f"{self.cell}: all ranks stepping again {time.time() - back:.2f} s after {'the return of slurmctld was begun' if self.cell.waits else 'the fault'}")
         self.expect_one_side(back)
+        time.sleep(max(0.0, self.began + self.cell.lasts - time.time()))
         self.join()
         self.expect_result()
 
@@ -170,14 +177,13 @@ class Trial:
         wait_until(lambda: set(self.cluster.run("sinfo", "-h", "-N", "-o", "%T", user="root").stdout.split()) == {"idle"}, 40, "all nodes idle", 0.5)
 
 
-@unittest.skipUnless(NIGHTLY, "only nightly: a matrix of cuts, each of which takes half a minute")
 class Partition(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         # Without slurmdbd Slurm takes nodes out of a job once. Jobs of lost nodes keep their CPUs until their sruns end.
         cls.cluster = cls.enterClassContext(Cluster("partition", nodes=6, arguments=("--slurmdbd", "--users", "alice,bob", "--conf", "CPUs=32")))
 
-
+    @unittest.skipUnless(NIGHTLY, "only nightly")
     def test_another_users_job_is_not_touched(self) -> None:
         """It shares a node that is cut off, taken out of the group's job, and comes back; and the node that leads."""
         run = start_with_copies(self.cluster, "shared", steps=STEPS, older_may_live=True)
@@ -209,7 +215,8 @@ class Partition(unittest.TestCase):
 def add_case(cell: Cell) -> None:
     def case(self: Partition) -> None:
         Trial(self, cell).carry_out()
-    setattr(Partition, f"test_{str(cell).replace('-', '_')}", case)
+    nightly = unittest.skipUnless(NIGHTLY or cell in ALWAYS, "only nightly: a matrix of cuts, each of which takes half a minute")
+    setattr(Partition, f"test_{str(cell).replace('-', '_')}", nightly(case))
 
 
 for one_cell in MATRIX:

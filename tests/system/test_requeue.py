@@ -5,23 +5,22 @@ import json
 import time
 import unittest
 
-from cluster import Cluster, wait_until
+from cluster import NIGHTLY, Cluster, wait_until
 from heat import Run, reference
 
 SIZE, STEPS = 256, 3000
 
 
-class Requeue(unittest.TestCase):
-    def setUp(self) -> None:
-        self.cluster = self.enterContext(Cluster("requeue", nodes=4))
+class RequeueCase(unittest.TestCase):
+    cluster: Cluster
 
-    def submit(self, label: str, nodes: int, redundancy: str) -> "tuple[Run, int]":
+    def submit(self, label: str, nodes: int, redundancy: str, options: str = "") -> "tuple[Run, int]":
         """A batch job on some of the nodes, all of them needed."""
         run = Run(self.cluster, label, nodes=nodes, size=SIZE, steps=STEPS, save_every=5, step_us=4000, ballast_mb=8)
         words = ["srun", *(word for word in run.options if not word.startswith("--dlrover-")), *run.command]
         script, output = run.folder / "job.sh", run.folder / "stdout"
         script.write_text(f"#!/bin/bash\n#SBATCH -N{nodes} --ntasks-per-node=2 --job-name={label} --requeue --open-mode=append\n"
-                          f"#SBATCH --dlrover-elastic={nodes}:{nodes} --dlrover-redundancy={redundancy}\n"
+                          f"#SBATCH --dlrover-elastic={nodes}:{nodes} --dlrover-redundancy={redundancy} {options}\n"
                           f"{' '.join(words)}\ncode=$?\necho $code >{run.folder}/code-$SLURM_RESTART_COUNT\nexit $code\n")
         self.cluster.run("sbatch", "-o", str(output), str(script), check=True)
         self.addCleanup(lambda: print(output.read_text()[-4000:]))
@@ -47,6 +46,11 @@ class Requeue(unittest.TestCase):
 
     def texts(self, job: int) -> "list[str]":
         return [f"{event['time_us'] / 1e6:.3f} {event['node']} {event['text']}" for event in self.cluster.events(job)]
+
+
+class Requeue(RequeueCase):
+    def setUp(self) -> None:
+        self.cluster = self.enterContext(Cluster("requeue", nodes=4))
 
     def test_too_few_nodes(self) -> None:
         run, job = self.submit("few", 3, "partner:1")
@@ -97,6 +101,60 @@ class Requeue(unittest.TestCase):
         began = time.time()
         wait_until(lambda: all(self.group(job, n)["arena_bytes"] == 0 for n in ("n1", "n2", "n3")), 40, "memory given back", 0.2)
         print(f"memory was given back {time.time() - began:.1f} s after scancel")
+
+
+class Preemption(RequeueCase):
+    """Slurm takes the nodes for a job of a higher partition, at once or after GraceTime."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        settings = ("PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE", "PriorityTier=1",
+                    "PartitionName=high Nodes=n1,n2 PriorityTier=10 MaxTime=INFINITE State=UP")
+        words = (word for setting in settings for word in ("--conf", setting))
+        cls.cluster = cls.enterClassContext(Cluster("preemption", nodes=2, arguments=tuple(words)))
+
+    def preempt(self, grace: int) -> "tuple[float, float]":
+        """After how many seconds the other job has the nodes, and all ranks step again."""
+        self.cluster.run("scontrol", "update", "PartitionName=main", f"GraceTime={grace}", user="root", check=True)
+        folder = self.cluster.work / f"store-{grace}"
+        folder.mkdir()
+        folder.chmod(0o777)
+        run, job = self.submit(f"grace{grace}", 2, "partner:1", f"--dlrover-ckpt-dir={folder} --dlrover-ckpt-every=1000000")
+        wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
+        saved, old, began = run.common_save(), {page.started_us for page in run.pages}, time.time()
+        other = self.cluster.run("sbatch", "--parsable", "-p", "high", "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 3", user="alice", check=True).stdout.strip()
+        wait_until(lambda: "JobState=RUNNING" in self.show(int(other)), grace + 60, "the other job running", 0.1)
+        taken = time.time() - began
+        wait_until(lambda: self.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now", user="alice").returncode == 0
+                   or self.all_new(run, old), 60, "the job waiting", 0.5)
+        try:
+            wait_until(lambda: self.all_new(run, old), 150, "all ranks stepping again", 0.002)
+        finally:
+            print(self.show(job), *self.texts(job)[:40], sep="\n")
+        again = time.time() - began
+        restored = {page.restored_step for page in run.pages}
+        self.assertEqual(len(restored), 1)
+        self.assertGreaterEqual(min(restored), saved)
+        self.assertIn("Restarts=1", self.show(job))
+        stored = [int(path.name.split(".")[0].removeprefix("step-")) for path in folder.rglob("step-*.manifest")]
+        self.assertGreaterEqual(max(stored, default=0), saved, "the newest complete step was not stored before the nodes went")
+        self.expect_result(run, job)
+        print(f"GraceTime {grace}: the other job had the nodes after {taken:.1f} s, all ranks stepping again after {again:.1f} s, from step {min(restored)}")
+        return taken, again
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: Slurm's own requeue, as in test_by_hand")
+    def test_at_once(self) -> None:
+        self.preempt(0)
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: as test_a_minute")
+    def test_ten_seconds(self) -> None:
+        self.preempt(10)
+
+    def test_a_minute(self) -> None:
+        """The nodes are given up as soon as the newest step is stored."""
+        taken, _ = self.preempt(60)
+        self.assertLess(taken, 30)
+        self.cluster.run("scontrol", "update", "PartitionName=main", "GraceTime=0", user="root", check=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include "cli/command_line.h"
 #include "cli/events_text.h"
 #include "cli/json.h"
+#include "cli/node_text.h"
 #include "cli/status_text.h"
 #include "cli/table.h"
 
@@ -65,6 +66,42 @@ BOOST_AUTO_TEST_CASE(commands) {
     BOOST_TEST((line->command == Command::events && line->job == "12.0" && line->json));
 }
 
+BOOST_AUTO_TEST_CASE(node_check) {
+    auto line = parse_command_line({"node", "check"});
+    BOOST_REQUIRE(line.ok());
+    BOOST_TEST((line->command == Command::node_check && !line->json));
+    BOOST_TEST(parse_command_line({"node", "check", "--json"})->json);
+    BOOST_TEST(contains(parse_command_line({"node"}).status().message(), "dlrover node check"));
+    BOOST_TEST(!parse_command_line({"node", "check", "n1"}).ok());
+
+    NodeCheckReplyT reply;
+    reply.node = "n1";
+    reply.site = std::make_unique<SiteStatusT>();
+    reply.site->slurm_version = "22.05.8";
+    auto rung = std::make_unique<RungT>();
+    rung->name = "job expansion";
+    rung->text = "no permit_job_expansion";
+    rung->change = "add it";
+    reply.ladder.push_back(std::move(rung));
+    BOOST_TEST(is_sound(reply), "what the site does not allow is no fault of the node");
+    std::string text = node_check_text(reply);
+    BOOST_TEST(contains(text, "  job expansion  closed   no permit_job_expansion\n"), text);
+    BOOST_TEST(contains(text, "to change it: add it\n"), text);
+    auto fact = std::make_unique<FactT>();
+    fact->name = "munge";
+    fact->state = FactState::Bad;
+    fact->text = "gone\x1b[2J";
+    reply.node_facts.push_back(std::move(fact));
+    BOOST_TEST(!is_sound(reply));
+    BOOST_TEST(contains(node_check_text(reply), "munge          bad      gone?[2J"), node_check_text(reply));
+    std::string json = node_check_json(reply);
+    BOOST_TEST(contains(json, "\"sound\":false"), json);
+    BOOST_TEST(contains(json, "\"slurm_version\":\"22.05.8\""), json);
+    BOOST_TEST(contains(json, "\"open\":false"), json);
+    reply.site.reset();
+    BOOST_TEST(contains(node_check_text(reply), "slurmctld has not answered"));
+}
+
 BOOST_AUTO_TEST_CASE(help_has_the_name_of_the_program) {
     for (std::vector<std::string> words :
          {std::vector<std::string>{"--help"}, {"-h"}, {"events", "--help"}}) {
@@ -79,9 +116,9 @@ BOOST_AUTO_TEST_CASE(help_has_the_name_of_the_program) {
 BOOST_AUTO_TEST_CASE(a_wrong_command_line_is_named) {
     using Words = std::vector<std::string>;
     const std::pair<Words, const char *> wrong[] = {
-        {{}, "no command is given (there are: status, events, ckpt)"},
-        {{"stats"}, "unknown command \"stats\" (there are: status, events, ckpt)"},
-        {{"stats", "12"}, "unknown command \"stats\" (there are: status, events, ckpt)"},
+        {{}, "no command is given (there are: status, events, node, ckpt)"},
+        {{"stats"}, "unknown command \"stats\" (there are: status, events, node, ckpt)"},
+        {{"stats", "12"}, "unknown command \"stats\" (there are: status, events, node, ckpt)"},
         {{"--bogus"}, "unknown option --bogus"},
         {{"--bogus", "status"}, "unknown option --bogus"},
         {{"status", "--bogus"}, "unknown option --bogus"},

@@ -30,9 +30,11 @@ struct OneArena {
         BOOST_REQUIRE(place->has_value());
         return static_cast<std::uint16_t>((*place)->slot.value());
     }
-    void seal(std::uint16_t slot, std::uint64_t step, GenerationId generation, bool to_storage = false) {
+    void seal(std::uint16_t slot, std::uint64_t step, GenerationId generation, bool to_storage = false,
+              std::uint64_t content = 0) {
         local::SealT seal;
         seal.to_storage = to_storage;
+        seal.table_xxh3 = content;
         seal.train_step = step;
         seal.slot = slot;
         Status status = arena.seal(rank0, worker, generation, 1, std::move(seal),
@@ -117,6 +119,27 @@ BOOST_AUTO_TEST_CASE(seals_come_back_from_their_records) {
     next.finish_restore();
     BOOST_REQUIRE(next.seals().size() == 1u);
     BOOST_TEST(next.seals()[0].step.value() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(of_a_step_that_is_sealed_again_the_first_object_counts) {
+    CheckpointId id{g1, TrainStep(1)};
+    auto first = begin(1, g1);
+    seal(first, 1, g1, false, 7);
+    loop.advance();
+    local::SealT other;
+    other.table_xxh3 = 8;
+    BOOST_TEST(arena.differs(rank0, id, other));
+    auto again = begin(1, g1);
+    BOOST_TEST(again != first);
+    seal(again, 1, g1, true, 8);
+    loop.advance();
+    BOOST_TEST((stored == std::vector{Code::ok, Code::ok}));
+    BOOST_TEST((sealed() == Steps{1}));
+    BOOST_TEST(arena.seals()[0].to_storage);
+    auto object = arena.begin_read(rank0, id);
+    BOOST_REQUIRE(object.ok());
+    BOOST_TEST(object->seal.table_xxh3 == 7u);
+    BOOST_TEST(object->place.slot.value() == first);
 }
 
 BOOST_AUTO_TEST_CASE(a_seal_that_asks_for_storage_does_so_after_a_restart) {

@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(a_job_is_one_node_of_one_group_once) {
     own.nodes = {"n3"};
     BOOST_TEST(check_target(step, own, target_of(7), main).ok());
     step.job_id = 7;
-    BOOST_TEST(!check_target(step, own, target_of(7), main).ok(), "the main job itself");
+    BOOST_TEST(!check_target(step, own, target_of(7), main).ok(), "the step itself");
 }
 
 BOOST_AUTO_TEST_CASE(a_launch_specification_has_a_bound) {
@@ -367,6 +367,184 @@ BOOST_AUTO_TEST_CASE(a_companion_that_waits_is_not_needed_when_the_job_is_over) 
     f.n2.say(f.n2.client(local::Role::Spank, 0), std::move(end));
     f.run(1s);
     BOOST_TEST(!f.slurm.jobs[companion].waiting);
+}
+
+namespace {
+
+/// n1 loses power; n2 leads a job that its site lets expand, and n3 is free.
+struct Expanding : ThreeNodes {
+    Expanding() : ThreeNodes(small()) {
+        slurm.site.database = slurm.site.job_expansion = true;
+        slurm.free_nodes = {"n3"};
+        slurm.jobs[JobId(7)].nodes = {"n1", "n2"};
+    }
+    static StepOf small() {
+        StepOf step;
+        step.min_nodes = 1;
+        return step;
+    }
+    void lose_n1() {
+        n1.daemon.reset();
+        n1.peers.reset();
+    }
+    std::optional<local::StartStepT> await_start(std::chrono::milliseconds time = 20s) {
+        for (auto left = time; left > 0ms; left -= 500ms) {
+            run(500ms);
+            if (auto start = n2.port->take<local::StartStepT>(a2.id)) return start;
+        }
+        return std::nullopt;
+    }
+    /// srun has started step 7.1 on n3, and its module speaks.
+    Client start_step() {
+        slurm.steps[{JobId(7), StepId(1)}] = {"n3"};
+        auto step = newcomer();
+        step.job_id = 7;
+        step.step_id = 1;
+        return join(std::move(step), target_of(7));
+    }
+    void say_ended(const local::StartStepT &start, const std::string &text) {
+        local::StepEndedT ended;
+        ended.order = start.order;
+        ended.text = text;
+        n2.say(a2, std::move(ended), 0);
+    }
+    bool in_job(const std::string &node) {
+        const auto &nodes = slurm.jobs[JobId(7)].nodes;
+        return std::ranges::find(nodes, node) != nodes.end();
+    }
+};
+
+}  // namespace
+
+BOOST_FIXTURE_TEST_CASE(a_job_is_expanded_by_a_node_in_place_of_a_lost_one, Expanding) {
+    lose_n1();
+    auto start = await_start();
+    BOOST_REQUIRE(start.has_value());
+    std::vector<std::string> words = {"srun",
+                                      "--jobid=7",
+                                      "--overlap",
+                                      "--nodelist=n3",
+                                      "--nodes=1",
+                                      "--ntasks=1",
+                                      "--cpus-per-task=1",
+                                      "--dlrover-join=7.0.0",
+                                      "--dlrover-redundancy=single",
+                                      "--",
+                                      "train"};
+    BOOST_TEST(start->argv == words, boost::test_tools::per_element());
+    BOOST_TEST(start->environment == std::vector<std::string>{"PATH=/bin"}, boost::test_tools::per_element());
+    BOOST_TEST(count_events(n2, "Slurm has expanded the job in place of n1: by n3.") == 1u);
+    auto module = start_step();
+    BOOST_REQUIRE(n3.port->take<local::DoneT>(module.id).has_value());
+    run(3s);
+    auto agent = n3.client(local::Role::Agent, alice);
+    local::AgentHelloT hello;
+    hello.job_id = 7;
+    hello.step_id = 1;
+    hello.workers = 2;
+    n3.say(agent, std::move(hello));
+    auto welcome = n3.port->take<local::AgentWelcomeT>(agent.id);
+    BOOST_REQUIRE(welcome.has_value());
+    BOOST_TEST((welcome->job_id == 7u && welcome->step_id == 0u));
+    run(5s);
+    BOOST_TEST(count_events(n2, "n3 has joined the group (by expansion of the job)") == 1u);
+    auto status = status_at(n2, alice, false);
+    BOOST_TEST(status.groups.at(0)->joined == std::vector<std::string>{"n3 (by expansion)"},
+               boost::test_tools::per_element());
+    BOOST_TEST(slurm.orders.empty(), "no job of its own");
+    n3.restart();
+    BOOST_TEST(status_at(n3, alice, false).groups.at(0)->joined.size() == 1u);
+    // srun ends with the step, long after that.
+    say_ended(*start, "");
+    run(5s);
+    BOOST_TEST(in_job("n3"));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_step_that_does_not_start_leaves_no_node_in_the_job, Expanding) {
+    lose_n1();
+    auto start = await_start();
+    BOOST_REQUIRE(start.has_value());
+    BOOST_TEST(in_job("n3"));
+    say_ended(*start, "can not run srun: No such file or directory");
+    run(5s);
+    BOOST_TEST(!in_job("n3"));
+    BOOST_TEST(count_events(n2, "its step on n3 does not start: can not run srun") == 1u);
+    BOOST_TEST(slurm.orders.size() == 1u, "a job of its own is asked for");
+}
+
+BOOST_FIXTURE_TEST_CASE(a_step_that_does_not_ask_in_time_leaves_no_node_in_the_job, Expanding) {
+    lose_n1();
+    BOOST_REQUIRE(await_start().has_value());
+    run(35s);
+    BOOST_TEST(!in_job("n3"));
+    BOOST_TEST(count_events(n2, "it has not asked to join in time") == 1u);
+    BOOST_TEST(slurm.orders.size() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_refused_expansion_is_told_and_a_job_asked_for, Expanding) {
+    slurm.no_merge = "the partition does not permit it";
+    lose_n1();
+    run(30s);
+    BOOST_TEST(count_events(n2, "is not expanded, a job for another node is asked for: the partition") == 1u);
+    BOOST_TEST(slurm.orders.size() == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(where_the_site_can_not_expand_nothing_is_said, Expanding) {
+    slurm.site.contain = true;
+    lose_n1();
+    run(30s);
+    BOOST_TEST(count_events(n2, "expanded") == 0u);
+    BOOST_TEST(slurm.orders.size() == 1u);
+    BOOST_TEST(slurm.free_nodes.size() == 1u);
+}
+
+/// A leader before has moved n3 into the job, and has died; and its allocation of another node waits for
+/// nobody.
+BOOST_FIXTURE_TEST_CASE(what_a_leader_has_left_is_cleared, Expanding) {
+    slurm.jobs[JobId(7)].nodes.push_back("n3");
+    slurm.jobs[JobId(7)].nodes.push_back("n8");  // the user's own business
+    slurm.jobs[JobId(7)].grown = {grown_mark(StepId(0), 0, "n3"), grown_mark(StepId(1), 0, "n8")};
+    slurm.free_nodes = {"n9"};
+    slurm.jobs[JobId(21)] = running_job(alice, {"n5"});
+    slurm.jobs[JobId(21)].mark = companion_mark(JobId(7), StepId(0), 0);
+    slurm.expanding = {JobId(21)};
+    // The shrink that takes n1 out names the survivors only: somebody else has done that.
+    slurm.shrink_refused = true;
+    slurm.jobs[JobId(7)].nodes.erase(slurm.jobs[JobId(7)].nodes.begin());
+    lose_n1();
+    slurm.jobs[JobId(7)].batch_host.clear();
+    run(6s);
+    slurm.shrink_refused = false;
+    auto start = await_start(30s);
+    BOOST_REQUIRE(start.has_value());
+    BOOST_TEST(start->argv.at(3) == "--nodelist=n9");
+    BOOST_TEST(!in_job("n3"), "its step did not ask");
+    BOOST_TEST(in_job("n8"));
+    BOOST_TEST(!slurm.jobs[JobId(21)].running);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_of_the_groups_own_job_may_join) {
+    auto step = newcomer();
+    step.job_id = 7;
+    step.step_id = 1;
+    SlurmJob main = running_job(alice, {"n1", "n2", "n3"});
+    BOOST_TEST(check_target(step, main, target_of(7), main).ok());
+    step.step_id = 0;
+    BOOST_TEST(!check_target(step, main, target_of(7), main).ok(), "the step itself");
+    step.step_id = 1;
+    step.node_names = {"n3", "n4"};
+    BOOST_TEST(!check_target(step, main, target_of(7), main).ok());
+}
+
+BOOST_AUTO_TEST_CASE(marks_of_nodes_stand_beside_others_words) {
+    auto comment = add_grown("site:x dlrover-node:0.0:n5 dlrover-node:0.0:n6", grown_mark(StepId(0), 1, "n7"),
+                             {"n1", "n6", "n7"});
+    BOOST_TEST(comment == "site:x dlrover-node:0.0:n6 dlrover-node:0.1:n7", "n5 is not in the job any more");
+    BOOST_TEST(find_grown(comment).size() == 2u);
+    BOOST_TEST(find_mark(comment) == "");
+    BOOST_TEST(add_grown("", "dlrover-node:0.1:n7", {}) == "dlrover-node:0.1:n7");
+    BOOST_TEST(has_word("a dlrover:7.0.0 dlrover-expands", expands_word));
+    BOOST_TEST(!has_word("dlrover-expandsx", expands_word));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -14,14 +14,16 @@ namespace {
 
 struct Requeued : TwoNodes {
     /// Step 5 is complete; then the job is told to end.
-    Requeued() {
+    explicit Requeued(bool preempted = false) {
         save_everywhere(5);
+        job().preempted = preempted;
         local::AgentSignalT signal;
         signal.signal = SIGTERM;
         n1.say(a1, std::move(signal), 0);
         loop.advance(1s);
         for (auto [node, agent] : {std::pair(&n1, &a1), std::pair(&n2, &a2)}) {
             BOOST_TEST(node->port->take<local::GroupEndedT>(agent->id).has_value());
+            if (preempted) BOOST_TEST(job().waiting);
             node->daemon->on_closed(*agent);
         }
     }
@@ -81,6 +83,45 @@ BOOST_AUTO_TEST_CASE(the_next_run_goes_on_from_memory) {
     t.save_everywhere(6);
     t.save_everywhere(7);
     BOOST_TEST(t.n1.budget.held(alice).bytes == 2 * kept, "two ranks, steps 6 and 7");
+}
+
+BOOST_AUTO_TEST_CASE(a_preempted_job_is_requeued_before_its_agents_are_told) {
+    Requeued t(true);
+    BOOST_TEST(t.slurm.changes == std::vector<std::string>{"requeue 7"}, boost::test_tools::per_element());
+    BOOST_TEST(t.job().waiting);
+    t.loop.advance(20min);
+    BOOST_TEST(t.keeps(t.n2), "for its next run");
+    t.run_again();
+    BOOST_TEST(t.w1.restore_step == 5);
+}
+
+/// Slurm is away: nobody can say whether it was preempted.
+BOOST_AUTO_TEST_CASE(a_job_told_to_end_that_nobody_can_ask_about_ends) {
+    TwoNodes t;
+    t.slurm.jobs.at(JobId(7)).preempted = true;
+    t.slurm.away = true;
+    local::AgentSignalT signal;
+    signal.signal = SIGTERM;
+    t.n1.say(t.a1, std::move(signal), 0);
+    t.loop.advance(15s);
+    BOOST_TEST(!t.n1.port->take<local::GroupEndedT>(t.a1.id).has_value());
+    t.loop.advance(15s);
+    BOOST_TEST(t.n1.port->take<local::GroupEndedT>(t.a1.id).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_preempted_job_is_requeued_when_slurm_answers_at_last) {
+    TwoNodes t;
+    t.slurm.jobs.at(JobId(7)).preempted = true;
+    t.slurm.away = true;
+    local::AgentSignalT signal;
+    signal.signal = SIGTERM;
+    t.n1.say(t.a1, std::move(signal), 0);
+    t.loop.advance(5s);
+    BOOST_TEST(t.slurm.changes.empty());
+    t.slurm.away = false;
+    t.loop.advance(3s);
+    BOOST_TEST(t.slurm.changes == std::vector<std::string>{"requeue 7"}, boost::test_tools::per_element());
+    BOOST_TEST(t.n1.port->take<local::GroupEndedT>(t.a1.id).has_value());
 }
 
 BOOST_AUTO_TEST_CASE(daemons_that_were_started_again_know_what_they_keep) {

@@ -267,6 +267,23 @@ BOOST_AUTO_TEST_CASE(a_sealed_parity_outlives_worlds_and_daemons) {
     BOOST_TEST((next.parity(parity_place(0, Rank(0)), five)->objects.size() == 2u));
 }
 
+BOOST_AUTO_TEST_CASE(a_row_of_another_world_takes_the_place_of_the_former) {
+    make_parity();
+    parity.stop();
+    auto other = part(g2);
+    other.world.groups = {0, 1, 2};
+    other.world.partners = {n2, n0, n1};
+    parity.on_world(other);
+    parity.protect(five);
+    BOOST_TEST((need(0) == open));
+    push(0, 1000);
+    fold();
+    BOOST_TEST((need(0) == done));
+    auto known = arena.parity(parity_place(0, Rank(0)), five);
+    BOOST_REQUIRE(known != nullptr);
+    BOOST_TEST((known->ranks == std::vector{Rank(0)}));
+}
+
 BOOST_AUTO_TEST_CASE(ledgers_that_do_not_fit_are_refused) {
     auto word = offer(0, 1000);
     word.object.ledger.assign(65536, 1);
@@ -274,9 +291,24 @@ BOOST_AUTO_TEST_CASE(ledgers_that_do_not_fit_are_refused) {
     loop.advance();
     fold();
     word.rank = Rank(1);
+    BOOST_TEST((parity.open(word).code() == Code::resource_exhausted), "before it travels");
     parity.take_push(word, somewhere(), [this](const Status &status) { taken.push_back(status.code()); });
     loop.advance();
     BOOST_TEST(codes({Code::ok, Code::resource_exhausted}));
+}
+
+BOOST_AUTO_TEST_CASE(a_row_has_its_memory_before_its_first_object_travels) {
+    BOOST_TEST(parity.open(offer(0, 1000)).ok());
+    BOOST_TEST(keeper.count("slot/") == 1u);
+    BOOST_TEST(parity.open(offer(1, 3000)).ok());
+    BOOST_TEST(keeper.count("slot/") == 1u);
+    loop.advance();
+    make_parity();
+    BOOST_TEST((parity.open(offer(0, 1000)).code() == Code::stale));
+    MoveWord other = offer(0, 1000, six);
+    BOOST_TEST((parity.open(other).code() == Code::stale));
+    parity.protect(six);
+    BOOST_TEST((parity.open(offer(0, std::uint64_t{1} << 41, six)).code() == Code::resource_exhausted));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -221,12 +221,25 @@ BOOST_AUTO_TEST_CASE(safe_only_where_every_unit_is_on_a_node_of_its_own) {
     BOOST_TEST(t.safe(step_5, {}));
 }
 
+/// 90301 of the simulator's seeds, 5 nodes: two units seemed to have the same two nodes.
+BOOST_AUTO_TEST_CASE(every_node_of_an_object_counts_where_it_is_about_a_row) {
+    SealTally t(2, 3);
+    std::vector<Rank> three{Rank(0), Rank(1), Rank(2)};
+    for (std::uint32_t holder : {4u, 0u}) t.add(seal(0, 3), 8, NodeIndex(holder));
+    for (std::uint32_t holder : {4u, 0u, 1u}) t.add(seal(1, 3), 8, NodeIndex(holder));
+    t.add(seal(2, 3), 8, NodeIndex(2));
+    t.add(parity(0, three, 3), 8, NodeIndex(4), true);
+    BOOST_TEST(t.safe(step_5, {}));
+}
+
 BOOST_AUTO_TEST_CASE(rows_of_another_world_make_a_step_complete_but_not_safe) {
     SealTally t(2);
     for (std::uint32_t r : {0u, 1u, 2u, 3u}) t.add(seal(r), 8, NodeIndex(r));
+    BOOST_TEST(!t.newest_outliving().has_value());
     t.add(parity(0, row), 8, NodeIndex(4), false);
     BOOST_TEST(!t.safe(step_5, {}));
     BOOST_TEST((t.newest_copied() == step_5));
+    BOOST_TEST((t.newest_outliving() == step_5));  // which is kept until a newer one is safe
     std::vector<Rank> left{Rank(0), Rank(2)}, right{Rank(1), Rank(3)};
     t.add(parity(0, left), 8, NodeIndex(4), true);
     BOOST_TEST(!t.safe(step_5, {}));

@@ -131,7 +131,8 @@ class TestGroup {
     }
     std::vector<NodeIndex> job_nodes, ended;
     bool job_running = true;
-    std::optional<std::string> no_nodes;  ///< why Slurm adds none
+    std::optional<std::string> no_nodes;      ///< why Slurm adds none
+    std::optional<std::string> no_expansion;  ///< the same of nodes of the job itself
     std::vector<AskSlurm> asked;
     std::size_t count_asked(AskSlurm::What what) const {
         return static_cast<std::size_t>(std::ranges::count(asked, what, &AskSlurm::what));
@@ -168,6 +169,10 @@ class TestGroup {
             if (a->what == AskSlurm::What::add_nodes && no_nodes) {
                 answer.result = SlurmAnswer::Result::refused;
                 answer.text = *no_nodes;
+            }
+            if (a->what == AskSlurm::What::expand_job && no_expansion) {
+                answer.result = SlurmAnswer::Result::refused;
+                answer.text = *no_expansion;
             }
             if (!no_change.empty() && a->what != AskSlurm::What::read_job) {
                 answer.result = SlurmAnswer::Result::unreachable;

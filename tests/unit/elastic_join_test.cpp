@@ -474,4 +474,144 @@ BOOST_AUTO_TEST_CASE(where_copies_are_kept_a_world_grows_when_a_step_is_safe) {
     BOOST_TEST((g.world(1).restore_step == TrainStep(1)));
 }
 
+GroupConfig expanding(std::uint32_t size = 4) {
+    GroupConfig c = ::config(size);
+    c.expansion = true;
+    return c;
+}
+
+BOOST_AUTO_TEST_CASE(a_job_is_expanded_before_another_one_is_asked_for) {
+    Three g(expanding());
+    g.run(10s);
+    BOOST_TEST(g.count_asked(What::expand_job) == 1u);
+    BOOST_TEST(g.count_asked(What::add_nodes) == 0u);
+    g.feed(1, NodeOffered{"n9", 1, {}, StepId(5)});
+    g.run(100ms);
+    BOOST_TEST((g.actions<NodesAdded>(1).back().added == std::vector<NodeSpec>{{1, "n9", {}, StepId(5)}}));
+    g.join(4);
+    g.run(500ms);
+    BOOST_TEST(g.notes(1, "n9 has joined the group (by expansion of the job)") == 1u);
+    g.run(5min);
+    BOOST_TEST(g.count_asked(What::expand_job) == 1u, "none is missing");
+}
+
+BOOST_AUTO_TEST_CASE(where_slurm_refuses_to_expand_a_job_of_its_own_is_asked_for_at_once) {
+    Three g(expanding());
+    BOOST_REQUIRE(g.count_asked(What::expand_job) == 1u);
+    g.no_expansion = "no node is free now";
+    g.run(70s);
+    BOOST_TEST(g.count_asked(What::expand_job) == 2u);
+    BOOST_TEST(g.count_asked(What::add_nodes) == 1u);
+    BOOST_TEST(g.notes(1, "the job is not expanded, a job for another node is asked for: no node is free") ==
+               1u);
+    g.feed(1, NodesComing{0});
+    g.run(10min);
+    BOOST_TEST(g.count_asked(What::expand_job) >= 3u, "it is tried again first");
+    BOOST_TEST(g.count_asked(What::add_nodes) == g.count_asked(What::expand_job) - 1);
+    BOOST_TEST(g.notes(1, "the job is not expanded") == 1u, "said once");
+}
+
+BOOST_AUTO_TEST_CASE(a_site_that_can_not_expand_jobs_is_no_news) {
+    Three g(expanding());
+    g.no_expansion = "";
+    g.run(70s);
+    BOOST_TEST(g.count_asked(What::add_nodes) == 1u);
+    BOOST_TEST(g.notes(1, "not expanded") == 0u);
+}
+
+/// It may have been done: whoever asks next finds it, and soon.
+BOOST_AUTO_TEST_CASE(an_expansion_without_an_answer_is_asked_for_again) {
+    Three g(expanding());
+    g.no_change = "it does not answer";
+    g.run(70s);
+    std::size_t before = g.count_asked(What::expand_job);
+    BOOST_REQUIRE(before >= 2u);
+    g.no_change.clear();
+    g.run(15s);
+    BOOST_TEST(g.count_asked(What::expand_job) == before + 1);
+    BOOST_TEST(g.count_asked(What::add_nodes) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_the_job_was_expanded_by_is_taken_out_as_any_of_the_job) {
+    Three g(expanding());
+    g.run(5s);
+    g.feed(1, NodeOffered{"n9", 1, {}, StepId(5)});
+    g.run(100ms);
+    g.join(4);
+    g.run(500ms);
+    g.seal(TrainStep(1));
+    g.run(200ms);
+    BOOST_REQUIRE(g.world(1).nodes.size() == 4u);
+    g.job_nodes = nodes({0, 1, 2, 4});
+    g.cut(4);
+    g.run(4s);
+    BOOST_TEST(g.count_asked(What::end_companion) == 0u);
+    BOOST_TEST((g.asked.back().what == What::shrink_to || g.count_asked(What::shrink_to) >= 2u));
+    BOOST_TEST((g.job_nodes == nodes({0, 1, 2})));
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
+    g.cut(2);
+    g.run(4s);
+    BOOST_TEST((g.job_nodes == nodes({0, 1})));
+}
+
+BOOST_AUTO_TEST_CASE(a_shrink_keeps_a_node_that_the_job_was_expanded_by) {
+    Three g(expanding());
+    g.run(5s);
+    g.feed(1, NodeOffered{"n9", 1, {}, StepId(5)});
+    g.run(100ms);
+    g.join(4);
+    g.run(500ms);
+    g.job_nodes = nodes({0, 1, 2, 4});
+    g.cut(2);
+    g.run(4s);
+    BOOST_TEST((g.job_nodes == nodes({0, 1, 4})));
+}
+
+/// Its node would be one of the job again for a side that was cut off before.
+BOOST_AUTO_TEST_CASE(a_node_that_was_taken_out_does_not_come_back_by_expansion) {
+    Three g(expanding());
+    g.run(5s);
+    g.feed(1, NodeOffered{"n3", 1, {}, StepId(5)});
+    g.run(200ms);
+    BOOST_TEST(g.count<NodesAdded>(1) == 0u);
+    BOOST_TEST(g.notes(1, "n3 is not let in: it was a node of the group before") == 1u);
+    g.feed(1, NodeOffered{"n3", 1, JobId(58)});
+    g.run(200ms);
+    BOOST_TEST(g.count<NodesAdded>(1) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(what_ends_the_step_of_such_a_node_does_not_end_the_group) {
+    Three g(expanding());
+    g.run(5s);
+    g.feed(1, NodeOffered{"n9", 1, {}, StepId(5)});
+    g.run(100ms);
+    g.join(4);
+    g.run(500ms);
+    g.feed(4, LocalSignal{15});
+    g.run(1s);
+    for (std::uint32_t node : {0u, 1u, 2u}) BOOST_TEST(!g.view(node).ended);
+}
+
+/// A leader before may have moved a node into the job that is not needed any more.
+BOOST_AUTO_TEST_CASE(a_new_leader_that_misses_nobody_lets_go_of_what_is_left_over) {
+    GroupConfig c = expanding(4);
+    c.max_nodes = 3;
+    c.spares = 1;
+    Three g(c);
+    g.run(5s);
+    g.feed(1, NodeOffered{"n9", 1, {}, StepId(5)});
+    g.run(100ms);
+    g.join(4);
+    g.run(1s);
+    g.job_nodes = nodes({0, 1, 2, 4});
+    std::size_t before = g.count_asked(What::drop_coming);
+    g.cut(1);
+    for (int i = 0; i < 200 && g.view(2).leader != NodeIndex(2); ++i) g.run(20ms);
+    g.heal();
+    g.cut(3);
+    BOOST_REQUIRE((*g.view(2).leader == NodeIndex(2)));
+    g.run(8s);
+    BOOST_TEST(g.count_asked(What::drop_coming) == before + 1);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

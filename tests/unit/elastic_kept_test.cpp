@@ -125,6 +125,7 @@ BOOST_AUTO_TEST_CASE(storage_is_asked_too) {
 BOOST_AUTO_TEST_CASE(the_first_world_waits_for_every_node_of_the_job) {
     GroupConfig c = Second::config(4, 3, 1, false);
     TestGroup g(c);
+    for (std::uint32_t i = 0; i < 4; ++i) g.job_nodes.emplace_back(i);
     g.cut(3);
     for (std::uint32_t i = 0; i < 4; ++i) g.feed(i, LocalObjects{{seal(9, i % 3, older)}});
     g.start();

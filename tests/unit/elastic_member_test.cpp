@@ -231,6 +231,8 @@ BOOST_FIXTURE_TEST_CASE(a_batch_host_that_is_back_after_the_end_hears_of_it, Cut
 
 BOOST_FIXTURE_TEST_CASE(a_batch_host_that_stays_alone_has_the_job_requeued, CutHost) {
     for (std::uint32_t node : {1u, 2u, 3u}) crash(node);
+    run(60s);  // so long the others may go on without Slurm's word
+    BOOST_TEST(count_asked(requeue) == 0u);
     run(20s);
     BOOST_TEST(count_asked(requeue) >= 1u);
 }
@@ -293,8 +295,28 @@ BOOST_AUTO_TEST_CASE(a_minority_requeues_nothing_as_soon_as_slurm_is_back) {
     g.run(5s);
     BOOST_TEST(g.count_asked(AskSlurm::What::read_job) > 0u);
     BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 0u);
-    g.run(5s);
+    g.run(55s);
     BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 1u);
+}
+
+/// The smaller side may hear Slurm, and have the job requeued then.
+BOOST_AUTO_TEST_CASE(a_majority_that_does_not_hear_slurm_stops_after_a_while) {
+    TestGroup g(TestGroup::config(4, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    g.slurm = SlurmAnswer::Result::unreachable;
+    g.cut(3);
+    g.run(50s);
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
+    g.run(12s);
+    auto renewed = g.count<RenewLease>(1), published = g.count<Publish>(1);
+    g.run(20s);
+    BOOST_TEST(g.count<RenewLease>(1) == renewed);
+    BOOST_TEST(g.count<Publish>(1) == published);
+    g.slurm = SlurmAnswer::Result::done;
+    g.run(3s);
+    BOOST_TEST(g.count<Publish>(1) == published + 1);
+    BOOST_TEST((g.job_nodes == nodes({0, 1, 2})));
 }
 
 /// Slurm holds the question for long: a majority goes on meanwhile.

@@ -97,6 +97,36 @@ BOOST_AUTO_TEST_CASE(a_partner_is_another_node_and_stays_the_same_after_a_loss) 
     }
 }
 
+BOOST_AUTO_TEST_CASE(the_first_world_waits_a_moment_for_spares_that_copies_need) {
+    GroupConfig config = TestGroup::config(3, 2, 2);
+    config.copies = 2;
+    TestGroup g(config);
+    g.job_nodes = nodes({0, 1, 2});
+    g.crash(2);
+    for (std::uint32_t node : {0u, 1u}) g.feed(node, LocalReady{false, {}});
+    g.run(3s);  // somebody leads
+    for (std::uint32_t node : {0u, 1u}) g.feed(node, LocalReady{true, {}});
+    g.run(500ms);
+    BOOST_TEST(g.count<Publish>(0) == 0u);
+    g.boot(2);
+    g.run(300ms);
+    BOOST_REQUIRE(g.count<Publish>(0) == 1u);
+    BOOST_TEST(g.world(0).partners.size() == 4u);
+    BOOST_TEST(std::ranges::count(g.world(0).partners, NodeIndex(2)) == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_spare_that_does_not_come_is_not_waited_for) {
+    GroupConfig config = TestGroup::config(3, 2, 2);
+    config.copies = 2;
+    TestGroup g(config);
+    g.job_nodes = nodes({0, 1, 2});
+    g.crash(2);
+    for (std::uint32_t node : {0u, 1u}) g.feed(node, LocalReady{true, {}});
+    g.run(4s);
+    BOOST_REQUIRE(g.count<Publish>(0) == 1u);
+    BOOST_TEST(g.world(0).partners.size() == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(one_step_at_a_time_gets_its_copies) {
     Fixture f;
     f.save(5);

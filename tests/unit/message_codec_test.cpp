@@ -64,7 +64,8 @@ Goodput full_goodput() {
 }
 
 Roster full_roster() {
-    return Roster{Term(4), {NodeSpec{2, "n7", JobId(57)}, NodeSpec{1, "n8"}}, {NodeIndex(2)}, 1, 1};
+    return Roster{
+        Term(4), {NodeSpec{2, "n7", JobId(57)}, NodeSpec{1, "n8", {}, StepId(3)}}, {NodeIndex(2)}, 1, 1};
 }
 
 Promise full_promise() {
@@ -74,7 +75,7 @@ Promise full_promise() {
 
 std::vector<Message> one_of_each() {
     return {VoteRequest{Term(5), generation, {NodeIndex(1)}},
-            VoteReply{Term(5), true, full_promise(), full_report()},
+            VoteReply{Term(5), true, full_promise(), full_report(), elastic::Duration(7)},
             Heartbeat{Term(5),
                       6,
                       full_world(),
@@ -93,14 +94,18 @@ std::vector<Message> one_of_each() {
                       CheckpointId{generation, TrainStep(8)},
                       CheckpointId{generation, TrainStep(5)},
                       generation,
-                      full_roster()},
+                      full_roster(),
+                      elastic::Duration(0)},
             Heartbeat{Term(5), 6, std::nullopt, std::nullopt, {}, {}},
             HeartbeatReply{Term(5), 6, full_report()},
             Prepare{Term(5), generation, {NodeIndex(2)}, {NodeIndex(1)}, "why"},
             PrepareReply{Term(5), generation, true, 2222, full_report()},
             Commit{Term(5), full_world()},
             Report{Term(5), full_report()},
-            Finish{Term(5), 3, "given up", full_goodput(), NextRun::comes}};
+            Finish{Term(5), 3, "given up", full_goodput(), NextRun::comes},
+            CheckOrder{Term(5), 8, NodeIndex(2), true},
+            CheckReport{Term(5), 8, true, Duration(150), Duration(90), "why"},
+            Dismissal{Term(5), "it is slow"}};
 }
 
 }  // namespace

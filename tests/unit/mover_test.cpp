@@ -110,6 +110,21 @@ class MoverNode : public HelperNode {
         return answer;
     }
 
+    local::NodeMeasuredT measure(const MemoryObject &into, std::uint64_t bytes, bool work,
+                                 std::uint32_t wait_ms = long_ms) {
+        local::MeasureNodeT order;
+        order.order = next_order++;
+        order.segments = into.order(checkpoint(10), 2, 0).segments;
+        order.bytes = bytes;
+        order.work = work;
+        order.wait_ms = wait_ms;
+        std::uint64_t number = order.order;
+        push(proto::make_local(0, std::move(order)), {into.memory.get()});
+        auto answer = *wait_for(local::Body::NodeMeasured).body.AsNodeMeasured();
+        BOOST_TEST(answer.order == number);
+        return answer;
+    }
+
   private:
     void welcome() override {
         auto hello = greeting(local::Body::MoverHello);
@@ -464,6 +479,22 @@ BOOST_FIXTURE_TEST_CASE(parts_that_can_not_be_are_refused, Folding) {
         o.given.clear();
         o.table_offset = UINT64_MAX;
     }));
+}
+
+BOOST_AUTO_TEST_CASE(a_node_is_measured) {
+    start();
+    constexpr std::uint64_t bytes = 8u << 20;
+    auto first = a.measure(room, bytes, true);
+    BOOST_TEST(first.ok, first.text);
+    BOOST_TEST(first.work_us > 0u);
+    auto filled = content(room, bytes);
+    BOOST_TEST(first.xxh3 == ckpt::chunk_checksum(filled));
+    BOOST_TEST((std::ranges::count(filled, std::byte{0}) < static_cast<std::ptrdiff_t>(bytes / 64)),
+               "not zeros");
+    auto second = a.measure(room, bytes, false);
+    BOOST_TEST((second.ok && second.work_us == 0u && second.xxh3 == first.xxh3));
+    BOOST_TEST(!a.measure(room, bytes, true, 0).ok, "there was no time for it");
+    BOOST_TEST(!a.measure(room, room.bytes + 4096, false).ok, "longer than the memory");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

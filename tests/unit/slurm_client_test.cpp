@@ -34,6 +34,8 @@ class GatedCalls final : public SlurmCalls {
         SlurmJob job;
         job.user = "ann";
         job.nodes = {"n1", "n2", "n3"};
+        job.running = true;
+        job.left = {left_mark(StepId(0), 1, "n2")};
         return job;
     }
     Result<SlurmStep> load_step(JobId, StepId) override { return Status(Code::not_found, "none"); }
@@ -54,11 +56,19 @@ class GatedCalls final : public SlurmCalls {
         if (order.tasks == 0) return Status(Code::invalid_argument, "no");
         return JobId(order.job.value() + 100);
     }
+    Result<Growth> grow_job(const CompanionOrder &) override { return Growth{"n9", 2}; }
     Result<std::vector<Companion>> load_companions(std::uint32_t, const std::string &) override {
         return std::vector<Companion>{};
     }
+    Status mark_left(JobId, std::uint32_t, const std::string &) override { return {}; }
     Status mark_companion(JobId, const std::string &) override { return {}; }
     Status cancel_job(JobId) override { return {}; }
+    Status drain_node(const std::string &, const std::string &) override { return {}; }
+    Result<SiteCapabilities> load_site() override {
+        SiteCapabilities site;
+        site.version = "22.05.8";
+        return site;
+    }
     Status hasten_job(JobId, const std::vector<std::string> &excluded) override {
         std::lock_guard lock(mutex_);
         if (++hastened_ < 3) return Status(Code::unavailable, "not yet");
@@ -163,12 +173,29 @@ BOOST_AUTO_TEST_CASE(a_requeued_job_is_hastened_when_it_waits) {
     Fixture f;
     f.calls->open();
     bool done = false;
-    f.client.requeue_job(JobId(7), {"n3"}, [&](Status status) { done = status.ok(); });
+    f.client.requeue_job(JobId(7), {"n1", "", {"n3"}}, [&](Status status) { done = status.ok(); });
     BOOST_TEST(f.loop.run_until([&] { return done; }));
     BOOST_TEST((f.calls->shrunk_to == std::vector<std::string>{"n1", "n2"}));
     BOOST_TEST(f.loop.run_until([&] { return !f.calls->last_excluded().empty(); }));
     BOOST_TEST(f.calls->hastened() == 3u);
     BOOST_TEST(f.calls->last_excluded().front() == "n3");
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_is_out_of_the_job_has_it_not_requeued) {
+    Fixture f;
+    f.calls->open();
+    std::vector<Code> answers;
+    auto ask = [&](const std::string &node, std::uint32_t run) {
+        f.client.requeue_job(JobId(7), {node, left_mark(StepId(0), run, node), {"n3"}},
+                             [&](Status status) { answers.push_back(status.code()); });
+    };
+    ask("n4", 1);  // Slurm has taken it out
+    ask("n2", 1);  // the others go on without it
+    BOOST_TEST(f.loop.run_until([&] { return answers.size() == 2; }));
+    BOOST_TEST((answers == std::vector<Code>{Code::invalid_argument, Code::invalid_argument}));
+    ask("n2", 2);  // that was another run's
+    BOOST_TEST(f.loop.run_until([&] { return answers.size() == 3; }));
+    BOOST_TEST((answers.back() == Code::ok));
 }
 
 BOOST_AUTO_TEST_CASE(the_twin_shrinks_as_slurm_does) {
@@ -193,6 +220,23 @@ BOOST_AUTO_TEST_CASE(the_twin_shrinks_as_slurm_does) {
                                            Code::unavailable}));
     BOOST_TEST(slurm.changes.size() == 1u);
     BOOST_TEST(slurm.changes.at(0) == "shrink 7 n1,n3");
+}
+
+/// What a daemon knows of Slurm may be old then.
+BOOST_FIXTURE_TEST_CASE(a_slurm_that_was_away_is_noticed, Fixture) {
+    int returns = 0;
+    client.on_return([&] { ++returns; });
+    bool answered = false;
+    client.load_job(JobId(7), [&](const Result<SlurmJob> &job) { answered = !job.ok(); });
+    BOOST_TEST(loop.run_until([&] { return answered; }));
+    calls->open();
+    client.load_site([&](const Result<SiteCapabilities> &site) { answered = !site.ok(); });
+    BOOST_TEST(loop.run_until([&] { return returns > 0; }));
+    BOOST_TEST(!answered);
+    client.load_site([&](const Result<SiteCapabilities> &) { answered = true; });
+    BOOST_TEST(loop.run_until([&] { return answered; }));
+    loop.run_for(5ms);
+    BOOST_TEST(returns == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node that was lost and comes back is looked at before it is used: it works for a moment, and exchanges
+// bytes with one or two others, spares where there are some, which exchange some with each other. Until it
+// has passed it has an index and hears the leader, but is not counted, and so is in no world (roster.cpp).
+#include <algorithm>
+
+#include "base/units.h"
+#include "elastic/member_state.h"
+
+namespace dlrover::elastic {
+namespace {
+
+constexpr Duration order_again = std::chrono::seconds(1);
+constexpr Duration order_limit = std::chrono::seconds(20);  ///< the driver gives up before
+constexpr Duration check_again = std::chrono::seconds(5);
+constexpr std::uint32_t max_attempts = 2;  ///< of checks that tell nothing
+constexpr Duration farewell = std::chrono::seconds(3);
+
+}  // namespace
+
+// ---- on every node --------------------------------------------------------------------------------
+
+void Member::State::on_check_order(NodeIndex from, const CheckOrder &m) {
+    if (accept_leader(from, m.term) && m.partner.value() < node_count() && !is_self(m.partner)) take_check(m);
+}
+
+/// An order is repeated until it is answered.
+void Member::State::take_check(const CheckOrder &m) {
+    if (checked && checked->report.term == m.term && checked->report.check == m.check) {
+        if (checked->done) report_check();
+        return;
+    }
+    std::uint64_t run = checked ? checked->run + 1 : 1;
+    checked = Checked{run, false, {m.term, m.check, false, {}, {}, {}}};
+    out.push_back(RunCheck{run, m.partner, m.work});
+}
+
+void Member::State::on_local_check(const LocalCheck &m) {
+    if (!checked || checked->run != m.run || checked->done || finish) return;
+    checked->done = true;
+    checked->report.ok = m.ok;
+    checked->report.work = m.work;
+    checked->report.exchange = m.exchange;
+    checked->report.text = m.text;
+    report_check();
+}
+
+void Member::State::report_check() {
+    if (role == Role::leader)
+        on_check_report(config.self, checked->report);
+    else if (leader)
+        send(*leader, checked->report);
+}
+
+/// The leader does not take this node in.
+void Member::State::on_dismissal(NodeIndex from, const Dismissal &m) {
+    if (finish || !accept_leader(from, m.term) || counts(config.self)) return;
+    not_let_in = true;
+    leave(m.text, 1, NextRun::none);
+}
+
+// ---- the leader -----------------------------------------------------------------------------------
+
+/// A node of its name was lost, and nobody has looked at it since.
+bool Member::State::suspected(NodeIndex node) const {
+    if (!config.checks || node.value() < config.step_nodes || contains(promise.roster.counted, node))
+        return false;
+    const std::string &name = config.nodes[node.value()].name;
+    return !name.empty() && std::ranges::any_of(promise.removed, [&](NodeIndex n) {
+        return n.value() < node_count() && n != node && config.nodes[n.value()].name == name;
+    });
+}
+
+bool Member::State::may_be_counted(NodeIndex node) const {
+    return !suspected(node) || contains(checking.passed, node) || bugged(PlantedBug::unchecked_let_in);
+}
+
+bool Member::State::dismissed(NodeIndex node) const {
+    auto it = checking.dismissed.find(node);
+    return it != checking.dismissed.end() && now - it->second >= farewell;
+}
+
+/// Spares first, this node last.
+std::vector<NodeIndex> Member::State::check_partners(NodeIndex subject) const {
+    std::vector<std::pair<int, NodeIndex>> usable;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex n(i);
+        bool ready = is_self(n) ? local.ready : peers[i].joined && peers[i].report.ready && answers(n);
+        if (n == subject || removed(n) || !counts(n) || !ready) continue;
+        bool works = world && contains(world->nodes, n);
+        usable.emplace_back((works ? 2 : 0) + (is_self(n) ? 1 : 0), n);
+    }
+    std::ranges::stable_sort(usable, {}, &std::pair<int, NodeIndex>::first);
+    std::vector<NodeIndex> partners;
+    for (std::size_t i = 0; i < usable.size() && i < 2; ++i) partners.push_back(usable[i].second);
+    return partners;
+}
+
+void Member::State::consider_check() {
+    if (!config.checks || !acting() || finish) return;
+    if (checking.subject) return watch_check();
+    if (preparing || awaiting || now < checking.not_before) return;
+    for (std::uint32_t i = config.step_nodes; i < node_count(); ++i) {
+        NodeIndex n(i);
+        const Peer &p = peers[i];
+        bool here = !removed(n) && p.acked > 0 && p.report.ready && answers(n);
+        if (here && suspected(n) && !may_be_counted(n) && !checking.dismissed.contains(n))
+            return begin_check(n);
+    }
+}
+
+void Member::State::begin_check(NodeIndex subject) {
+    std::vector<NodeIndex> nodes = check_partners(subject);
+    if (nodes.empty()) return;
+    nodes.insert(nodes.begin(), subject);
+    if (checking.last != subject) checking.attempts = 0;
+    checking.last = checking.subject = subject;
+    checking.pairs = first_round(nodes);
+    checking.at = 0;
+    checking.book = {};
+    checking.text.clear();
+    checking.began = now;
+    order_check();
+}
+
+void Member::State::order_check() {
+    ++checking.number;
+    checking.ordered_at = now;
+    send_check_order();
+}
+
+void Member::State::send_check_order() {
+    const CheckPair &pair = checking.pairs[checking.at];
+    // Ranks of a partner are not to be held up.
+    bool works = checking.at == 0 || !world || !contains(world->nodes, pair.first);
+    CheckOrder order{promise.term, checking.number, pair.second,
+                     works && !checking.book.work_time(pair.first)};
+    checking.sent_at = now;
+    is_self(pair.first) ? take_check(order) : send(pair.first, std::move(order));
+}
+
+/// A partner that goes says nothing about the other.
+void Member::State::watch_check() {
+    const CheckPair &pair = checking.pairs[checking.at];
+    NodeIndex subject = *checking.subject;
+    if (removed(subject) || lost(subject)) return checking.subject.reset();
+    for (NodeIndex n : {pair.first, pair.second})
+        if (n != subject && (removed(n) || lost(n))) return checking.subject.reset();
+    if (now - checking.ordered_at >= order_limit) return on_checked(false, {}, {}, "no answer in time");
+    if (now - checking.sent_at >= order_again) send_check_order();
+}
+
+void Member::State::on_check_report(NodeIndex from, const CheckReport &m) {
+    if (role != Role::leader || finish || m.term != promise.term || !checking.subject) return;
+    if (m.check != checking.number || from != checking.pairs[checking.at].first) return;
+    on_checked(m.ok, m.work, m.exchange, m.text);
+}
+
+void Member::State::on_checked(bool ok, Duration work, Duration exchange, const std::string &text) {
+    const CheckPair pair = checking.pairs[checking.at];
+    checking.book.add(pair, ok ? std::optional(exchange) : std::nullopt);
+    if (work > Duration(0)) checking.book.add_work(pair.first, work);
+    bool about_subject = pair.first == checking.subject || pair.second == checking.subject;
+    if (!ok && about_subject)
+        checking.text += (checking.text.empty() ? "" : "; ") + names({pair.first}) + " and " +
+                         names({pair.second}) + ": " + text;
+    if (++checking.at < checking.pairs.size()) return order_check();
+    conclude_check();
+}
+
+std::string Member::State::describe_check() const {
+    NodeIndex subject = *checking.subject;
+    const CheckBook &book = checking.book;
+    std::string all;
+    auto add = [&](const char *what, std::optional<Duration> time, std::optional<Duration> usual) {
+        if (!time) return;
+        all += (all.empty() ? "" : ", ") + std::string(what) + " " + format_duration(*time);
+        if (usual) all += " (others " + format_duration(*usual) + ")";
+    };
+    add("work", book.work_time(subject), book.usual_work(subject));
+    add("exchange", book.exchange_time(subject), book.usual_exchange(subject));
+    if (!checking.text.empty()) all += (all.empty() ? "" : ", ") + checking.text;
+    return all;
+}
+
+void Member::State::conclude_check() {
+    NodeIndex subject = *checking.subject;
+    CheckVerdict verdict = checking.book.verdict(subject);
+    std::string what = describe_check();
+    checking.subject.reset();
+    if (verdict == CheckVerdict::sound) {
+        checking.attempts = 0;
+        checking.passed.push_back(subject);
+        checking.story[subject] = "checked in " + format_duration(now - checking.began) + ": " + what;
+        return change_roster();
+    }
+    if (verdict == CheckVerdict::unknown && ++checking.attempts < max_attempts) {
+        checking.not_before = now + check_again;
+        return;
+    }
+    checking.attempts = 0;
+    dismiss(subject, verdict, what);
+}
+
+void Member::State::dismiss(NodeIndex node, CheckVerdict verdict, const std::string &what) {
+    std::string why = "two-node check failed: " + what;
+    if (verdict == CheckVerdict::slow) why = "two-node check failed, it is slow: " + what;
+    if (verdict == CheckVerdict::unknown)
+        why = "two-node check failed, and it can not be told whose fault it is: " + what;
+    checking.dismissed[node] = now;
+    note(Note::Kind::warning, names({node}) + " was lost before and is not let in again: " + why);
+    send(node, Dismissal{promise.term, names({node}) + " is not let into the group again: " + why});
+    out.push_back(NodeUnfit{node, why, verdict != CheckVerdict::unknown});
+}
+
+}  // namespace dlrover::elastic

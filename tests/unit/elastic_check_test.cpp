@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of nodes in pairs: who meets whom, and what follows from it.
+#include "elastic/node_check.h"
+
+#include <boost/test/unit_test.hpp>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+
+#include "elastic_group.h"
+
+using namespace dlrover;
+using namespace dlrover::elastic;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::vector<NodeIndex> range(std::uint32_t count) {
+    std::vector<NodeIndex> all;
+    for (std::uint32_t i = 0; i < count; ++i) all.emplace_back(i);
+    return all;
+}
+
+/// A cluster in which some nodes fail with everybody, and some take long.
+struct Cluster {
+    std::uint32_t size = 0;
+    std::set<std::uint32_t> bad = {};
+    std::set<std::uint32_t> slow = {};
+    CheckBook book = {};
+
+    std::optional<Duration> meet(const CheckPair &pair) const {
+        auto is = [&](const std::set<std::uint32_t> &those) {
+            return those.contains(pair.first.value()) || those.contains(pair.second.value());
+        };
+        if (is(bad)) return std::nullopt;
+        return is(slow) ? Duration(3s) : Duration(400ms);
+    }
+    /// Two rounds.
+    void check() {
+        for (const auto &pair : first_round(range(size))) book.add(pair, meet(pair));
+        for (const auto &pair : book.second_round(range(size))) book.add(pair, meet(pair));
+    }
+    CheckVerdict verdict(std::uint32_t node) const { return book.verdict(NodeIndex(node)); }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(elastic_check)
+
+BOOST_AUTO_TEST_CASE(who_meets_in_the_first_round) {
+    BOOST_TEST(first_round(range(0)).empty());
+    BOOST_TEST(first_round(range(1)).empty());
+    BOOST_TEST((first_round(nodes({4, 2})) == std::vector<CheckPair>{{NodeIndex(4), NodeIndex(2)}}));
+    BOOST_TEST(first_round(range(3)).size() == 3u, "each other");
+    BOOST_TEST(first_round(range(4)).size() == 2u);
+    BOOST_TEST(first_round(range(7)).size() == 5u, "two pairs, and three that meet each other");
+    for (std::uint32_t size = 2; size < 40; ++size) {
+        std::set<NodeIndex> seen;
+        for (const auto &pair : first_round(range(size))) {
+            BOOST_TEST((pair.first != pair.second));
+            seen.insert(pair.first);
+            seen.insert(pair.second);
+        }
+        BOOST_TEST(seen.size() == size);
+    }
+}
+
+/// Else the second round would say nothing new.
+BOOST_AUTO_TEST_CASE(each_has_another_partner_in_the_second_round) {
+    std::minstd_rand random(7);
+    for (std::uint32_t size = 4; size < 40; ++size) {
+        CheckBook book;
+        std::set<std::pair<std::uint32_t, std::uint32_t>> met;
+        auto key = [](const CheckPair &p) { return std::minmax({p.first.value(), p.second.value()}); };
+        for (const auto &pair : first_round(range(size))) {
+            met.insert(key(pair));
+            bool failed = random() % 5 == 0;
+            book.add(pair, failed ? std::nullopt : std::optional(Duration(random() % 1000000)));
+        }
+        std::set<NodeIndex> seen;
+        for (const auto &pair : book.second_round(range(size))) {
+            BOOST_TEST(!met.contains(key(pair)),
+                       size << ": " << pair.first.value() << "," << pair.second.value());
+            seen.insert(pair.first);
+            seen.insert(pair.second);
+        }
+        BOOST_TEST(seen.size() == size);
+    }
+}
+
+/// In the first round its partner fails too.
+BOOST_AUTO_TEST_CASE(one_bad_node_among_many_is_found) {
+    for (std::uint32_t size = 3; size < 24; ++size)
+        for (std::uint32_t bad = 0; bad < size; ++bad) {
+            Cluster c{size, {bad}};
+            c.check();
+            for (std::uint32_t i = 0; i < size; ++i)
+                BOOST_TEST((c.verdict(i) == (i == bad ? CheckVerdict::failed : CheckVerdict::sound)),
+                           "node " << i << " of " << size << ", bad is " << bad);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(one_slow_node_among_many_is_found) {
+    for (std::uint32_t size = 3; size < 24; ++size)
+        for (std::uint32_t slow = 0; slow < size; ++slow) {
+            Cluster c{size, {}, {slow}};
+            c.check();
+            for (std::uint32_t i = 0; i < size; ++i)
+                BOOST_TEST((c.verdict(i) == (i == slow ? CheckVerdict::slow : CheckVerdict::sound)),
+                           "node " << i << " of " << size << ", slow is " << slow);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(two_nodes_alone_can_not_be_told_apart) {
+    Cluster c{2, {1}};
+    c.check();
+    BOOST_TEST((c.verdict(0) == CheckVerdict::unknown));
+    BOOST_TEST((c.verdict(1) == CheckVerdict::unknown));
+    Cluster slow{2, {}, {1}};
+    slow.check();
+    BOOST_TEST((slow.verdict(1) == CheckVerdict::sound), "nobody is faster");
+    BOOST_TEST((CheckBook().verdict(NodeIndex(0)) == CheckVerdict::unknown));
+}
+
+BOOST_AUTO_TEST_CASE(a_link_that_fails_is_nobodys_fault) {
+    CheckBook book;
+    for (const auto &pair : first_round(range(3)))
+        book.add(pair, pair.second == NodeIndex(1) ? std::nullopt : std::optional(Duration(100ms)));
+    for (NodeIndex node : range(3)) BOOST_TEST((book.verdict(node) == CheckVerdict::sound));
+}
+
+BOOST_AUTO_TEST_CASE(small_differences_are_noise) {
+    CheckBook book;
+    auto pairs = first_round(range(3));
+    book.add(pairs[0], Duration(100ms));
+    book.add(pairs[1], Duration(150ms));
+    book.add(pairs[2], Duration(20ms));
+    BOOST_TEST((book.verdict(NodeIndex(0)) == CheckVerdict::sound), "five times as long, and 80 ms");
+}
+
+BOOST_AUTO_TEST_CASE(slow_work_counts_where_others_have_worked) {
+    CheckBook book;
+    book.add({NodeIndex(0), NodeIndex(1)}, Duration(100ms));
+    book.add_work(NodeIndex(0), 900ms);
+    BOOST_TEST((book.verdict(NodeIndex(0)) == CheckVerdict::sound));
+    book.add_work(NodeIndex(1), 300ms);
+    BOOST_TEST((book.verdict(NodeIndex(0)) == CheckVerdict::slow));
+    BOOST_TEST((book.verdict(NodeIndex(1)) == CheckVerdict::sound));
+}
+
+// ---- a group whose lost node comes back -----------------------------------------------------------
+
+namespace {
+
+GroupConfig returning(std::uint32_t size) {
+    GroupConfig c = TestGroup::config(size, 1, size);
+    for (std::uint32_t i = 0; i < size; ++i) c.nodes[i].name = "n" + std::to_string(i);
+    c.replacements = c.any_size = c.checks = true;
+    if (size == 2) c.batch_host.reset();  // one of them alone can lead
+    return c;
+}
+
+/// The last node is lost, and asks to join again.
+struct Returning : TestGroup {
+    std::uint32_t lost, back;
+    explicit Returning(std::uint32_t size = 4) : TestGroup(returning(size)), lost(size - 1), back(size) {
+        for (std::uint32_t i = 0; i < size; ++i) job_nodes.emplace_back(i);
+        start();
+        cut(lost);
+        run(4s);
+        add("n" + std::to_string(lost), 57);
+        run(500ms);
+    }
+    std::size_t notes(const std::string &text) const {
+        std::size_t found = 0;
+        for (const Note &n : actions<Note>(leader())) found += n.text.find(text) != std::string::npos;
+        return found;
+    }
+    bool is_in() const { return view(leader()).roster.firm_counted > 0; }
+    /// Each check that some node was told to do and has not answered: what comes of it.
+    void answer(std::function<std::optional<Duration>(std::uint32_t, std::uint32_t)> meet,
+                Duration work = 150ms) {
+        for (int round = 0; round < 6; ++round) {
+            for (std::uint32_t node = 0; node <= back; ++node) {
+                auto told = actions<RunCheck>(node);
+                if (told.size() <= answered_[node]) continue;
+                answered_[node] = told.size();
+                const RunCheck &check = told.back();
+                auto time = meet(node, check.partner.value());
+                feed(node, LocalCheck{check.run, time.has_value(), check.work ? work : Duration(0),
+                                      time.value_or(Duration(0)), time ? "" : "no answer"});
+            }
+            run(500ms);
+        }
+    }
+
+  private:
+    std::map<std::uint32_t, std::size_t> answered_;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_lost_node_that_comes_back_is_let_in_after_its_check) {
+    Returning g;
+    auto told = g.actions<RunCheck>(g.back);
+    BOOST_REQUIRE(told.size() == 1u);
+    BOOST_TEST(told[0].work);
+    g.run(3s);
+    BOOST_TEST(g.actions<RunCheck>(g.back).size() == 1u, "an order is said again, and done once");
+    BOOST_TEST(!g.is_in());
+    g.answer([](auto, auto) { return Duration(100ms); });
+    BOOST_TEST(g.is_in());
+    BOOST_TEST(g.notes("n3 has joined the group (job 57), checked in") == 1u);
+    BOOST_TEST(g.notes("exchange 100 ms (others 100 ms)") == 1u);
+    for (std::uint32_t member = 0; member < 3; ++member)
+        for (const RunCheck &check : g.actions<RunCheck>(member))
+            BOOST_TEST(!check.work, "its ranks are not held up");
+}
+
+BOOST_AUTO_TEST_CASE(another_name_is_let_in_unchecked) {
+    Returning g;
+    BOOST_TEST(!g.is_in());
+    Returning other(5);
+    TestGroup plain(returning(4));
+    plain.job_nodes = nodes({0, 1, 2, 3});
+    plain.start();
+    plain.cut(3);
+    plain.run(4s);
+    auto node = plain.add("n9", 58);
+    plain.run(500ms);
+    BOOST_TEST(plain.view(plain.leader()).roster.firm_counted == 1u);
+    BOOST_TEST(plain.count<RunCheck>(node) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_that_fails_with_two_others_is_refused) {
+    Returning g;
+    auto back = g.back;
+    g.answer([back](auto a, auto b) {
+        return a == back || b == back ? std::nullopt : std::optional<Duration>(100ms);
+    });
+    BOOST_TEST(!g.is_in());
+    auto unfit = g.actions<NodeUnfit>(g.leader());
+    BOOST_REQUIRE(unfit.size() == 1u);
+    BOOST_TEST((unfit[0].node == NodeIndex(back) && unfit[0].its_fault));
+    BOOST_TEST(unfit[0].text.find("no answer") != std::string::npos);
+    auto ends = g.actions<End>(back);
+    BOOST_REQUIRE(ends.size() == 1u);
+    BOOST_TEST((ends[0].exit_code == 1 && ends[0].dismissed && ends[0].evicted));
+    BOOST_TEST(ends[0].message.find("n3 is not let into the group again: two-node check failed") == 0u);
+    g.run(5s);
+    BOOST_TEST(g.count_asked(AskSlurm::What::end_companion) == 1u);
+    for (std::uint32_t member = 0; member < 3; ++member) BOOST_TEST(g.count<End>(member) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_slow_node_is_refused) {
+    Returning g;
+    auto back = g.back;
+    g.answer([back](auto a, auto b) { return Duration(a == back || b == back ? 3s : 400ms); });
+    BOOST_TEST(!g.is_in());
+    BOOST_TEST(g.actions<NodeUnfit>(g.leader()).size() == 1u);
+    BOOST_TEST(g.notes("it is slow") == 1u);
+}
+
+/// With one other nobody can tell whose fault it is: tried again, then refused, and nobody is drained.
+BOOST_AUTO_TEST_CASE(with_one_partner_a_failure_says_nothing) {
+    Returning g(2);
+    auto never = [](auto, auto) -> std::optional<Duration> { return std::nullopt; };
+    g.answer(never);
+    BOOST_TEST(g.count<NodeUnfit>(g.leader()) == 0u);
+    g.run(5s);
+    g.answer(never);
+    BOOST_TEST(!g.is_in());
+    auto unfit = g.actions<NodeUnfit>(g.leader());
+    BOOST_REQUIRE(unfit.size() == 1u);
+    BOOST_TEST(!unfit[0].its_fault);
+}
+
+BOOST_AUTO_TEST_CASE(a_check_of_which_nothing_is_heard_has_failed) {
+    Returning g;
+    g.run(70s);
+    BOOST_TEST(!g.is_in());
+    BOOST_TEST(g.notes("no answer in time") == 0u, "with nobody: it may be the others' fault");
+    g.run(70s);
+    BOOST_TEST(g.notes("no answer in time") == 1u);
+    BOOST_TEST(!g.is_in());
+}
+
+/// A new leader looks at it again.
+BOOST_AUTO_TEST_CASE(a_leader_that_falls_takes_the_check_with_it) {
+    Returning g(5);
+    auto first = g.leader();
+    g.crash(first);
+    g.run(4s);
+    BOOST_REQUIRE(g.leader() != first);
+    BOOST_TEST(!g.is_in());
+    g.answer([](auto, auto) { return Duration(100ms); });
+    BOOST_TEST(g.is_in());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
