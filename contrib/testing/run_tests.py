@@ -66,9 +66,18 @@ class Runner:
                 code = 124
                 f.write(f"\nstopped after {timeout} s\n".encode())
         if code != 0:
-            with open(log, errors="replace") as f:
-                print("".join("    | " + line for line in f.readlines()[-40:]), flush=True)
+            self.show_end(log)
         return code, log
+
+    @staticmethod
+    def show_end(log, only=None):
+        """The last lines of a log; of those that match `only`, where it is given, before all others. CI's machine is gone when one asks."""
+        if not os.path.exists(log):
+            return
+        with open(log, errors="replace") as f:
+            lines = f.readlines()
+        chosen = [line for line in lines if only and re.search(only, line)][:20]
+        print("".join("    | " + line for line in chosen + lines[-40:]), flush=True)
 
     def check(self, name, command, **kwargs):
         """A command that is one result."""
@@ -108,6 +117,8 @@ class Runner:
         results = sorted(self.test_results(build))
         for name, outcome, reason in results:
             self.results.add(f"{label}: {name}", outcome, reason)
+            if outcome == "fail":
+                self.show_end(os.path.join(build, name + ".log"), r"error: in|Sanitizer|runtime error|fatal error")
         if not results:
             self.results.add(f"{label}: make check", "fail", "no test ran")
 

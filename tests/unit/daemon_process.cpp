@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <boost/test/results_collector.hpp>
 #include <boost/test/unit_test.hpp>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -29,6 +31,11 @@ bool wait_until(Condition condition) {
         std::this_thread::sleep_for(5ms);
     }
     return true;
+}
+
+bool current_test_has_failed() {
+    using namespace boost::unit_test;
+    return !results_collector.results(framework::current_test_case().p_id).passed();
 }
 
 }  // namespace
@@ -56,7 +63,11 @@ DaemonProcess::DaemonProcess(const std::string &settings) {
 
 DaemonProcess::~DaemonProcess() {
     if (keeper_ > 0) stop(SIGTERM);
-    BOOST_TEST_MESSAGE(log());
+    // What the daemon said is all that tells why a test failed that does so one time in a hundred.
+    if (current_test_has_failed())
+        std::fprintf(stderr, "---- the daemon's log ----\n%s---- end ----\n", log().c_str());
+    else
+        BOOST_TEST_MESSAGE(log());
     std::filesystem::remove_all(dir_);
 }
 
