@@ -336,15 +336,23 @@ void Group::act(elastic::AskSlurm &action) {
         case What::read_job:
             return read_job(action.request);
         case What::shrink_to:
-            return services_.slurm.shrink_job(job(), std::move(names), done);
+            return services_.slurm.shrink_job(
+                job(), std::move(names),
+                [this, alive = alive_, request = action.request, done](const Status &status) {
+                    if (status.code() != Code::unsupported) return done(status);
+                    if (!*alive) return;
+                    elastic::SlurmAnswer answer{request, elastic::SlurmAnswer::Result::unable};
+                    answer.text = status.message();
+                    feed_later(std::move(answer));
+                });
         case What::requeue:
             return services_.slurm.requeue_job(job(),
                                                {in_own_job() ? "" : services_.node, left_mark(services_.node),
                                                 std::move(names), registration().restart_count},
                                                done);
         case What::leave_behind:
-            return services_.slurm.mark_left(job(), registration().restart_count, left_mark(names.front()),
-                                             done);
+            for (std::string &name : names) name = left_mark(name);
+            return services_.slurm.mark_left(job(), registration().restart_count, std::move(names), done);
         case What::add_nodes:
             return add_companions(action.request, action.count, action.count);
         case What::expand_job:
@@ -384,12 +392,12 @@ void Group::answer_job(elastic::SlurmAnswer &answer, const SlurmJob &loaded) con
     const auto &r = registration();
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         bool companion = i >= own_nodes() && joined_by(r, i - own_nodes()).first != job();
-        if (!companion && std::ranges::find(loaded.nodes, r.node_names[i]) != loaded.nodes.end())
+        if (companion) continue;
+        if (std::ranges::find(loaded.nodes, r.node_names[i]) != loaded.nodes.end())
             answer.job_nodes.emplace_back(i);
-    }
-    for (std::uint32_t i = 0; i < own_nodes(); ++i)
         if (std::ranges::find(loaded.left, left_mark(r.node_names[i])) != loaded.left.end())
             answer.left.emplace_back(i);
+    }
 }
 
 // ---- the end ----

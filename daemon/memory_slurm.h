@@ -101,11 +101,13 @@ class MemorySlurm final : public SlurmClient {
             return Status();
         });
     }
-    void mark_left(JobId job, std::uint32_t restart_count, std::string mark, Done done) override {
-        change(std::move(done), job, [this, job, restart_count, mark](SlurmJob &j) {
+    void mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
+                   Done done) override {
+        change(std::move(done), job, [this, job, restart_count, marks](SlurmJob &j) {
             if (j.restart_count != restart_count) return Status(Code::stale, "it runs again");
-            if (std::find(j.left.begin(), j.left.end(), mark) == j.left.end()) j.left.push_back(mark);
-            note("without", job, {mark});
+            for (const std::string &mark : marks)
+                if (std::find(j.left.begin(), j.left.end(), mark) == j.left.end()) j.left.push_back(mark);
+            note("without", job, marks);
             return Status();
         });
     }

@@ -37,6 +37,10 @@ void add_expansion(Rungs &rungs, const SiteCapabilities &site) {
     if (!site.database)
         return add_rung(rungs, name, false, "without slurmdbd Slurm changes a job's size only once",
                         "AccountingStorageType=accounting_storage/slurmdbd");
+    if (!site.job_shrink)
+        return add_rung(rungs, name, false,
+                        "SchedulerParameters has disable_job_shrink: a node that fails to join would stay",
+                        "take disable_job_shrink out of SchedulerParameters");
     if (site.contain)
         return add_rung(rungs, name, false,
                         "PrologFlags=Contain gives each job an extern step, and Slurm moves no node of a job "
@@ -56,16 +60,19 @@ void add_companion(Rungs &rungs, const SiteCapabilities &site, bool companion_jo
 
 void add_fewer(Rungs &rungs, const SiteCapabilities &site) {
     const char *name = "fewer nodes";
-    std::string late = "a lost node leaves its job only after SlurmdTimeout (" +
-                       seconds(site.slurmd_timeout_s) + "); until then only a majority goes on";
+    std::string marks =
+        "more than half of the nodes go on at once, and the lost one stays in the job until "
+        "SlurmdTimeout (" +
+        seconds(site.slurmd_timeout_s) + "); half of them have the job requeued";
     if (!site.job_shrink)
-        return add_rung(rungs, name, false, "SchedulerParameters has disable_job_shrink: " + late,
+        return add_rung(rungs, name, true, "SchedulerParameters has disable_job_shrink: " + marks,
                         "take disable_job_shrink out of SchedulerParameters");
     if (!site.database)
-        return add_rung(rungs, name, true,
-                        "the first loss of a job at once; without slurmdbd Slurm changes a job's size only "
-                        "once, and from then on " +
-                            late);
+        return add_rung(
+            rungs, name, true,
+            "the first loss of a job as everywhere; without slurmdbd Slurm changes a job's size only "
+            "once, and from then on " +
+                marks);
     add_rung(rungs, name, true, "down to MIN of --dlrover-elastic=MIN:MAX");
 }
 
@@ -99,10 +106,11 @@ Facts site_facts(const SiteCapabilities &site) {
     if (site.database)
         add_fact(facts, "accounting", FactState::Good, "slurmdbd: a job's size may change more than once");
     else
-        add_fact(facts, "accounting", FactState::Limited,
-                 "no slurmdbd: Slurm changes a job's size only once, and the second lost node of a job waits "
-                 "for SlurmdTimeout",
-                 "AccountingStorageType=accounting_storage/slurmdbd");
+        add_fact(
+            facts, "accounting", FactState::Limited,
+            "no slurmdbd: Slurm changes a job's size only once; a second lost node stays in its job until "
+            "SlurmdTimeout",
+            "AccountingStorageType=accounting_storage/slurmdbd");
     if (site.job_shrink)
         add_fact(facts, "job shrink", FactState::Good, "lost nodes are taken out of their job at once");
     else

@@ -75,7 +75,7 @@ struct SiteCapabilities {
     std::string switch_type;               ///< "hpe_slingshot", "nvidia_imex"; empty: none
 
     /// The node of another job can be moved into a running one (dependency "expand").
-    bool can_expand() const { return database && job_expansion && !contain && !bound_fabric(); }
+    bool can_expand() const { return database && job_expansion && job_shrink && !contain && !bound_fabric(); }
     /// The fabric gives each job its own access: processes of two jobs do not reach each other by it.
     bool bound_fabric() const { return switch_type == "hpe_slingshot" || switch_type == "nvidia_imex"; }
 };
@@ -123,11 +123,13 @@ class SlurmClient {
     /// not for timers.
     virtual void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) = 0;
     virtual void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) = 0;
-    /// permission_denied or invalid_argument: refused; unavailable, timeout: unknown whether it was done.
+    /// permission_denied or invalid_argument: refused; unavailable, timeout: unknown whether it was done;
+    /// unsupported: Slurm can not do it for this job, or here.
     virtual void shrink_job(JobId job, std::vector<std::string> survivors, Done done) = 0;
     virtual void requeue_job(JobId job, RequeueOrder order, Done done) = 0;
     /// Only where the job runs, and for this time.
-    virtual void mark_left(JobId job, std::uint32_t restart_count, std::string mark, Done done) = 0;
+    virtual void mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
+                           Done done) = 0;
     /// Completes a batch job whose batch host Slurm has taken out of it, and none of whose steps is left:
     /// with no-kill nobody else would. `anyhow`: also where Slurm still counts on host and steps. true:
     /// nothing is left to be done, now or later.

@@ -346,7 +346,7 @@ class LibSlurmCalls final : public SlurmCalls {
         if (!is_running(*find(jobs, id)))
             return Status(Code::invalid_argument, name_of(id) + " does not run");
         if (find(jobs, id)->resize_time != 0 && !has_database())
-            return Status(Code::unavailable,
+            return Status(Code::unsupported,
                           name_of(id) +
                               " has lost nodes before, and without slurmdbd Slurm changes a job's "
                               "size only once; it gives the node up after SlurmdTimeout");
@@ -357,7 +357,7 @@ class LibSlurmCalls final : public SlurmCalls {
         update.req_nodes = nodes.data();
         Status status = send(id, update, "shrink to " + nodes);
         if (!status.ok() && ::slurm_get_errno() == ESLURM_NOT_SUPPORTED)
-            return Status(Code::unavailable, name_of(id) +
+            return Status(Code::unsupported, name_of(id) +
                                                  " can not lose nodes in this cluster (disable_job_shrink); "
                                                  "Slurm gives the node up after SlurmdTimeout");
         // Right after a change. slurmctld has waited for its database itself, 5 s.
@@ -473,16 +473,19 @@ class LibSlurmCalls final : public SlurmCalls {
         return add_to_comment(id, comment, mark);
     }
 
-    Status mark_left(JobId id, std::uint32_t restart_count, const std::string &mark) override {
+    Status mark_left(JobId id, std::uint32_t restart_count, const std::vector<std::string> &marks) override {
         Jobs jobs;
         DLROVER_TRY(fetch(id, jobs));
         const slurm_job_info_t &job = *find(jobs, id);
         if (!is_running(job) || job.restart_cnt != restart_count)
             return Status(Code::stale, name_of(id) + " does not run any more");
         std::string comment = text_of(job.admin_comment);
-        auto marks = find_left_marks(comment);
-        if (std::find(marks.begin(), marks.end(), mark) != marks.end()) return {};
-        return add_to_comment(id, comment, mark);
+        auto there = find_left_marks(comment);
+        std::string missing;
+        for (const std::string &mark : marks)
+            if (std::find(there.begin(), there.end(), mark) == there.end())
+                missing += (missing.empty() ? "" : " ") + mark;
+        return missing.empty() ? Status() : add_to_comment(id, comment, missing);
     }
 
     Status cancel_job(JobId id) override {

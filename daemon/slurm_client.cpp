@@ -216,9 +216,10 @@ void QueuedSlurmClient::requeue_job(JobId job, RequeueOrder order, Done done) {
                     });
 }
 
-void QueuedSlurmClient::mark_left(JobId job, std::uint32_t restart_count, std::string mark, Done done) {
-    enqueue<Status>([job, restart_count, mark = std::move(mark)](
-                        SlurmCalls &calls) { return calls.mark_left(job, restart_count, mark); },
+void QueuedSlurmClient::mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
+                                  Done done) {
+    enqueue<Status>([job, restart_count, marks = std::move(marks)](
+                        SlurmCalls &calls) { return calls.mark_left(job, restart_count, marks); },
                     std::move(done));
 }
 

@@ -30,7 +30,8 @@ class SlurmCalls {
     virtual Result<Growth> grow_job(const CompanionOrder &order) = 0;
     virtual Result<std::vector<Companion>> load_companions(std::uint32_t uid, const std::string &mark) = 0;
     virtual Status mark_companion(JobId job, const std::string &mark) = 0;
-    virtual Status mark_left(JobId job, std::uint32_t restart_count, const std::string &mark) = 0;
+    virtual Status mark_left(JobId job, std::uint32_t restart_count,
+                             const std::vector<std::string> &marks) = 0;
     virtual Status cancel_job(JobId job) = 0;
     virtual Status drain_node(const std::string &node, const std::string &reason) = 0;
     virtual Result<SiteCapabilities> load_site() = 0;
@@ -64,7 +65,8 @@ class QueuedSlurmClient final : public SlurmClient {
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override;
     void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;
     void requeue_job(JobId job, RequeueOrder order, Done done) override;
-    void mark_left(JobId job, std::uint32_t restart_count, std::string mark, Done done) override;
+    void mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
+                   Done done) override;
     void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, bool anyhow,
                            Answer<bool> over) override;
     void submit_companion(CompanionOrder order, Answer<JobId> answer) override;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes that are gone, and Slurm's word about them. The leader in office may ask at once; half of the nodes
 // without a leader wait, read the job, and ask then; fewer than half never remove the others. The batch host
-// cannot be removed by Slurm and cannot lead: to go on without it is safe. Where Slurm does not do what it
-// was asked for, majorities go on without those that are lost: fewer than half never take anybody out.
+// cannot be removed by Slurm and cannot lead: to go on without it is safe. Where Slurm can not take nodes out
+// of the job at all, a leader in office leaves a mark with it that the group goes on without them. Where
+// Slurm does not do what it was asked for, majorities go on without those that are lost: fewer than half
+// never take anybody out.
 #include <algorithm>
 
 #include "elastic/member_state.h"
@@ -12,7 +14,8 @@ namespace {
 
 constexpr Duration slurm_retry = std::chrono::milliseconds(500);
 constexpr std::uint32_t refusals_to_requeue = 2;
-constexpr const char *gone_on = "the group has gone on without its batch host";
+constexpr const char *gone_on = "the group has gone on without this node";
+constexpr const char *host_gone = "the batch host is gone";
 constexpr int requeue_waits = 4;  ///< fence waits before a minority, or too few nodes, ask for a requeue
 
 }  // namespace
@@ -104,17 +107,19 @@ void Member::State::take_out(const std::vector<NodeIndex> &gone) {
     std::vector<NodeIndex> companions, others;
     for (NodeIndex n : gone)
         if (n != config.batch_host) (is_companion(n) ? companions : others).push_back(n);
-    if (!others.empty()) return ask_shrink(others);
+    if (!others.empty()) return slurm.unable ? leave_behind(others) : ask_shrink(others);
     if (!companions.empty()) return ask_end(companions);
-    leave_host_behind();
+    leave_behind({*config.batch_host});
 }
 
-/// It would have the job requeued, or end it, where it hears nobody but Slurm: so Slurm tells it.
-void Member::State::leave_host_behind() {
-    if (slurm.host_marked || bugged(PlantedBug::host_not_told))
-        return adopt_removal({*config.batch_host}, "the batch host is gone");
-    slurm.asked = {*config.batch_host};
-    ask(AskSlurm::What::leave_behind, slurm.asked);
+/// They would have the job requeued, or the batch host end it, where they hear nobody but Slurm: so Slurm
+/// tells them.
+void Member::State::leave_behind(const std::vector<NodeIndex> &nodes) {
+    auto is_marked = [&](NodeIndex n) { return contains(slurm.marked, n); };
+    if (std::ranges::all_of(nodes, is_marked) || bugged(PlantedBug::host_not_told))
+        return adopt_removal(nodes, only_batch_host(nodes) ? host_gone : "Slurm was told");
+    slurm.asked = nodes;
+    ask(AskSlurm::What::leave_behind, nodes);
 }
 
 // ---- two sides --------------------------------------------------------------------------------------
@@ -220,7 +225,8 @@ void Member::State::fence_half() {
     }
     if (!slurm.read_fresh && !bugged(PlantedBug::fence_without_reread))
         return ask(AskSlurm::What::read_job, {});
-    if (half && enough && slurm.refusals < refusals_to_requeue) return take_out(gone);
+    bool marks_only = slurm.unable && !only_batch_host(gone);
+    if (half && enough && !marks_only && slurm.refusals < refusals_to_requeue) return take_out(gone);
     // Who has granted its vote some time ago may be on another side by now.
     std::size_t here = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
@@ -329,6 +335,7 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
     if (finish) return;
     if (m.result == SlurmAnswer::Result::unreachable)
         return wait_for_slurm(m.text.empty() ? "it does not answer" : m.text);
+    if (m.result == SlurmAnswer::Result::unable) return on_unable(m);
     slurm.down = false;
     if (slurm.what == AskSlurm::What::read_job) return on_job(m);
     if (m.result == SlurmAnswer::Result::refused) {
@@ -336,8 +343,7 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         slurm.unsure = true;
         slurm.retry_at = now + (slurm.refusals > 1 ? slurm_retry : Duration(0));
         // Each once more after a look at the job: it may be over, or this node out of it.
-        if (slurm.what == AskSlurm::What::leave_behind && slurm.refusals > 1)
-            return adopt_removal(slurm.asked, "the batch host is gone");
+        if (slurm.what == AskSlurm::What::leave_behind && slurm.refusals > 1) return on_mark_refused(m);
         if (slurm.what == AskSlurm::What::requeue && slurm.refusals > 1)
             return finish_group(1,
                                 "too few nodes are left to go on (a majority of the job's nodes is needed), "
@@ -351,10 +357,32 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         return adopt_removal(slurm.asked, "Slurm took them out of the job");
     }
     if (slurm.what == AskSlurm::What::leave_behind) {
-        slurm.host_marked = true;
+        add_all(slurm.marked, slurm.asked);
+        slurm.unsure = true;  // until it is read
+        if (role == Role::leader && !acting()) return;
         return ask(AskSlurm::What::read_job, {});
     }
     if (slurm.what == AskSlurm::What::end_companion) adopt_removal(slurm.asked, "their jobs are over");
+}
+
+/// A leader in office goes on all the same. Marks are no compare-and-swap: of two halves each could leave the
+/// other behind, so half of the nodes have the job requeued.
+void Member::State::on_unable(const SlurmAnswer &m) {
+    slurm.down = false;
+    slurm.unable = true;
+    slurm.retry_at = now;
+    bool leads = role == Role::leader;
+    if (slurm.told != m.text)
+        note(Note::Kind::warning, m.text + (leads ? ": it is told that the group goes on without them"
+                                                  : ": too few to go on without them"));
+    slurm.told = m.text;
+}
+
+/// The batch host can not act alone. Others may, so they stay members, and the world alone goes on.
+void Member::State::on_mark_refused(const SlurmAnswer &m) {
+    if (only_batch_host(slurm.asked)) return adopt_removal(slurm.asked, host_gone);
+    slurm.refusals = 0;
+    wait_for_slurm(m.text);
 }
 
 bool Member::State::in_job(const SlurmAnswer &m, NodeIndex node) const {
@@ -385,8 +413,8 @@ void Member::State::on_job(const SlurmAnswer &m) {
         if (!in_job(m, NodeIndex(i)) && !removed(NodeIndex(i))) absent.push_back(NodeIndex(i));
     slurm.read_fresh = absent.empty();
     if (!absent.empty())
-        return adopt_removal(absent, only_batch_host(absent) ? "the batch host is gone"
-                                                             : "they are no longer part of the job");
+        return adopt_removal(absent,
+                             only_batch_host(absent) ? host_gone : "they are no longer part of the job");
     if (role == Role::leader) fence_lost();
     if (role == Role::candidate) fence_half();
     if (role == Role::follower && !may_lead()) fence_alone();
@@ -416,6 +444,7 @@ void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std
     note(Note::Kind::warning, names(nodes) + " removed: " + why);
     slurm.refusals = 0;
     slurm.told.clear();
+    slurm.unable = false;  // the next time it may be
     // One that joined and was lost at once may be lost again: it is not replaced at once.
     if (!std::ranges::any_of(nodes, [&](NodeIndex n) { return has_joined(n); })) joining.retry_at = now;
     if (role == Role::candidate) return stand();  // again, for the votes of every survivor

@@ -76,7 +76,8 @@ struct PeerLink {
 };
 struct SlurmAnswer {
     std::uint64_t request = 0;  ///< AskSlurm::request
-    enum class Result { done, refused, unreachable } result = Result::done;
+    /// unable: as it is, Slurm can not take nodes out of this job, now or ever (AskSlurm::What::shrink_to).
+    enum class Result { done, refused, unreachable, unable } result = Result::done;
     std::vector<NodeIndex> job_nodes;  ///< for read_job: the job's present nodes
     bool job_running = true;           ///< for read_job
     /// Why; a sentence's end. Unreachable: empty where nobody answers.

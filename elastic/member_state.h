@@ -65,7 +65,8 @@ struct SlurmTalk {
     std::optional<Time> reached;    ///< slurm_reached()
     Time word_at{Time::min() / 2};  ///< when it was last asked for the job, and said that it runs
     std::uint32_t refusals = 0;
-    bool host_marked = false;  ///< Slurm says that the group goes on without its batch host
+    std::vector<NodeIndex> marked;  ///< Slurm was told that the group goes on without them
+    bool unable = false;            ///< it can not take nodes out of this job
     bool requeue_wanted = false;
     bool inherited = false;  ///< a leader before may have asked, and Slurm may hear of it only now
 };
@@ -497,7 +498,9 @@ struct Member::State {
     }
     void ask_shrink(const std::vector<NodeIndex> &lost_nodes);
     void ask_end(const std::vector<NodeIndex> &companions);
-    void leave_host_behind();
+    void leave_behind(const std::vector<NodeIndex> &nodes);
+    void on_unable(const SlurmAnswer &m);
+    void on_mark_refused(const SlurmAnswer &m);
     bool in_job(const SlurmAnswer &m, NodeIndex node) const;
     void ask_requeue();
     void on_slurm(const SlurmAnswer &m);

@@ -23,7 +23,9 @@ void Simulator::check_acting(std::uint32_t node, Term term) {
     check(term != acting_term_ || !acting_node_ || *acting_node_ == node, "two leaders act in one term");
     if (term > acting_term_) {
         const auto &keeper = nodes_[node].keeper;
-        bool alone = slurm_.nodes.size() < 2 && keeper;
+        auto in_it = std::ranges::count_if(
+            slurm_.nodes, [&](NodeIndex n) { return in_job(n.value()) && truly_counts(n.value()); });
+        bool alone = in_it < 2 && keeper;
         for (std::size_t i = 0; alone && i < keeper->roster.firm_counted; ++i)
             alone = contains(keeper->removed, keeper->roster.counted[i]);
         check(alone || config_.batch_host != NodeIndex(node), "the batch host leads beside other nodes");
@@ -222,7 +224,7 @@ void Simulator::check_publish(std::uint32_t node, const World &world) {
 
 void Simulator::check_store(const Promise &promise) {
     for (NodeIndex n : promise.removed)
-        check(!in_job(n.value()) || contains(slurm_.left, n), "a node is given up that Slurm has in the job");
+        check(!in_job(n.value()), "a node is given up that Slurm has in the job");
     check_roster(promise);
 }
 
@@ -234,6 +236,9 @@ void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {
         check(now_ - *slurm_.requeued_at < milliseconds(10) ||
                   (n.job_read > now_ - milliseconds(50) && now_ - *slurm_.requeued_at < milliseconds(3000)),
               "Slurm is asked for a requeue again");
+    if (ask.what == AskSlurm::What::leave_behind)
+        check(leads || ask.nodes == std::vector{*config_.batch_host},
+              "one that does not lead leaves others behind");
     if (ask.what != AskSlurm::What::shrink_to) return;
     for (NodeIndex survivor : ask.nodes)
         check(in_groups_job(survivor.value()), "Slurm is told of a node that is not of the job");
@@ -249,7 +254,9 @@ void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {
         if (!survives) covers_all = covers_all && gone != slurm_.removed_at.end() && gone->second < known;
     }
     check(!covers_all, "Slurm is asked twice for one failure");
-    auto counted = [&](NodeIndex i) { return truly_counts(i.value()); };
+    auto counted = [&](NodeIndex i) {
+        return truly_counts(i.value()) && (!contains(slurm_.left, i) || i == config_.batch_host);
+    };
     auto present = std::ranges::count_if(slurm_.nodes, counted),
          here = std::ranges::count_if(ask.nodes, counted);
     auto joined = std::ranges::count_if(

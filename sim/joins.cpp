@@ -419,12 +419,13 @@ void Simulator::check_roster(const Promise &promise) {
 
 /// After the faults: as many nodes take part as can.
 bool Simulator::grown_back() const {
-    if (config_.replacements &&
+    // Where Slurm can not take nodes out, it keeps one that was added for nobody until the job's end.
+    if (config_.replacements && !options_.no_shrink &&
         std::ranges::any_of(slurm_.companions, [&](auto &c) { return is_left_over(c); }))
         return false;
     if (!config_.replacements || !config_.any_size || !newest_world_) return true;
     for (const Companion &c : slurm_.companions)
-        if (c.starts && !c.over && !c.node) return false;
+        if (c.starts && !c.over && !c.node && !(options_.no_shrink && c.merged)) return false;
     std::size_t usable = 0;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         const Node &n = nodes_[i];

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include "elastic/node_list.h"
+
 namespace dlrover::sim {
 namespace {
 
@@ -469,6 +471,7 @@ void Simulator::transmit(std::uint32_t from, std::uint32_t to, Message message) 
 }
 
 bool Simulator::in_job(std::uint32_t node) const {
+    if (elastic::contains(slurm_.left, NodeIndex(node))) return false;
     if (const Companion *c = companion_of(node)) return slurm_.running && !c->over;
     return std::find(slurm_.nodes.begin(), slurm_.nodes.end(), NodeIndex(node)) != slurm_.nodes.end();
 }

@@ -28,6 +28,7 @@ struct Options {
     std::optional<elastic::CodeSize>
         code;                   ///< parities instead; none: from the seed, unless `copies` is given
     std::optional<bool> joins;  ///< Slurm grants nodes in place of others; none: from the seed
+    bool no_shrink = false;     ///< Slurm can not take nodes out of the job (SlurmAnswer::Result::unable)
 };
 
 struct Outcome {

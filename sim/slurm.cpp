@@ -39,7 +39,7 @@ bool Simulator::requeue(std::uint32_t node) {
 /// True when carried out.
 bool Simulator::slurm_does(std::uint32_t node, const AskSlurm &ask) {
     if (!slurm_.running) return false;
-    bool is_out = contains(slurm_.left, NodeIndex(node)) || !in_job(node);
+    bool is_out = !in_job(node);
     if (ask.what == AskSlurm::What::requeue) return !is_out && requeue(node);
     if (ask.what == AskSlurm::What::leave_behind) return add_all(slurm_.left, ask.nodes), true;
     if (ask.what != AskSlurm::What::shrink_to) return slurm_does_companions(node, ask);
@@ -89,6 +89,9 @@ void Simulator::slurm_arrives(std::uint32_t node, const AskSlurm &ask) {
         std::erase_if(slurm_.expansions, [&](const Expansion &e) {
             return begun && e.node == node && e.request == ask.request;
         });
+    } else if (options_.no_shrink && ask.what == AskSlurm::What::shrink_to) {
+        answer.result = SlurmAnswer::Result::unable;
+        answer.text = "nodes can not be taken out of the job";
     } else if (slurm_.mode == Mode::refusing && ask.what != AskSlurm::What::leave_behind) {
         answer.result = SlurmAnswer::Result::refused;
     } else {

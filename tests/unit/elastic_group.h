@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "elastic/member.h"
+#include "elastic/node_list.h"
 
 namespace dlrover::elastic {
 
@@ -125,11 +126,13 @@ class TestGroup {
     /// Slurm's answers; asked() keeps what was wanted.
     SlurmAnswer::Result slurm = SlurmAnswer::Result::done;
     std::string no_change;       ///< why Slurm can be read only; empty: changes are made
+    bool no_shrink = false;      ///< it can not take nodes out of the job
+    bool no_marks = false;       ///< it refuses AskSlurm::What::leave_behind
     bool keeps_answers = false;  ///< until give_answers()
     void give_answers() {
         for (const auto &[node, answer] : std::exchange(late_, {})) feed(node, answer);
     }
-    std::vector<NodeIndex> job_nodes, ended;
+    std::vector<NodeIndex> job_nodes, ended, left;
     bool job_running = true;
     std::optional<std::string> no_nodes;      ///< why Slurm adds none
     std::optional<std::string> no_expansion;  ///< the same of nodes of the job itself
@@ -174,7 +177,15 @@ class TestGroup {
                 answer.result = SlurmAnswer::Result::refused;
                 answer.text = *no_expansion;
             }
-            if (!no_change.empty() && a->what != AskSlurm::What::read_job) {
+            answer.left = left;
+            if (a->what == AskSlurm::What::leave_behind && no_marks)
+                answer.result = SlurmAnswer::Result::refused;
+            else if (a->what == AskSlurm::What::leave_behind && slurm == SlurmAnswer::Result::done)
+                add_all(left, a->nodes);
+            if (no_shrink && a->what == AskSlurm::What::shrink_to) {
+                answer.result = SlurmAnswer::Result::unable;
+                answer.text = "it can not take nodes out of this job";
+            } else if (!no_change.empty() && a->what != AskSlurm::What::read_job) {
                 answer.result = SlurmAnswer::Result::unreachable;
                 answer.text = no_change;
             } else if (slurm == SlurmAnswer::Result::done && a->what == AskSlurm::What::shrink_to)

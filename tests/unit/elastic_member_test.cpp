@@ -135,6 +135,59 @@ BOOST_AUTO_TEST_CASE(a_lost_node_is_fenced_once_and_its_spare_takes_over) {
     BOOST_TEST((g.world(3).nodes == nodes({0, 1, 3})));
 }
 
+/// A node that its peers do not hear, but Slurm does, had the job requeued under the others.
+BOOST_AUTO_TEST_CASE(where_slurm_can_not_take_nodes_out_it_is_told_of_them) {
+    TestGroup g(TestGroup::config(5, 2, 5));
+    g.job_nodes = nodes({0, 1, 2, 3, 4});
+    g.no_shrink = true;
+    g.start();
+    g.cut(3);
+    g.cut(4);
+    g.run(4s);
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
+    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::leave_behind) == 1u);
+    BOOST_TEST((g.left == nodes({3, 4})));
+    g.run(100s);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 0u);
+    BOOST_TEST(g.count<Publish>(1) == 2u);
+    for (std::uint32_t node : {3u, 4u}) {
+        BOOST_REQUIRE(g.count<End>(node) == 1u);
+        BOOST_TEST(g.actions<End>(node)[0].evicted);
+        BOOST_TEST(g.actions<End>(node)[0].exit_code == 0);
+    }
+    BOOST_TEST(g.count<End>(0) + g.count<End>(1) + g.count<End>(2) == 0u);
+}
+
+/// Each half could leave the other one behind.
+BOOST_AUTO_TEST_CASE(half_of_the_nodes_leave_nobody_behind) {
+    TestGroup g(TestGroup::config(4, 1, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.no_shrink = true;
+    g.start();
+    g.cut(0);
+    g.cut(1);
+    g.run(5s);
+    BOOST_TEST(g.count<Publish>(2) == 1u);
+    g.run(60s);
+    BOOST_TEST(g.left.empty());
+    BOOST_TEST(g.count<Publish>(2) == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 1u, "nothing else will bring it back");
+}
+
+/// Where it does not even take the mark, majorities go on, and nobody is out.
+BOOST_AUTO_TEST_CASE(a_mark_that_slurm_refuses_takes_nobody_out) {
+    TestGroup g(TestGroup::config(4, 2, 4));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.no_shrink = g.no_marks = true;
+    g.start();
+    g.cut(3);
+    g.run(20s);
+    BOOST_TEST((g.world(1).nodes == nodes({0, 1, 2})));
+    BOOST_TEST(g.left.empty());
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_daemon_that_fell_gets_the_time_to_come_back) {
     TestGroup g(TestGroup::config(4, 2, 4));
     g.job_nodes = nodes({0, 1, 2, 3});
@@ -217,6 +270,7 @@ BOOST_FIXTURE_TEST_CASE(a_batch_host_that_is_back_leaves_the_group_that_went_on,
 }
 
 BOOST_FIXTURE_TEST_CASE(a_batch_host_that_is_back_after_the_end_hears_of_it, CutHost) {
+    left.clear();  // a site's program has written over the mark
     World w = world(1);
     for (std::uint32_t i = 0; i < 3; ++i) feed(w.nodes[i].value(), LocalFinished{w.id, Rank(i)});
     BOOST_REQUIRE(count<End>(1) == 1u);
@@ -230,6 +284,7 @@ BOOST_FIXTURE_TEST_CASE(a_batch_host_that_is_back_after_the_end_hears_of_it, Cut
 }
 
 BOOST_FIXTURE_TEST_CASE(a_batch_host_that_stays_alone_has_the_job_requeued, CutHost) {
+    left.clear();
     for (std::uint32_t node : {1u, 2u, 3u}) crash(node);
     run(60s);  // so long the others may go on without Slurm's word
     BOOST_TEST(count_asked(requeue) == 0u);

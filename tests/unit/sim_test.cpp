@@ -46,6 +46,20 @@ BOOST_DATA_TEST_CASE(groups_of_every_size_keep_the_rules, boost::unit_test::data
     expect_clean(nodes, 400);
 }
 
+/// No slurmdbd and an earlier loss, or disable_job_shrink: marks take nodes out.
+BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_slurm_can_not_take_nodes_out,
+                     boost::unit_test::data::make({2u, 3u, 4u, 5u, 6u}), nodes) {
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+        Options options;
+        options.seed = seed;
+        options.nodes = nodes;
+        options.no_shrink = true;
+        Outcome outcome = Simulator(options).run();
+        BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
+                              "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_hundred_nodes_keep_the_rules) {
     expect_clean(100, 60);
 }

@@ -60,7 +60,7 @@ class GatedCalls final : public SlurmCalls {
     Result<std::vector<Companion>> load_companions(std::uint32_t, const std::string &) override {
         return std::vector<Companion>{};
     }
-    Status mark_left(JobId, std::uint32_t, const std::string &) override { return {}; }
+    Status mark_left(JobId, std::uint32_t, const std::vector<std::string> &) override { return {}; }
     Status mark_companion(JobId, const std::string &) override { return {}; }
     Status cancel_job(JobId) override { return {}; }
     Status drain_node(const std::string &, const std::string &) override { return {}; }

@@ -47,7 +47,7 @@ class OneJob final : public SlurmCalls {
     Result<std::vector<Companion>> load_companions(std::uint32_t, const std::string &) override {
         return refuse();
     }
-    Status mark_left(JobId, std::uint32_t, const std::string &) override { return refuse(); }
+    Status mark_left(JobId, std::uint32_t, const std::vector<std::string> &) override { return refuse(); }
     Status mark_companion(JobId, const std::string &) override { return refuse(); }
     Status cancel_job(JobId) override { return refuse(); }
     Status hasten_job(JobId, const std::vector<std::string> &) override { return refuse(); }
