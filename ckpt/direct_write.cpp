@@ -6,14 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <thread>
 
 #include "base/fault.h"
-#include "base/unique_fd.h"
+#include "ckpt/checksum.h"
 #include "ckpt/storage_io.h"
 
 namespace dlrover::ckpt {
@@ -21,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t block_bytes = 4096;       // of a direct write: memory, offset, length
 constexpr std::uint64_t window_bytes = 4u << 20;  // one call; also the size of a thread's buffer
+constexpr std::uint64_t copy_alignment = 64;      // of what the block kernel copies to
 
 /// Whether writes of 4096 bytes at multiples of it, in the file and in memory, can go directly.
 bool blocks_go_directly(int fd) {
@@ -35,85 +34,124 @@ bool blocks_go_directly(int fd) {
     return true;  // shows when the file is opened, or at the first write
 }
 
-/// What both threads share.
-class PartWriter {
-  public:
-    PartWriter(int fd, const std::string &path, int frame, std::span<const FilePart> parts, bool direct)
-        : fd_(fd), path_(path), frame_(frame), parts_(parts) {
-        if (!parts.empty()) file_bytes_ = parts.back().offset + parts.back().bytes;
-        if (direct && blocks_go_directly(fd))
-            direct_.reset(::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW));
-        direct_works_ = static_cast<bool>(direct_);
-    }
-    std::uint64_t file_bytes() const noexcept { return file_bytes_; }
-
-    /// Writes windows until none is left or one fails.
-    Status run() {
-        std::unique_ptr<void, decltype(&std::free)> buffer(std::aligned_alloc(block_bytes, window_bytes),
-                                                           std::free);
-        if (!buffer) return Status(Code::resource_exhausted, "no memory to write " + path_);
-        auto *window = static_cast<std::byte *>(buffer.get());
-        for (std::uint64_t at; !failed_ && (at = window_bytes * next_++) < file_bytes_;) {
-            std::uint64_t bytes = std::min(window_bytes, file_bytes_ - at);
-            Status status = fill(window, at, bytes);
-            if (status.ok()) status = write(window, at, bytes);
-            fault_point("writer_mid_file");
-            if (status.ok()) continue;
-            failed_ = true;
-            return status;
-        }
-        return {};
-    }
-
-  private:
-    Status fill(std::byte *window, std::uint64_t at, std::uint64_t bytes) const {
-        auto part = std::upper_bound(parts_.begin(), parts_.end(), at,
-                                     [](std::uint64_t value, const FilePart &p) { return value < p.offset; });
-        for (--part; part != parts_.end() && part->offset < at + bytes; ++part) {
-            std::uint64_t from = std::max(at, part->offset),
-                          to = std::min(at + bytes, part->offset + part->bytes);
-            if (from >= to) continue;
-            if (part->data != nullptr)
-                std::memcpy(window + (from - at), part->data + (from - part->offset), to - from);
-            else
-                DLROVER_TRY(read_at(frame_, window + (from - at), to - from, from, "the frame in memory"));
-        }
-        return {};
-    }
-
-    /// The file's last bytes, if they are no whole block, go through the page cache.
-    Status write(const std::byte *window, std::uint64_t at, std::uint64_t bytes) {
-        std::uint64_t done = 0, blocks = bytes / block_bytes * block_bytes;
-        while (direct_works_ && done < blocks && done % block_bytes == 0) {
-            ssize_t n = ::pwrite(direct_.get(), window + done, blocks - done, static_cast<off_t>(at + done));
-            if (n < 0 && errno == EINTR) continue;
-            if (n < 0 && errno != EINVAL) return file_error("write of", path_);
-            if (n < 0) direct_works_ = false;  // the filesystem promised more than it holds
-            if (n > 0) done += static_cast<std::uint64_t>(n);
-        }
-        return write_at(fd_, window + done, bytes - done, at + done, path_);
-    }
-
-    int fd_;
-    const std::string &path_;
-    int frame_;
-    std::span<const FilePart> parts_;
-    std::uint64_t file_bytes_ = 0;
-    UniqueFd direct_;
-    std::atomic<bool> direct_works_{false}, failed_{false};
-    std::atomic<std::uint64_t> next_{0};
-};
-
 }  // namespace
 
-Status write_parts(int fd, const std::string &path, int frame, std::span<const FilePart> parts, bool direct) {
-    PartWriter writer(fd, path, frame, parts, direct);
-    if (writer.file_bytes() <= window_bytes) return writer.run();
-    Status other;
-    std::thread second([&] { other = writer.run(); });
-    Status mine = writer.run();
-    second.join();
-    return mine.ok() ? std::move(other) : std::move(mine);
+/// Blocks that are copied and hashed in one pass over memory.
+struct DirectWriter::Batch {
+    std::array<BlockCopy, blocks_at_once> blocks;
+    std::array<std::uint64_t *, blocks_at_once> results;
+    std::size_t count = 0;
+
+    void add(std::byte *to, const std::byte *from, std::size_t bytes, std::uint64_t *result) {
+        blocks[count] = {to, from, bytes};
+        results[count++] = result;
+        if (count == blocks_at_once) flush();
+    }
+    void flush() {
+        block_kernel().copy_hash(blocks.data(), count);
+        for (std::size_t i = 0; i < count; ++i) *results[i] = blocks[i].hash;
+        count = 0;
+    }
+};
+
+DirectWriter::DirectWriter(int fd, const std::string &path, FileStretch stretch, std::vector<FilePart> parts,
+                           bool direct, bool hash)
+    : fd_(fd), path_(path), stretch_(stretch), parts_(std::move(parts)), hash_(hash), next_(stretch.begin) {
+    if (direct && blocks_go_directly(fd))
+        direct_.reset(::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW));
+    direct_works_ = static_cast<bool>(direct_);
+    if (!hash) return;
+    first_hash_.reserve(parts_.size() + 1);
+    first_hash_.push_back(0);
+    for (const FilePart &part : parts_)
+        first_hash_.push_back(first_hash_.back() + checksum_blocks(part.bytes));
+    hashes_.resize(first_hash_.back());
+}
+
+std::span<const std::uint64_t> DirectWriter::hashes(std::size_t part) const {
+    return std::span(hashes_).subspan(first_hash_[part], first_hash_[part + 1] - first_hash_[part]);
+}
+
+Result<DirectWriter::Buffer> DirectWriter::make_buffer() const {
+    Buffer buffer(static_cast<std::byte *>(std::aligned_alloc(block_bytes, window_bytes)), std::free);
+    if (!buffer) return Status(Code::resource_exhausted, "no memory to write " + path_);
+    return buffer;
+}
+
+Status DirectWriter::run() {
+    auto buffer = make_buffer();
+    if (!buffer) give_up();
+    if (!buffer) return buffer.take_status();
+    for (std::uint64_t at; !failed_ && (at = next_.fetch_add(window_bytes)) < stretch_.end;) {
+        FileStretch window{at, std::min(at + window_bytes, stretch_.end)};
+        fill(buffer->get(), window);
+        Status status = write(buffer->get(), at, window.end - at);
+        fault_point("writer_mid_file");
+        if (status.ok()) continue;
+        give_up();
+        return status;
+    }
+    return {};
+}
+
+Status DirectWriter::copy(int frame, std::uint64_t begin, std::uint64_t end) {
+    auto buffer = make_buffer();
+    if (!buffer) return buffer.take_status();
+    for (std::uint64_t at = begin, bytes; at < end; at += bytes) {
+        bytes = std::min(window_bytes, end - at);
+        DLROVER_TRY(read_at(frame, buffer->get(), bytes, at, "the frame in memory"));
+        DLROVER_TRY(write(buffer->get(), at, bytes));
+    }
+    return {};
+}
+
+void DirectWriter::fill(std::byte *window, FileStretch at) {
+    auto first = std::partition_point(parts_.begin(), parts_.end(),
+                                      [&](const FilePart &p) { return p.offset + p.bytes <= at.begin; });
+    Batch batch;
+    std::uint64_t filled = at.begin;
+    for (auto part = first; part != parts_.end() && part->offset < at.end; ++part) {
+        if (part->offset > filled) std::memset(window + (filled - at.begin), 0, part->offset - filled);
+        copy_part(static_cast<std::size_t>(part - parts_.begin()), window, at, batch);
+        filled = std::min(at.end, part->offset + part->bytes);
+    }
+    batch.flush();
+    std::memset(window + (filled - at.begin), 0, at.end - filled);
+}
+
+/// A block that is not wholly in the window is hashed by who writes its beginning.
+void DirectWriter::copy_part(std::size_t index, std::byte *window, FileStretch at, Batch &batch) {
+    const FilePart &part = parts_[index];
+    std::uint64_t skipped = part.offset < at.begin ? at.begin - part.offset : 0;
+    for (std::uint64_t block = skipped / checksum_block_bytes; block < checksum_blocks(part.bytes); ++block) {
+        std::uint64_t in_part = block * checksum_block_bytes, begin = part.offset + in_part,
+                      bytes = std::min<std::uint64_t>(checksum_block_bytes, part.bytes - in_part);
+        if (begin >= at.end) break;
+        const std::byte *data = part.data + in_part;
+        std::uint64_t *result = hash_ ? &hashes_[first_hash_[index] + block] : nullptr;
+        std::uint64_t from = std::max(begin, at.begin), to = std::min(begin + bytes, at.end);
+        std::byte *target = window + (from - at.begin);
+        bool whole = to - from == bytes && (from - at.begin) % copy_alignment == 0;
+        if (hash_ && whole) {
+            batch.add(target, data, bytes, result);
+            continue;
+        }
+        if (hash_ && from == begin) *result = block_kernel().hash(data, bytes);
+        block_kernel().copy(target, data + (from - begin), to - from);
+    }
+}
+
+/// The file's last bytes, if they are no whole block, go through the page cache.
+Status DirectWriter::write(const std::byte *window, std::uint64_t at, std::uint64_t bytes) {
+    std::uint64_t done = 0, blocks = bytes / block_bytes * block_bytes;
+    while (direct_works_ && done < blocks && done % block_bytes == 0) {
+        ssize_t n = ::pwrite(direct_.get(), window + done, blocks - done, static_cast<off_t>(at + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno != EINVAL) return file_error("write of", path_);
+        if (n < 0) direct_works_ = false;  // the filesystem promised more than it holds
+        if (n > 0) done += static_cast<std::uint64_t>(n);
+    }
+    return write_at(fd_, window + done, bytes - done, at + done, path_);
 }
 
 }  // namespace dlrover::ckpt

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <array>
 
+#include "ckpt/hdf5_group.h"
 #include "ckpt/hdf5_memory.h"
 #include "ckpt/hdf5_parts.h"
 #include "ckpt/object_table.h"
+#include "ckpt/storage_io.h"
 
 namespace dlrover::ckpt {
 namespace {
@@ -169,6 +171,29 @@ Status Hdf5File::add_group(const std::string &path) {
     if (H5Pset_obj_track_times(plan.get(), false) < 0) return hdf5_error(path);
     Hdf5Handle group(H5Gcreate2(file_, path.c_str(), H5P_DEFAULT, plan.get(), H5P_DEFAULT), H5Gclose);
     return group ? Status() : hdf5_error(path);
+}
+
+Result<Hdf5TypeBytes> Hdf5File::type_bytes() {
+    Hdf5TypeBytes bytes;
+    for (DType type : format::EnumValuesDType())
+        if (!encode_hdf5_type(parts_->type(type), bytes.of[type])) return hdf5_error(dtype_name(type));
+    if (!encode_hdf5_type(parts_->text(), bytes.text)) return hdf5_error("text");
+    bytes.text[4] = 16;  // the element's length: in a file the text's length and place, in memory a pointer
+    return bytes;
+}
+
+Status Hdf5File::skip_to(std::uint64_t offset) {
+    if (!hdf5_memory_skip(file_, offset))
+        return Status(Code::internal, "HDF5 has taken more room than it should");
+    return {};
+}
+
+Status Hdf5File::add_made_group(const char *name, const Hdf5Group &group) {
+    DLROVER_TRY(
+        write_at(memory_.get(), group.bytes().data(), group.bytes().size(), group.offset(), "HDF5's memory"));
+    Hdf5Handle made(H5Oopen_by_addr(file_, group.address()), H5Oclose);
+    if (!made || H5Olink(made.get(), file_, name, H5P_DEFAULT, H5P_DEFAULT) < 0) return hdf5_error(name);
+    return {};
 }
 
 Status Hdf5File::add_attributes(Hdf5Attributes attributes) {

@@ -36,7 +36,9 @@ struct Hdf5Piece {
 /// The element type's name in the attribute `dtype`: numpy's or ml_dtypes'.
 const char *dtype_name(DType type) noexcept;
 
+class Hdf5Group;
 class Hdf5Parts;
+struct Hdf5TypeBytes;
 
 /// An HDF5 file that is made in memory: only its metadata takes room there, the datasets are holes. It holds
 /// no times: the same calls make the same bytes. Any thread may make one; HDF5 has one global state, so they
@@ -53,6 +55,13 @@ class Hdf5File {
     ~Hdf5File();
 
     Status add_group(const std::string &path);
+    /// For a group that is put together without HDF5 (hdf5_group.h).
+    Result<Hdf5TypeBytes> type_bytes();
+    /// What HDF5 adds from now on lies at `offset` or behind: what is before it is the caller's. Nothing but
+    /// what create() made may be there yet.
+    Status skip_to(std::uint64_t offset);
+    /// `group`, finished, lies in what was skipped.
+    Status add_made_group(const char *name, const Hdf5Group &group);
     /// On the root group.
     Status add_attributes(Hdf5Attributes attributes);
     /// Contiguous, at its final place. Returns the offset of its first byte in the file, a multiple of 4096

@@ -84,6 +84,11 @@ herr_t truncate_memory(H5FD_t *file, hid_t, hbool_t) {
     return ::ftruncate(ours(file)->fd, static_cast<off_t>(ours(file)->end_of_addresses));
 }
 
+herr_t handle_of(H5FD_t *file, hid_t, void **handle) {
+    *handle = file;
+    return 0;
+}
+
 H5FD_class_t memory_driver() {
     H5FD_class_t driver{};
 #if H5_VERSION_GE(1, 13, 0)
@@ -100,6 +105,7 @@ H5FD_class_t memory_driver() {
     driver.get_eoa = memory_eoa;
     driver.set_eoa = set_memory_eoa;
     driver.get_eof = memory_eof;
+    driver.get_handle = handle_of;
     driver.read = read_memory;
     driver.write = write_memory;
     driver.truncate = truncate_memory;
@@ -133,6 +139,16 @@ std::int64_t hdf5_memory_access(int fd, std::uint64_t objects) {
         return access;
     H5Pclose(access);
     return -1;
+}
+
+/// HDF5 asks for the end of addresses whenever it needs room that it has not set apart.
+bool hdf5_memory_skip(std::int64_t file, std::uint64_t offset) {
+    void *handle = nullptr;
+    if (H5Fget_vfd_handle(file, H5P_DEFAULT, &handle) < 0) return false;
+    auto *memory = static_cast<MemoryFile *>(handle);
+    if (memory->end_of_addresses > offset) return false;
+    memory->end_of_addresses = offset;
+    return true;
 }
 
 }  // namespace dlrover::ckpt

@@ -131,6 +131,16 @@ Hdf5Handle make_hdf5_text_type(std::size_t bytes) {
     return type;
 }
 
+bool encode_hdf5_type(hid_t type, std::vector<std::uint8_t> &message) {
+    constexpr std::size_t before = 2;  // what follows, and H5Tencode's version
+    std::size_t bytes = 0;
+    if (H5Tencode(type, nullptr, &bytes) < 0 || bytes <= before) return false;
+    message.resize(bytes);
+    if (H5Tencode(type, message.data(), &bytes) < 0) return false;
+    message.erase(message.begin(), message.begin() + before);
+    return true;
+}
+
 hid_t Hdf5Parts::plan() {
     return once(plan_, make_plan);
 }

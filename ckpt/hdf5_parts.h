@@ -42,6 +42,9 @@ Hdf5Handle make_hdf5_space(Shape shape);
 /// UTF-8, filled up with NUL; or of H5T_VARIABLE bytes.
 Hdf5Handle make_hdf5_text_type(std::size_t bytes);
 
+/// The type as the format's datatype message.
+bool encode_hdf5_type(std::int64_t type, std::vector<std::uint8_t> &message);
+
 /// What the objects of one file have in common, made once: for each anew takes a fifth of HDF5's time. The
 /// identifiers stay this object's.
 class Hdf5Parts {

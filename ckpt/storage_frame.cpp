@@ -97,7 +97,7 @@ std::shared_ptr<const StorageFrame> StorageFrames::find(const FrameKey &key) {
 }
 
 void StorageFrames::keep(FrameKey key, std::shared_ptr<const StorageFrame> frame) {
-    std::uint64_t bytes = key.bytes() + frame->memory_bytes();
+    std::uint64_t bytes = key.bytes() + frame->file.packed_bytes();
     while (bytes_ + bytes > limit_bytes_ && !frames_.empty() && frames_.back().used + 1 < checkpoints_)
         forget_last();
     if (bytes_ + bytes > limit_bytes_) return;

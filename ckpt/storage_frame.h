@@ -49,11 +49,7 @@ class FrameKey {
 /// An HDF5 file to which each step adds what is its own.
 struct StorageFrame {
     PackedMemory file;
-    std::vector<std::uint64_t> places;      ///< of a rank's file: of each chunk, or not_stored
-    std::uint64_t list = 0, checksums = 0;  ///< where `/places` and `/checksums` are
-    std::uint64_t memory_bytes() const noexcept {
-        return file.packed_bytes() + places.capacity() * sizeof(std::uint64_t);
-    }
+    std::uint64_t list = 0, checksums = 0;  ///< of a rank's file: where `/places` and `/checksums` are
 };
 
 /// Frames of the checkpoints before. Not thread-safe.

@@ -22,36 +22,6 @@ std::span<const std::byte> bytes_of(const SealedObject &object, std::uint64_t in
     return object.data.subspan(chunk.offset, chunk.bytes);
 }
 
-/// Compares memory with the table's checksums on a thread of its own.
-class SourceCheck {
-  public:
-    SourceCheck(const SealedObject &object, const ObjectTableView &table, bool wanted) {
-        if (wanted) thread_ = std::thread([&] { run(object, table); });
-    }
-    ~SourceCheck() {
-        if (thread_.joinable()) thread_.join();
-    }
-    SourceCheck(const SourceCheck &) = delete;
-    SourceCheck &operator=(const SourceCheck &) = delete;
-
-    Status wait() {
-        if (thread_.joinable()) thread_.join();
-        return std::move(status_);
-    }
-
-  private:
-    void run(const SealedObject &object, const ObjectTableView &table) {
-        for (std::uint64_t i = 0; i < table.count() && status_.ok(); ++i) {
-            ChunkInfo chunk = table.chunk(i);
-            if (chunk.replica != 0 || chunk_checksum(bytes_of(object, i, chunk)) == chunk.checksum) continue;
-            status_ = Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +
-                                                "\" in memory does not have its checksum");
-        }
-    }
-    Status status_;
-    std::thread thread_;
-};
-
 /// The file gets its length. A full disk shows here, where the filesystem can reserve.
 Status reserve(int fd, std::uint64_t bytes, const std::string &path) {
     int result;
@@ -62,49 +32,103 @@ Status reserve(int fd, std::uint64_t bytes, const std::string &path) {
     return ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? Status() : file_error("resize of", path);
 }
 
-/// The chunks from the object, what lies between them from the frame.
-Result<std::vector<FilePart>> parts_of(const SealedObject &object, const ObjectTableView &table,
-                                       const StorageImage &image) {
-    std::vector<Extent> chunks;
-    std::vector<FilePart> parts{{0, storage_block_bytes, nullptr}};
+std::vector<FilePart> parts_of(const SealedObject &object, const ObjectTableView &table,
+                               const ChunkPlaces &places) {
+    std::vector<FilePart> parts;
+    parts.reserve(table.count());
     for (std::uint64_t i = 0; i < table.count(); ++i) {
         ChunkInfo chunk = table.chunk(i);
-        std::uint64_t place = image.frame->places[i];
-        if (place == not_stored || chunk.bytes == 0) continue;
-        chunks.push_back({place, chunk.bytes});
-        parts.push_back({place, chunk.bytes, bytes_of(object, i, chunk).data()});
+        if (chunk.replica != 0 || chunk.bytes == 0) continue;
+        parts.push_back({places.of[i], chunk.bytes, bytes_of(object, i, chunk).data()});
     }
-    auto gaps = gaps_between(chunks, image.file_bytes);
-    if (!gaps) return gaps.take_status();
-    for (const Extent &gap : *gaps) parts.push_back({gap.offset, gap.bytes, nullptr});
-    std::sort(parts.begin(), parts.end(), [](auto &a, auto &b) { return a.offset < b.offset; });
     return parts;
 }
 
-Status write_content(int fd, const SealedObject &object, const ObjectTableView &table,
-                     const StorageImage &image, const std::string &path, bool direct) {
-    auto parts = parts_of(object, table, image);
-    if (!parts) return parts.take_status();
-    DLROVER_TRY(reserve(fd, image.file_bytes, path));
-    DLROVER_TRY(write_parts(fd, path, image.memory.get(), *parts, direct));
-    return ::fsync(fd) == 0 ? Status() : file_error("fsync of", path);
+/// What was written has the table's checksums.
+Status check_source(const ObjectTableView &table, const DirectWriter &writer) {
+    const std::uint64_t empty[] = {chunk_checksum({})};
+    for (std::uint64_t i = 0, part = 0; i < table.count(); ++i) {
+        ChunkInfo chunk = table.chunk(i);
+        if (chunk.replica != 0) continue;
+        if (combine_block_hashes(chunk.bytes == 0 ? empty : writer.hashes(part++)) == chunk.checksum)
+            continue;
+        return Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +
+                                         "\" in memory does not have its checksum");
+    }
+    return {};
 }
 
-Status write_file(const std::string &folder, const SealedObject &object, const ObjectTableView &table,
-                  const StorageImage &image, const StorageWriteOptions &options) {
-    std::string name = rank_file_name(table.identity().rank), temporary = folder + "/.new-" + name;
-    SourceCheck check(object, table, options.check_source);
+/// Writes chunks from now on, on a thread of its own and on that which waits.
+class ChunkWrites {
+  public:
+    explicit ChunkWrites(DirectWriter &writer)
+        : writer_(writer), thread_([this] { other_ = writer_.run(); }) {}
+    ~ChunkWrites() {
+        writer_.give_up();
+        if (thread_.joinable()) thread_.join();
+    }
+    ChunkWrites(const ChunkWrites &) = delete;
+    ChunkWrites &operator=(const ChunkWrites &) = delete;
+
+    Status wait() {
+        Status mine = writer_.run();
+        thread_.join();
+        return mine.ok() ? std::move(other_) : std::move(mine);
+    }
+
+  private:
+    DirectWriter &writer_;
+    Status other_;
+    std::thread thread_;
+};
+
+struct FileContent {
+    const SealedObject &object;
+    const ObjectTableView &table;
+    const ChunkPlaces places = place_chunks(table);
+};
+
+/// While another thread writes chunks, HDF5 describes them.
+Result<StorageImage> write_content(int fd, const FileContent &content, const std::string &path,
+                                   const StorageWriteOptions &options) {
+    const ChunkPlaces &places = content.places;
+    DLROVER_TRY(reserve(fd, places.end, path));
+    DirectWriter writer(fd, path, {places.begin, places.end}, parts_of(content.object, content.table, places),
+                        options.direct, options.check_source);
+    ChunkWrites chunks(writer);
+    StorageFrames none(0);
+    StorageFrames &frames = options.frames != nullptr ? *options.frames : none;
+    auto image = make_storage_image(content.object, content.table, places, frames);
+    if (!image) return image;
+    DLROVER_TRY(reserve(fd, image->file_bytes, path));
+    DLROVER_TRY(writer.copy(image->memory.get(), places.end, image->file_bytes));
+    DLROVER_TRY(writer.copy(image->memory.get(), 0, places.begin));
+    DLROVER_TRY(chunks.wait());
+    if (options.check_source) DLROVER_TRY(check_source(content.table, writer));
+    if (::fsync(fd) != 0) return file_error("fsync of", path);
+    return image;
+}
+
+Result<RankFile> write_file(const std::string &folder, const FileContent &content,
+                            const StorageWriteOptions &options) {
+    Rank rank = content.table.identity().rank;
+    std::string name = rank_file_name(rank), temporary = folder + "/.new-" + name;
     UniqueFd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (!fd) return file_error("open of", temporary);
-    Status status = write_content(fd.get(), object, table, image, temporary, options.direct);
-    if (Status memory = check.wait(); !memory.ok()) status = std::move(memory);
+    auto image = write_content(fd.get(), content, temporary, options);
+    Status status = image.take_status();
     if (status.ok() && options.confirm) status = options.confirm();
     std::string path = folder + "/" + name;
     fault_point("writer_before_rename");
     if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = file_error("rename to", path);
-    if (status.ok()) return sync_folder(folder);
-    ::unlink(temporary.c_str());
-    return status;
+    if (!status.ok()) {
+        ::unlink(temporary.c_str());
+        return status;
+    }
+    DLROVER_TRY(sync_folder(folder));
+    const auto &table = content.object.table;
+    return RankFile{rank, image->file_bytes, block_kernel().hash(table.data(), table.size()),
+                    image->header_xxh3};
 }
 
 }  // namespace
@@ -123,12 +147,7 @@ Result<RankFile> write_storage_file(const std::string &folder, const SealedObjec
         return Status(Code::invalid_argument, "the object's rank is outside its world");
     DLROVER_TRY(make_folders(folder));
     DLROVER_TRY(remove_leftovers(folder, ".new-" + rank_file_name(who.rank)));
-    StorageFrames none(0);
-    auto image = make_storage_image(object, *table, options.frames != nullptr ? *options.frames : none);
-    if (!image) return image.take_status();
-    DLROVER_TRY(write_file(folder, object, *table, *image, options));
-    std::uint64_t table_xxh3 = block_kernel().hash(object.table.data(), object.table.size());
-    return RankFile{who.rank, image->file_bytes, table_xxh3, image->header_xxh3};
+    return write_file(folder, FileContent{object, *table}, options);
 }
 
 }  // namespace dlrover::ckpt

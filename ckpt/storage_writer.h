@@ -21,7 +21,7 @@ struct StorageWriteOptions {
 
 /// Writes FOLDER/rank-R.h5; makes the folder, removes what a crashed writer of this rank left there. On
 /// return the file is on the device and has its final name, or there is no file of that name but one from
-/// before. Runs as the user whose folder it is. Blocks; any thread, and two more meanwhile.
+/// before. Runs as the user whose folder it is. Blocks; any thread, and one more meanwhile.
 Result<RankFile> write_storage_file(const std::string &folder, const SealedObject &object,
                                     const StorageWriteOptions &options = {});
 

@@ -127,9 +127,14 @@ std::vector<Layout> other_layouts() {
     return all;
 }
 
-std::shared_ptr<const StorageFrame> frame_of(std::uint64_t places) {
+std::shared_ptr<const StorageFrame> frame_of(std::uint64_t numbers) {
     auto frame = std::make_shared<StorageFrame>();
-    frame->places = std::vector<std::uint64_t>(places);
+    const std::vector<std::uint64_t> content(numbers, 1);
+    UniqueFd memory(::memfd_create("test", MFD_CLOEXEC));
+    BOOST_REQUIRE(write_at(memory.get(), content.data(), numbers * 8, 0, "test").ok());
+    auto packed = PackedMemory::pack(memory.get());
+    BOOST_REQUIRE(packed.ok());
+    frame->file = std::move(*packed);
     return frame;
 }
 
