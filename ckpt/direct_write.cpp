@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -18,8 +17,7 @@ namespace dlrover::ckpt {
 namespace {
 
 constexpr std::uint64_t block_bytes = 4096;       // of a direct write: memory, offset, length
-constexpr std::uint64_t window_bytes = 4u << 20;  // one call; also the size of a thread's buffer
-constexpr std::uint64_t copy_alignment = 64;      // of what the block kernel copies to
+constexpr std::uint64_t window_bytes = 4u << 20;  // one call, at a multiple of it; also a thread's buffer
 
 /// Whether writes of 4096 bytes at multiples of it, in the file and in memory, can go directly.
 bool blocks_go_directly(int fd) {
@@ -36,27 +34,14 @@ bool blocks_go_directly(int fd) {
 
 }  // namespace
 
-/// Blocks that are copied and hashed in one pass over memory.
-struct DirectWriter::Batch {
-    std::array<BlockCopy, blocks_at_once> blocks;
-    std::array<std::uint64_t *, blocks_at_once> results;
-    std::size_t count = 0;
-
-    void add(std::byte *to, const std::byte *from, std::size_t bytes, std::uint64_t *result) {
-        blocks[count] = {to, from, bytes};
-        results[count++] = result;
-        if (count == blocks_at_once) flush();
-    }
-    void flush() {
-        block_kernel().copy_hash(blocks.data(), count);
-        for (std::size_t i = 0; i < count; ++i) *results[i] = blocks[i].hash;
-        count = 0;
-    }
-};
-
 DirectWriter::DirectWriter(int fd, const std::string &path, FileStretch stretch, std::vector<FilePart> parts,
                            bool direct, bool hash)
-    : fd_(fd), path_(path), stretch_(stretch), parts_(std::move(parts)), hash_(hash), next_(stretch.begin) {
+    : fd_(fd),
+      path_(path),
+      stretch_(stretch),
+      parts_(std::move(parts)),
+      hash_(hash),
+      next_(stretch.begin / window_bytes * window_bytes) {
     if (direct && blocks_go_directly(fd))
         direct_.reset(::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW));
     direct_works_ = static_cast<bool>(direct_);
@@ -83,9 +68,9 @@ Status DirectWriter::run() {
     if (!buffer) give_up();
     if (!buffer) return buffer.take_status();
     for (std::uint64_t at; !failed_ && (at = next_.fetch_add(window_bytes)) < stretch_.end;) {
-        FileStretch window{at, std::min(at + window_bytes, stretch_.end)};
+        FileStretch window{std::max(at, stretch_.begin), std::min(at + window_bytes, stretch_.end)};
         fill(buffer->get(), window);
-        Status status = write(buffer->get(), at, window.end - at);
+        Status status = write(buffer->get(), window.begin, window.end - window.begin);
         fault_point("writer_mid_file");
         if (status.ok()) continue;
         give_up();
@@ -98,7 +83,7 @@ Status DirectWriter::copy(int frame, std::uint64_t begin, std::uint64_t end) {
     auto buffer = make_buffer();
     if (!buffer) return buffer.take_status();
     for (std::uint64_t at = begin, bytes; at < end; at += bytes) {
-        bytes = std::min(window_bytes, end - at);
+        bytes = std::min(window_bytes - at % window_bytes, end - at);
         DLROVER_TRY(read_at(frame, buffer->get(), bytes, at, "the frame in memory"));
         DLROVER_TRY(write(buffer->get(), at, bytes));
     }
@@ -108,19 +93,18 @@ Status DirectWriter::copy(int frame, std::uint64_t begin, std::uint64_t end) {
 void DirectWriter::fill(std::byte *window, FileStretch at) {
     auto first = std::partition_point(parts_.begin(), parts_.end(),
                                       [&](const FilePart &p) { return p.offset + p.bytes <= at.begin; });
-    Batch batch;
     std::uint64_t filled = at.begin;
     for (auto part = first; part != parts_.end() && part->offset < at.end; ++part) {
         if (part->offset > filled) std::memset(window + (filled - at.begin), 0, part->offset - filled);
-        copy_part(static_cast<std::size_t>(part - parts_.begin()), window, at, batch);
+        copy_part(static_cast<std::size_t>(part - parts_.begin()), window, at);
         filled = std::min(at.end, part->offset + part->bytes);
     }
-    batch.flush();
     std::memset(window + (filled - at.begin), 0, at.end - filled);
 }
 
-/// A block that is not wholly in the window is hashed by who writes its beginning.
-void DirectWriter::copy_part(std::size_t index, std::byte *window, FileStretch at, Batch &batch) {
+/// What was copied is hashed while it is in the cache. A block that is not wholly in the window is hashed
+/// where it comes from, by who writes its beginning.
+void DirectWriter::copy_part(std::size_t index, std::byte *window, FileStretch at) {
     const FilePart &part = parts_[index];
     std::uint64_t skipped = part.offset < at.begin ? at.begin - part.offset : 0;
     for (std::uint64_t block = skipped / checksum_block_bytes; block < checksum_blocks(part.bytes); ++block) {
@@ -128,16 +112,12 @@ void DirectWriter::copy_part(std::size_t index, std::byte *window, FileStretch a
                       bytes = std::min<std::uint64_t>(checksum_block_bytes, part.bytes - in_part);
         if (begin >= at.end) break;
         const std::byte *data = part.data + in_part;
-        std::uint64_t *result = hash_ ? &hashes_[first_hash_[index] + block] : nullptr;
         std::uint64_t from = std::max(begin, at.begin), to = std::min(begin + bytes, at.end);
         std::byte *target = window + (from - at.begin);
-        bool whole = to - from == bytes && (from - at.begin) % copy_alignment == 0;
-        if (hash_ && whole) {
-            batch.add(target, data, bytes, result);
-            continue;
-        }
-        if (hash_ && from == begin) *result = block_kernel().hash(data, bytes);
-        block_kernel().copy(target, data + (from - begin), to - from);
+        std::memcpy(target, data + (from - begin), to - from);
+        if (hash_ && from == begin)
+            hashes_[first_hash_[index] + block] =
+                block_kernel().hash(to - from == bytes ? target : data, bytes);
     }
 }
 

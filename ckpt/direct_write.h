@@ -48,11 +48,10 @@ class DirectWriter {
     Status copy(int frame, std::uint64_t begin, std::uint64_t end);
 
   private:
-    struct Batch;
     using Buffer = std::unique_ptr<std::byte, void (*)(void *)>;
     Result<Buffer> make_buffer() const;
     void fill(std::byte *window, FileStretch at);
-    void copy_part(std::size_t part, std::byte *window, FileStretch at, Batch &batch);
+    void copy_part(std::size_t part, std::byte *window, FileStretch at);
     Status write(const std::byte *window, std::uint64_t at, std::uint64_t bytes);
 
     const int fd_;
@@ -64,7 +63,7 @@ class DirectWriter {
     std::vector<std::uint64_t> hashes_;    ///< each written by one thread
     UniqueFd direct_;
     std::atomic<bool> direct_works_{false}, failed_{false};
-    std::atomic<std::uint64_t> next_;  ///< where the next window begins
+    std::atomic<std::uint64_t> next_;  ///< the next window: a multiple of its length
 };
 
 }  // namespace dlrover::ckpt

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group with its datasets as HDF5's file format has them, put together here: HDF5 takes 35 us of CPU to note
-// a dataset, this 1 us. Uses the oldest layouts of the format (symbol table, object headers of version 1),
-// which every HDF5 reads and which hold no checksums or times.
+// A group with its datasets as HDF5's file format has them, put together here: HDF5 takes 35 us of CPU to
+// note a dataset, this 1 us. Uses the oldest layouts of the format (symbol table, object headers of version
+// 1), which every HDF5 reads and which hold no checksums or times.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct Hdf5TypeBytes {
 /// Grows in memory as one stretch of the file.
 class Hdf5Group {
   public:
-    /// `offset`: of its first byte in the file, behind the user block; both are multiples of 8. `types` outlives
-    /// it and knows UInt64 and every type that is added.
+    /// `offset`: of its first byte in the file, behind the user block; both are multiples of 8. `types`
+    /// outlives it and knows UInt64 and every type that is added.
     Hdf5Group(std::uint64_t offset, std::uint64_t user_block_bytes, const Hdf5TypeBytes &types)
         : offset_(offset), base_(offset - user_block_bytes), types_(types) {}
 
@@ -51,8 +51,8 @@ class Hdf5Group {
   private:
     struct Member {
         std::string name;
-        std::uint64_t header;         ///< address of its object header
-        std::uint64_t name_at = 0;    ///< in the group's heap of names
+        std::uint64_t header;       ///< address of its object header
+        std::uint64_t name_at = 0;  ///< in the group's heap of names
     };
     /// A node of the tree over the names, or what lies below its lowest level.
     struct Node {

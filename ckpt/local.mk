@@ -43,7 +43,7 @@ libstorage_la_SOURCES = ckpt/box_reader.cpp ckpt/box_reader.h ckpt/box_runs.h ck
 storage_write_sources = ckpt/direct_write.cpp ckpt/direct_write.h ckpt/hdf5_file.cpp ckpt/hdf5_file.h ckpt/hdf5_group.cpp ckpt/hdf5_group.h ckpt/hdf5_memory.cpp ckpt/hdf5_memory.h \
 	ckpt/hdf5_parts.cpp ckpt/hdf5_parts.h ckpt/storage_frame.cpp ckpt/storage_frame.h ckpt/storage_image.cpp ckpt/storage_image.h \
 	ckpt/storage_index.cpp ckpt/storage_index.h ckpt/storage_writer.cpp ckpt/storage_writer.h
-storage_test_sources = tests/unit/main.cpp tests/unit/storage_file_test.cpp tests/unit/storage_fixture.h tests/unit/storage_frame_test.cpp \
+storage_test_sources = tests/unit/main.cpp tests/unit/direct_write_test.cpp tests/unit/storage_file_test.cpp tests/unit/storage_fixture.h tests/unit/storage_frame_test.cpp \
 	tests/unit/storage_folder_test.cpp tests/unit/storage_index_test.cpp tests/unit/storage_manifest_test.cpp tests/unit/storage_name_test.cpp
 if HAVE_HDF5
 noinst_LTLIBRARIES += libstoragewrite.la

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a checkpoint of two ranks for the tests beside it: storage_sample FOLDER [STEP [TERM]]. Each byte of
-// each chunk follows from its number, so that a test knows what has to be there.
+// Writes a checkpoint of two ranks for the tests beside it: storage_sample FOLDER [STEP [TERM]]. Or one file
+// of one rank: storage_sample FOLDER chunks COUNT. Each byte of each chunk follows from its number, so that a
+// test knows what has to be there.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -62,6 +63,25 @@ void add_all(Sample &sample, std::uint64_t rank) {
     if (rank == 0) sample.add("deep", DType::UInt16, deep, Numbers(16), deep);
 }
 
+/// All types, 0 to 3 dimensions of 0 to 6, names of up to 4001 bytes, of which some are no UTF-8.
+void add_many(Sample &sample, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+        std::string name = "n" + std::to_string(i) + (i % 7 == 0 ? "\xff" : "");
+        if (i % 50 == 0) name += std::string(i * 7 % 3990, 'x');
+        const Numbers local(i % 4, i % 7), offset(local.size(), i), global(local.size(), i + i % 7);
+        sample.add(name, DType(i % (static_cast<unsigned>(DType::MAX) + 1)), global, offset, local);
+    }
+}
+
+Result<RankFile> write_many(const std::string &folder, std::uint64_t count) {
+    Sample sample({{Term(1), 3}, TrainStep(12)}, 0);
+    add_many(sample, count);
+    DLROVER_TRY(std::move(sample.status));
+    auto table = sample.writer.finish();
+    if (!table) return table.take_status();
+    return write_storage_file(folder, {sample.data, *table, {}});
+}
+
 Result<RankFile> write(const std::string &folder, const CheckpointId &id, std::uint32_t rank) {
     Sample sample(id, rank);
     add_all(sample, rank);
@@ -92,6 +112,11 @@ Status write_checkpoint(const std::string &folder, const CheckpointId &id) {
 
 int main(int argc, char **argv) {
     if (argc < 2 || argc > 4) return 2;
+    if (argc > 2 && argv[2] == std::string("chunks")) {
+        Status many = write_many(argv[1], std::strtoull(argv[argc - 1], nullptr, 10)).take_status();
+        if (!many.ok()) std::fprintf(stderr, "%s\n", many.to_string().c_str());
+        return many.ok() ? 0 : 1;
+    }
     std::uint64_t step = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 12;
     std::uint64_t term = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1;
     Status status = write_checkpoint(argv[1], {{Term(term), 3}, TrainStep(step)});

@@ -126,6 +126,59 @@ def test_odd_shapes(rank):
         assert deep.ndim == 16 and same(deep[()].reshape(-1), values("uint16", 6))
 
 
+def many_name(number):
+    """What add_many() of sample.cpp calls a chunk, as an attribute says it."""
+    name = f"n{number}" + ("%FF" if number % 7 == 0 else "")
+    return name + "x" * (number * 7 % 3990 if number % 50 == 0 else 0)
+
+
+@pytest.fixture(scope="module", params=[0, 1, 8, 9, 256, 257, 9000])
+def many(request, tmp_path_factory):
+    """A file of that many chunks: their group has a tree of one to three levels."""
+    path = tmp_path_factory.mktemp("many")
+    subprocess.run([os.environ["STORAGE_SAMPLE"], str(path), "chunks", str(request.param)], check=True)
+    return path / "rank-0.h5", request.param
+
+
+def test_each_of_many_chunks(many):
+    path, count = many
+    with h5py.File(path, "r") as file:
+        group = file["chunks"]
+        assert list(group) == sorted(map(str, range(count))) and str(count) not in group
+        assert len(file["places"]) == count
+        for number in range(count):
+            data, name, size = group[str(number)], TYPES[number % len(TYPES)][0], number % 7
+            dims = number % 4
+            assert data.shape == (size,) * dims and data.dtype == np.dtype(TYPES[number % len(TYPES)][1])
+            assert set(data.attrs) == {"name", "dtype", "global_shape", "global_offset"}
+            assert data.attrs["name"] == many_name(number) and data.attrs["dtype"] == name
+            assert list(data.attrs["global_shape"]) == [number + size] * dims
+            assert list(data.attrs["global_offset"]) == [number] * dims
+            if number < 300 or number % 100 == 0:
+                assert same(np.reshape(data[()], -1), values(name, data.size))
+
+
+def test_hdf5_goes_on_with_the_group_of_chunks(many, tmp_path):
+    """It finds what it needs to add, remove and copy, as in a group of its own."""
+    path, count = many
+    with h5py.File(path, "r") as file, h5py.File(tmp_path / "copy.h5", "w") as to:
+        file.copy("chunks", to)
+        assert len(to["chunks"]) == count
+        assert all(to["chunks"][n].attrs["name"] == many_name(int(n)) for n in to["chunks"])
+    (tmp_path / "own.h5").write_bytes(path.read_bytes())
+    with h5py.File(tmp_path / "own.h5", "r+") as file:
+        group = file["chunks"]
+        for number in range(0, count, 3):
+            del group[str(number)]
+        for number in range(1000):
+            group[f"{number}.more"] = np.arange(number % 10)
+            group[f"{number}.more"].attrs["name"] = "text"
+    with h5py.File(tmp_path / "own.h5", "r") as file:
+        group = file["chunks"]
+        assert set(group) == {str(n) for n in range(count) if n % 3} | {f"{n}.more" for n in range(1000)}
+        assert all(group[n].attrs["name"] == ("text" if "more" in n else many_name(int(n))) for n in group)
+
+
 def test_manifest_is_json(folder):
     manifest = json.loads((folder.parent / "step-12.gen-0.1.3.manifest").read_text())
     assert manifest["lineage"] == "lab/1000/jöb" and manifest["train_step"] == 12

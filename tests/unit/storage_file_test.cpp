@@ -168,6 +168,28 @@ BOOST_AUTO_TEST_CASE(memory_that_changed_after_the_seal_makes_no_file) {
     BOOST_TEST(names_in(folder.path).empty());
 }
 
+BOOST_AUTO_TEST_CASE(every_block_in_memory_is_compared) {
+    Folder folder;
+    Maker maker;
+    maker.add("small", DType::Int8, {9})
+        .add("odd", DType::Int8, {70001})
+        .add("long", DType::Int8, {9'000'001});
+    maker.add("replica", DType::Int8, {9}, {0}, {9}, 1).add("last", DType::Int8, {1u << 20});
+    SealedObject object = maker.object();
+    auto table = ObjectTableView::parse(object.table, object.data.size());
+    for (std::uint64_t i = 0; i < table->count(); ++i)
+        for (std::uint64_t at = 0, bytes = table->chunk(i).bytes; at < bytes;
+             at += std::min(bytes - 1, bytes / 11) + 1) {
+            maker.data[table->chunk(i).offset + at] ^= std::byte{1};
+            auto written = write_storage_file(folder / "", object);
+            maker.data[table->chunk(i).offset + at] ^= std::byte{1};
+            BOOST_TEST(written.ok() == (table->chunk(i).replica != 0), "chunk " << i << ", byte " << at);
+            if (!written.ok()) BOOST_TEST((written.status().code() == Code::corrupt));
+        }
+    BOOST_TEST(write_storage_file(folder / "", object).ok());
+    BOOST_TEST(StorageFile::open(folder / "rank-0.h5")->verify().ok());
+}
+
 BOOST_AUTO_TEST_CASE(chunks_may_lie_anywhere_in_memory) {
     Folder folder;
     Maker maker = mixed();

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ckpt/direct_write.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <random>
+#include <thread>
+
+#include "ckpt/storage_io.h"
+#include "storage_fixture.h"
+
+using namespace dlrover;
+using namespace dlrover::ckpt;
+using namespace dlrover::ckpt::test;
+
+namespace {
+
+constexpr std::uint64_t page = 4096;
+
+/// Parts of all sizes with and without zeros between them, and what the file must have.
+struct Stretch {
+    std::vector<std::vector<std::byte>> sources;
+    std::vector<FilePart> parts;
+    std::vector<std::byte> expected;  ///< of the file from 0 on; ones before the stretch
+    FileStretch at{};
+
+    explicit Stretch(unsigned seed, std::uint64_t begin, std::size_t count) {
+        std::mt19937_64 random(seed);
+        std::uint64_t offset = begin;
+        std::vector<std::uint64_t> offsets;
+        for (std::size_t i = 0; i < count; ++i) {
+            std::uint64_t bytes = 1 + random() % (random() % 5 == 0 ? 3u << 20 : 70000u);
+            if (random() % 2 == 0) offset = (offset + page - 1) / page * page;
+            offsets.push_back(offset);
+            sources.emplace_back(bytes);
+            for (std::byte &b : sources.back()) b = std::byte(random() | 1);
+            offset += bytes;
+        }
+        at = {begin, (offset + page - 1) / page * page};
+        expected.assign(at.end, std::byte{});
+        std::fill_n(expected.begin(), begin, std::byte{1});
+        for (std::size_t i = 0; i < count; ++i) {
+            parts.push_back({offsets[i], sources[i].size(), sources[i].data()});
+            std::copy(sources[i].begin(), sources[i].end(),
+                      expected.begin() + static_cast<std::ptrdiff_t>(offsets[i]));
+        }
+    }
+};
+
+struct File {
+    std::string path;
+    UniqueFd fd;
+    File(const std::string &name, std::uint64_t bytes, int flags = O_RDWR)
+        : path(name), fd(::open(name.c_str(), flags | O_CREAT, 0600)) {
+        BOOST_REQUIRE(fd);
+        BOOST_REQUIRE(::truncate(path.c_str(), static_cast<off_t>(bytes)) == 0);
+    }
+    std::vector<std::byte> content() const {
+        std::vector<std::byte> bytes(file_size(fd.get(), path).value());
+        BOOST_REQUIRE(read_at(fd.get(), bytes.data(), bytes.size(), 0, path).ok());
+        return bytes;
+    }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(direct_write)
+
+BOOST_AUTO_TEST_CASE(a_stretch_is_its_parts_and_zeros) {
+    Folder folder;
+    for (unsigned seed = 1; seed <= 6; ++seed)
+        for (bool direct : {true, false}) {
+            const Stretch stretch(seed, page * (1 + seed % 3), seed == 1 ? 0 : 20 * seed);
+            const File file(folder / "file", stretch.at.end);
+            UniqueFd frame(::memfd_create("test", MFD_CLOEXEC));
+            const std::vector<std::byte> ones(stretch.at.begin, std::byte{1});
+            BOOST_REQUIRE(write_at(frame.get(), ones.data(), ones.size(), 0, "test").ok());
+            DirectWriter writer(file.fd.get(), file.path, stretch.at, stretch.parts, direct, true);
+            Status other;
+            std::thread second([&] { other = writer.run(); });
+            Status copied = writer.copy(frame.get(), 0, stretch.at.begin), mine = writer.run();
+            second.join();
+            BOOST_TEST((copied.ok() && mine.ok() && other.ok()));
+            BOOST_TEST((file.content() == stretch.expected), "seed " << seed << ", direct " << direct);
+            for (std::size_t i = 0; i < stretch.parts.size(); ++i)
+                BOOST_TEST(combine_block_hashes(writer.hashes(i)) == chunk_checksum(stretch.sources[i]));
+        }
+}
+
+BOOST_AUTO_TEST_CASE(one_thread_says_why_it_failed) {
+    Folder folder;
+    const Stretch stretch(7, page, 200);
+    const File file(folder / "file", stretch.at.end, O_RDONLY);
+    DirectWriter writer(file.fd.get(), file.path, stretch.at, stretch.parts, false, true);
+    Status other;
+    std::thread second([&] { other = writer.run(); });
+    Status mine = writer.run();
+    second.join();
+    const Status &failed = mine.ok() ? other : mine;
+    BOOST_TEST(!failed.ok());
+    BOOST_TEST(failed.message().find(file.path) != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(who_gives_up_writes_no_more) {
+    Folder folder;
+    const Stretch stretch(8, page, 20);
+    const File file(folder / "file", stretch.at.end);
+    DirectWriter writer(file.fd.get(), file.path, stretch.at, stretch.parts, true, false);
+    writer.give_up();
+    BOOST_TEST(writer.run().ok());
+    BOOST_TEST((file.content() == std::vector<std::byte>(stretch.at.end)));
+}
+
+BOOST_AUTO_TEST_CASE(chunks_lie_together_at_the_front) {
+    Maker maker;
+    maker.add("a", DType::Int8, {5}).add("empty", DType::Int8, {0}).add("b", DType::Int8, {100});
+    maker.add("replica", DType::Int8, {5}, {0}, {5}, 1).add("large", DType::Int8, {65536});
+    maker.add("c", DType::Int8, {4095}).add("d", DType::Int8, {65535}).add("e", DType::Int8, {65537});
+    SealedObject object = maker.object();
+    auto table = ObjectTableView::parse(object.table, object.data.size());
+    BOOST_REQUIRE(table.ok());
+    const ChunkPlaces places = place_chunks(*table);
+    const std::vector<std::uint64_t> expected{8192,      0,          8197,         not_stored,
+                                              12288,     12288 + 65536, 12288 + 69631, 147456};
+    BOOST_TEST(places.of == expected, boost::test_tools::per_element());
+    BOOST_TEST(places.begin == 8192u);
+    BOOST_TEST(places.end == 147456u + 65536 + 4096);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
