@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a checkpoint's files does not change from step to step: HDF5 takes 30 us to note a dataset, so a
-// writer keeps what it made for the last checkpoint.
+// What of a checkpoint's files does not change from step to step: a writer keeps what it made for the last
+// checkpoint.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,9 @@
 namespace dlrover::writer {
 namespace {
 
-constexpr std::uint64_t frame_bytes_per_chunk = 1024;  // HDF5's, and what aligning costs; generous
+constexpr std::uint64_t frame_bytes_per_chunk = 1024;  // but for name and shapes; generous
+constexpr std::uint64_t frame_bytes_per_name_byte =
+    6;  // three when escaped, half of a block of names left free
 constexpr std::uint64_t align_bytes_from = 64u << 10, align_bytes = 4096;
 constexpr std::uint64_t frame_bytes = 256u << 10;
 
@@ -36,7 +38,8 @@ std::uint64_t file_bytes_bound(const StoreOrder &order, const ckpt::ObjectTableV
     std::uint64_t bytes = frame_bytes + 2 * order.place.table_bytes + order.ledger.size();
     for (std::uint64_t i = 0; i < table.count(); ++i) {
         ckpt::ChunkInfo chunk = table.chunk(i);
-        bytes += frame_bytes_per_chunk + chunk.name.size() + 24 * chunk.local_shape.size();
+        bytes += frame_bytes_per_chunk + frame_bytes_per_name_byte * chunk.name.size();
+        bytes += 24 * chunk.local_shape.size();
         if (chunk.replica != 0) continue;
         bytes += chunk.bytes + (chunk.bytes >= align_bytes_from ? align_bytes : 0);
     }

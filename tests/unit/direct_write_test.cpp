@@ -122,8 +122,8 @@ BOOST_AUTO_TEST_CASE(chunks_lie_together_at_the_front) {
     auto table = ObjectTableView::parse(object.table, object.data.size());
     BOOST_REQUIRE(table.ok());
     const ChunkPlaces places = place_chunks(*table);
-    const std::vector<std::uint64_t> expected{8192,      0,          8197,         not_stored,
-                                              12288,     12288 + 65536, 12288 + 69631, 147456};
+    const std::vector<std::uint64_t> expected{8192,          0,     8197, not_stored, 12288, 12288 + 65536,
+                                              12288 + 69631, 147456};
     BOOST_TEST(places.of == expected, boost::test_tools::per_element());
     BOOST_TEST(places.begin == 8192u);
     BOOST_TEST(places.end == 147456u + 65536 + 4096);
