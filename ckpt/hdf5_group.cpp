@@ -2,6 +2,8 @@
 #include "ckpt/hdf5_group.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 namespace dlrover::ckpt {
 namespace {
@@ -28,11 +30,14 @@ constexpr std::size_t round_up(std::size_t bytes) {
 }  // namespace
 
 void Hdf5Group::put(std::uint64_t value, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i) bytes_.push_back(static_cast<std::uint8_t>(value >> 8 * i));
+    std::size_t at = bytes_.size();
+    bytes_.resize(at + bytes);
+    set(at, value, bytes);
 }
 
 void Hdf5Group::set(std::size_t at, std::uint64_t value, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i) bytes_[at + i] = static_cast<std::uint8_t>(value >> 8 * i);
+    static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+    std::memcpy(bytes_.data() + at, &value, bytes);
 }
 
 void Hdf5Group::fill_up() {
