@@ -207,9 +207,20 @@ ObjectTableWriter::ObjectTableWriter(ObjectIdentity identity)
     builder_.ForceDefaults(true);  // a checksum that is set later needs its place
 }
 
+std::uint64_t ObjectTableWriter::bytes_for(const ChunkInfo &chunk) noexcept {
+    return fixed_chunk_bytes + chunk.name.size() + 24 * chunk.local_shape.size();
+}
+
+// Growing step by step it would be copied each time, into pages that are new each time.
+void ObjectTableWriter::reserve(std::uint64_t bytes) {
+    if (!chunks_.empty()) return;
+    builder_ = flatbuffers::FlatBufferBuilder(bytes_bound_ + std::min<std::uint64_t>(bytes, max_table_bytes));
+    builder_.ForceDefaults(true);
+}
+
 Status ObjectTableWriter::add(const ChunkInfo &chunk) {
     DLROVER_TRY(check_chunk(chunk));
-    std::uint64_t cost = fixed_chunk_bytes + chunk.name.size() + 24 * chunk.local_shape.size();
+    std::uint64_t cost = bytes_for(chunk);
     if (chunks_.size() >= max_chunks) return Status(Code::resource_exhausted, "more than 4194304 chunks");
     if (bytes_bound_ + cost > max_table_bytes)
         return Status(Code::resource_exhausted, "the object table would be larger than 1 GiB");
@@ -242,7 +253,17 @@ Status ObjectTableWriter::set_skeleton(std::string_view json) {
     return {};
 }
 
+void ObjectTableWriter::sort_names() {
+    std::sort(hashes_.begin(), hashes_.end());
+}
+
 Result<std::vector<std::uint8_t>> ObjectTableWriter::finish() {
+    auto bytes = finish_in_place();
+    if (!bytes) return bytes.take_status();
+    return std::vector<std::uint8_t>(bytes->begin(), bytes->end());
+}
+
+Result<std::span<const std::uint8_t>> ObjectTableWriter::finish_in_place() {
     auto lineage = builder_.CreateString(identity_.lineage), skeleton = builder_.CreateString(skeleton_);
     auto chunks = builder_.CreateVector(chunks_);
     builder_.Finish(format::CreateObjectTable(builder_, table_version, identity_.train_step.value(),
@@ -250,11 +271,10 @@ Result<std::vector<std::uint8_t>> ObjectTableWriter::finish() {
                                               identity_.generation.term.value(), identity_.generation.number,
                                               lineage, skeleton, chunks),
                     format::ObjectTableIdentifier());
-    std::sort(hashes_.begin(), hashes_.end());
+    if (!std::is_sorted(hashes_.begin(), hashes_.end())) sort_names();
     if (std::adjacent_find(hashes_.begin(), hashes_.end()) != hashes_.end())
         DLROVER_TRY(check_unique(*format::GetObjectTable(builder_.GetBufferPointer())));
-    return std::vector<std::uint8_t>(builder_.GetBufferPointer(),
-                                     builder_.GetBufferPointer() + builder_.GetSize());
+    return std::span<const std::uint8_t>(builder_.GetBufferPointer(), builder_.GetSize());
 }
 
 Result<ObjectTableView> ObjectTableView::parse(std::span<const std::uint8_t> bytes,

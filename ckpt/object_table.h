@@ -66,8 +66,14 @@ Status check_identity(const ObjectIdentity &wanted, const ObjectIdentity &found)
 class ObjectTableWriter {
   public:
     explicit ObjectTableWriter(ObjectIdentity identity);
+    /// Upper bound of what add() adds to the table.
+    static std::uint64_t bytes_for(const ChunkInfo &chunk) noexcept;
+    /// Takes memory for so much more at once. Only before the first add() it has an effect.
+    void reserve(std::uint64_t bytes);
     /// Copies what `chunk` points to. Names may come once per global offset; checked in finish().
     Status add(const ChunkInfo &chunk);
+    /// A part of finish()'s work, now.
+    void sort_names();
     /// Of a chunk whose bytes came later than its entry. Precondition: index < count().
     void set_checksum(std::uint64_t index, std::uint64_t checksum);
     Status set_skeleton(std::string_view json);
@@ -76,6 +82,8 @@ class ObjectTableWriter {
     std::uint64_t bytes_bound() const noexcept { return bytes_bound_; }
     /// The table's bytes, checked as the reader will check them. Once, at the end.
     Result<std::vector<std::uint8_t>> finish();
+    /// The same, in this object's memory.
+    Result<std::span<const std::uint8_t>> finish_in_place();
 
   private:
     ObjectIdentity identity_;

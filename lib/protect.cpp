@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
 #include "ckpt/checksum.h"
@@ -80,6 +81,30 @@ SavedChunks index_of(const ObjectReader &saved) {
     }
     return chunks;
 }
+
+/// Finds saved chunks. A program asks for them in the order in which it has saved them: the next one is
+/// looked at first, and an index is made only where that is not so.
+class SavedOrder {
+  public:
+    explicit SavedOrder(const ObjectReader &saved) : saved_(saved) {}
+    std::optional<std::uint64_t> find(const ProtectedPiece &piece) {
+        if (next_ < saved_.count() && is_piece(saved_.chunk(next_), piece)) return next_++;
+        if (!index_) index_ = index_of(saved_);
+        auto found = index_->find(key_of(piece.name, piece.global_offset));
+        if (found == index_->end()) return std::nullopt;
+        next_ = found->second + 1;
+        return found->second;
+    }
+
+  private:
+    static bool is_piece(const ckpt::ChunkInfo &info, const ProtectedPiece &piece) {
+        return info.name == piece.name && std::ranges::equal(info.global_offset, piece.global_offset);
+    }
+
+    const ObjectReader &saved_;
+    std::uint64_t next_ = 0;
+    std::optional<SavedChunks> index_;
+};
 
 std::string step_text(const ObjectReader &saved) {
     return "the checkpoint of step " + std::to_string(saved.train_step().value());
@@ -166,11 +191,15 @@ Status ProtectedMemory::check_distinct() const {
     return {};
 }
 
-Result<std::vector<ChunkSource>> ProtectedMemory::sources() const {
+Status ProtectedMemory::check_pieces() const {
     if (pieces_.empty())
         return Status(Code::invalid_argument,
                       "nothing is protected: call dlrover_protect first (0 elements will do)");
-    DLROVER_TRY(check_distinct());
+    return check_distinct();
+}
+
+Result<std::vector<ChunkSource>> ProtectedMemory::sources() const {
+    DLROVER_TRY(check_pieces());
     std::vector<ChunkSource> sources;
     sources.reserve(pieces_.size());
     for (const auto &[id, piece] : pieces_) sources.push_back({info_of(piece), piece.data});
@@ -189,19 +218,19 @@ Result<std::uint64_t> ProtectedMemory::saved_count(const ObjectReader &saved, in
 }
 
 Status ProtectedMemory::fill(const ObjectReader &saved, unsigned threads) const {
-    if (auto checked = sources(); !checked.ok()) return checked.take_status();
-    SavedChunks chunks = index_of(saved);
+    DLROVER_TRY(check_pieces());
+    SavedOrder chunks(saved);
     std::vector<Block> blocks;
+    blocks.reserve(pieces_.size());
     std::uint64_t bytes = 0;
     for (const auto &[id, piece] : pieces_) {
-        auto found = chunks.find(key_of(piece.name, piece.global_offset));
-        if (found == chunks.end())
+        auto found = chunks.find(piece);
+        if (!found)
             return Status(Code::invalid_argument, id_text(id) + " is protected (" +
                                                       size_text(piece.dtype, piece.local_shape, piece.bytes) +
                                                       "), but not in " + step_text(saved) + nothing_restored);
-        ckpt::ChunkInfo info = saved.chunk(found->second);
-        DLROVER_TRY(check_same(id, piece, info, saved));
-        add_blocks(piece.data, saved.data(found->second), piece.bytes, blocks);
+        DLROVER_TRY(check_same(id, piece, saved.chunk(*found), saved));
+        add_blocks(piece.data, saved.data(*found), piece.bytes, blocks);
         bytes += piece.bytes;
     }
     threads = static_cast<unsigned>(std::min<std::uint64_t>(threads, 1 + bytes / bytes_per_thread));

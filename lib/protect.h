@@ -46,6 +46,7 @@ class ProtectedMemory {
   private:
     Status put(int id, ProtectedPiece piece);
     Status check_distinct() const;
+    Status check_pieces() const;
 
     std::map<int, ProtectedPiece> pieces_;
     mutable bool distinct_ = true;  ///< no two of pieces_ are one piece, as far as was looked
