@@ -6,14 +6,16 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Sequence
 
 from . import _dtypes
 from ._library import MAX_DIMS, ChunkStruct, c_uint64, c_void_p
 
 MAX_NAME_BYTES = 4000
 _ALIGNMENT = 64
-_TABLE_BYTES = 1024
+# Of a chunk's line in the table at most, besides its name: the line itself, and three numbers for each dimension.
+_LINE_BYTES = 192
+_DIMENSION_BYTES = 24
 
 
 @dataclass
@@ -48,7 +50,7 @@ def bytes_chunk(name: str, data: bytes) -> Chunk:
 
 def line_in_table(name: str) -> int:
     """Upper bound of a chunk's line in the table."""
-    return _TABLE_BYTES + len(name.encode())
+    return _LINE_BYTES + _DIMENSION_BYTES * MAX_DIMS + len(name.encode())
 
 
 def size_in_object(nbytes: int, name: str) -> int:
@@ -96,21 +98,50 @@ def to_struct(chunk: Chunk, out: ChunkStruct, name: bytes) -> None:
         out.global_offset[i] = first
 
 
+@dataclass
+class Columns:
+    """Whole chunks of the host, as many as there are names."""
+
+    names: list[str]
+    dtypes: list[int]
+    shapes: list[tuple[int, ...]]
+    addresses: list[int]
+    sizes: list[int]
+
+
 class Batch:
     """Chunks as libdlrover takes them. Does not keep their memory alive."""
 
     def __init__(self, chunks: list[Chunk]) -> None:
-        self.count = len(chunks)
-        self.bound = sum(size_in_object(chunk.nbytes, chunk.name) for chunk in chunks)
-        """upper bound of what they take in an object"""
-        self.structs = (ChunkStruct * self.count)()
-        self.addresses = (c_void_p * self.count)()
-        self.sizes = (c_uint64 * self.count)()
-        self._names = [chunk.name.encode() for chunk in chunks]
+        self._take([chunk.name for chunk in chunks], [chunk.address or None for chunk in chunks], [chunk.nbytes for chunk in chunks])
         for i, chunk in enumerate(chunks):
             to_struct(chunk, self.structs[i], self._names[i])
-            self.addresses[i] = chunk.address or None
-            self.sizes[i] = chunk.nbytes
+
+    @classmethod
+    def of_columns(cls, columns: Columns) -> Batch:
+        """The same for thousands of chunks: what many have in common is written once and copied."""
+        self = cls.__new__(cls)
+        self._take(columns.names, columns.addresses, columns.sizes)
+        structs = self.structs
+        made: dict[tuple[int, tuple[int, ...]], ChunkStruct] = {}
+        for i, (name, kind) in enumerate(zip(self._names, zip(columns.dtypes, columns.shapes))):
+            like = made.get(kind)
+            if like is None:
+                like = made[kind] = ChunkStruct()
+                to_struct(Chunk("", *kind, 0, 0, None), like, b"")
+            like.name = name
+            structs[i] = like
+        return self
+
+    def _take(self, names: list[str], addresses: Sequence[int | None], sizes: list[int]) -> None:
+        self._names = [name.encode() for name in names]
+        self.count = len(names)
+        line = _ALIGNMENT + _LINE_BYTES + _DIMENSION_BYTES * MAX_DIMS
+        self.bound = sum(sizes) + sum(map(len, self._names)) + line * self.count
+        """upper bound of what they take in an object"""
+        self.structs = (ChunkStruct * self.count)()
+        self.addresses = (c_void_p * self.count)(*addresses)
+        self.sizes = (c_uint64 * self.count)(*sizes)
 
 
 def fits_table(dtype_name: str, ndim: int) -> bool:

@@ -11,12 +11,13 @@ import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _cuda
-from ._chunks import Batch, Chunk, Names, StoredChunk, fits_table
+from ._chunks import Batch, Chunk, Columns, Names, StoredChunk, fits_table
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
+from ._library import MAX_DIMS
 from ._share import Dealer, Shared, with_bytes
 
 
@@ -117,11 +118,25 @@ def _dense(tensor: Any) -> bool:
     return True
 
 
+class _Fingerprint(NamedTuple):
+    """All that names, nodes and chunks of the tensors of a state depend on, but the bytes."""
+
+    places: list[int]
+    properties: list[tuple[Any, ...]]
+    """shape, dtype, requires_grad, is_cpu"""
+    strides: list[Any]
+    types: list[type]
+    numbers: list[int]
+    paths: list[str]
+    taken: frozenset[str]
+    dealt: Any
+
+
 @dataclass
 class _Plan:
     """What was worked out for the tensors of a state. It holds for others that are equal in everything that it was made of."""
 
-    fingerprint: tuple[Any, ...]
+    fingerprint: _Fingerprint
     nodes: list[dict[str, Any]]
     batch: Batch
     shared: Shared | None
@@ -164,6 +179,10 @@ class TensorEncoder:
                 node.update(known)
             self.shared = plan.shared
             return plan.batch, []
+        if fingerprint is not None and self._dealer is None:
+            columns = self._columns(fingerprint)
+            if columns is not None:
+                return self._finish_separate(fingerprint, columns), []
         for tensor, path, node, number in zip(self._tensors, self._paths, self._nodes, self._numbers()):
             self._look(tensor, path, node, number)
         self._chunks = self._make_chunks()
@@ -177,13 +196,45 @@ class TensorEncoder:
             _last_plan = _Plan(fingerprint, [dict(node) for node in self._nodes], batch, self.shared)
         return batch, gpu
 
+    def _columns(self, fingerprint: _Fingerprint) -> Columns | None:
+        """Where each tensor is an object of its own with memory of its own on the host that the table can say, in order. None: some need a closer look."""
+        torch, properties = torch_if_there(), fingerprint.properties
+        shapes = [shape for shape, *_ in properties]
+        names = {dtype: dtype_name(dtype) for dtype in {dtype for _, dtype, *_ in properties}}
+        if not all(fits_table(name, 0) for name in names.values()) or max(map(len, shapes)) > MAX_DIMS:
+            return None
+        if not all(on_host for *_, on_host in properties) or not all(map(torch.Tensor.is_contiguous, self._tensors)):
+            return None
+        table = {dtype: TABLE[name] for dtype, name in names.items()}
+        kinds = [table[dtype] for _, dtype, *_ in properties]
+        sizes = [count * size for count, (_, size) in zip(map(torch.Tensor.numel, self._tensors), kinds)]
+        extents = sorted(zip(fingerprint.places, sizes))
+        apart = all(place + size <= after for (place, size), (after, _) in zip(extents, extents[1:]))
+        if not apart or 0 in sizes:
+            return None
+        return Columns([self._names.take(path) for path in self._paths], [number for number, _ in kinds], shapes, fingerprint.places, sizes)
+
+    def _finish_separate(self, fingerprint: _Fingerprint, columns: Columns) -> Batch:
+        global _last_plan
+        torch = torch_if_there()
+        for number, (node, name, tensor) in enumerate(zip(self._nodes, columns.names, self._tensors)):
+            node["o"] = number
+            if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter):
+                node["p"] = 1
+            if fingerprint.properties[number][2]:
+                node["g"] = 1
+            node["c"] = name
+        batch = Batch.of_columns(columns)
+        _last_plan = _Plan(fingerprint, [dict(node) for node in self._nodes], batch, None)
+        return batch
+
     def _numbers(self) -> list[int]:
         """Which object each tensor is."""
         first: dict[int, int] = {}
         return [first.setdefault(id(tensor), len(first)) for tensor in self._tensors]
 
-    def _fingerprint(self) -> tuple[Any, ...] | None:
-        """All that names, nodes and chunks depend on, but the bytes; cheap, since it is taken for each save. None: they depend on more."""
+    def _fingerprint(self) -> _Fingerprint | None:
+        """Cheap, since it is taken for each save. None: names, nodes and chunks depend on more."""
         torch, tensors = torch_if_there(), self._tensors
         if not tensors or not plain_types().issuperset(map(type, tensors)):
             return None
@@ -196,7 +247,7 @@ class TensorEncoder:
         except (RuntimeError, AttributeError):  # sparse tensors have no place, older versions of torch not all of this
             return None
         dealt = self._dealer.key(self._paths) if self._dealer is not None else False
-        return places, properties, strides, list(map(type, tensors)), self._numbers(), self._paths, self._names.taken(), dealt
+        return _Fingerprint(places, properties, strides, list(map(type, tensors)), self._numbers(), self._paths, self._names.taken(), dealt)
 
     def _look(self, tensor: Any, path: str, node: dict[str, Any], number: int) -> None:
         torch = torch_if_there()
