@@ -207,3 +207,41 @@ def test_what_others_keep_is_not_copied_from_a_gpu(dealt, monkeypatch):
     seen = dealt(True)
     assert [chunk.name for chunk in seen.gpu] == ["a", "c", "small"] and saved_here(seen) == []
     assert named(seen) == [("a", 0), ("b", 1), ("c", 0), ("d", 1)]
+
+
+def separate(model):
+    return {"model": model, "note": "x" * 10, "epoch": 3}
+
+
+ALONE = {
+    "plain": lambda: OrderedDict((f"layer{i}", torch.arange(6.0).reshape(2, 3) + i) for i in range(4)),
+    "types": lambda: {str(i): torch.ones(2, 3).to(t) for i, t in enumerate([torch.bool, torch.int64, torch.bfloat16, torch.float64, torch.complex64])},
+    "parameters": lambda: {"p": torch.nn.Parameter(torch.ones(3)), "g": torch.ones(2, requires_grad=True), "scalar": torch.tensor(7)},
+    "a dimension of one": lambda: {"w": torch.ones(4, 1).t(), "v": torch.ones(1, 1, 5)},
+    "names that are taken": lambda: {"a": {"b": torch.ones(2)}, "a.b": torch.zeros(2), "\0": torch.ones(1), "ä": torch.ones(5)},
+    "neighbours in one storage": lambda: dict(zip("ab", torch.arange(8.0).split(4))),
+}
+CLOSER_LOOK = {
+    "the same object twice": lambda: dict.fromkeys("ab", torch.ones(3)),
+    "two views of one memory": lambda: (lambda t: {"a": t, "b": t.view(3, 2)})(torch.ones(2, 3)),
+    "an overlap": lambda: (lambda t: {"a": t[:4], "b": t[2:]})(torch.arange(6.0)),
+    "not contiguous": lambda: {"a": torch.ones(2, 3).t(), "b": torch.ones(1)},
+    "empty": lambda: {"a": torch.ones(0, 3), "b": torch.ones(1)},
+    "one element for all": lambda: {"a": torch.ones(1).expand(2), "b": torch.ones(1)},
+    "a type that the table has not": lambda: {"a": torch.zeros(2, dtype=torch.complex32), "b": torch.ones(1)},
+    "many dimensions": lambda: {"a": torch.ones([1] * 17)},
+}
+
+
+@pytest.mark.parametrize("name", [*ALONE, *CLOSER_LOOK])
+def test_in_columns_or_one_by_one_is_the_same(monkeypatch, name):
+    """The short way of tensors that have nothing in common says of them what the long one says, and takes no others."""
+    state = separate({**ALONE, **CLOSER_LOOK}[name]())
+    taken, columns = [], _torch.TensorEncoder._columns
+    monkeypatch.setattr(_torch.TensorEncoder, "_columns", lambda *given: taken.append(columns(*given)) or taken[-1])
+    monkeypatch.setattr(_torch, "_last_plan", None)
+    short = described(state)
+    assert [found is not None for found in taken] == [name in ALONE]
+    monkeypatch.setattr(_torch.TensorEncoder, "_columns", lambda *given: None)
+    monkeypatch.setattr(_torch, "_last_plan", None)
+    assert described(state) == short
