@@ -124,6 +124,10 @@ void DaemonStore::map_in_good_time(proto::LocalMessage &prepared) {
         if (map_for_later(slot, to_grants(granted->segments, std::move(fds))).ok())
             being_populated_.insert(slot);
     }
+    populate_in_background();
+}
+
+void DaemonStore::populate_in_background() {
     std::vector<std::span<std::byte>> ranges;
     for (SlotIndex slot : being_populated_)
         ranges.emplace_back(slots_.at(slot).base(), slots_.at(slot).bytes());
@@ -139,12 +143,25 @@ Status DaemonStore::map_for_later(SlotIndex slot, std::vector<SegmentGrant> segm
     return {};
 }
 
-void DaemonStore::finish_populating(SlotIndex slot) {
-    if (being_populated_.erase(slot) == 0) return;
-    auto found = slots_.find(slot);
-    if (background_.done(found->second.base())) return;
+bool DaemonStore::end_populating(SlotIndex slot) {
+    if (being_populated_.erase(slot) == 0 || background_.done(slots_.at(slot).base())) return false;
     background_.stop();
-    populate_now({found->second.base(), found->second.bytes()}, environment_.copy_threads);
+    return true;
+}
+
+void DaemonStore::finish_populating(SlotIndex slot) {
+    if (!end_populating(slot)) return;
+    const SegmentRange &range = slots_.at(slot);
+    populate_now({range.base(), range.bytes()}, environment_.copy_threads);
+}
+
+void DaemonStore::end_save() {
+    saving_ = false;
+    if (fresh_ && slots_.contains(*fresh_)) {
+        being_populated_.insert(*fresh_);
+        populate_in_background();
+    }
+    fresh_.reset();
 }
 
 Status DaemonStore::update(SegmentRange &range, std::vector<SegmentGrant> segments) {
@@ -162,16 +179,21 @@ Result<SegmentRange> DaemonStore::map(std::vector<SegmentGrant> segments, Access
     return range;
 }
 
-Status DaemonStore::map_slot(SlotIndex slot, std::vector<SegmentGrant> segments) {
-    finish_populating(slot);
+Result<bool> DaemonStore::map_slot(SlotIndex slot, std::vector<SegmentGrant> segments) {
+    bool missing = end_populating(slot);
     auto found = slots_.find(slot);
-    if (found != slots_.end()) return update(found->second, std::move(segments));
+    if (found != slots_.end()) {
+        std::uint64_t before = found->second.bytes();
+        std::byte *base = found->second.base();
+        DLROVER_TRY(found->second.update(std::move(segments), ckpt::PageTables::later));
+        return missing || found->second.base() != base || found->second.bytes() != before;
+    }
     for (const auto &s : segments)
         if (!s.fd) return Status(Code::unavailable, "the daemon did not send a segment's descriptor");
-    auto range = map(std::move(segments), Access::read_write);
+    auto range = SegmentRange::map(std::move(segments), Access::read_write, ckpt::PageTables::later);
     if (!range) return range.take_status();
     slots_.emplace(slot, std::move(*range));
-    return {};
+    return true;
 }
 
 Result<DaemonStore::Begun> DaemonStore::take_slot(TrainStep step, const local::SlotGrantedT &granted,
@@ -181,13 +203,15 @@ Result<DaemonStore::Begun> DaemonStore::take_slot(TrainStep step, const local::S
         give_back(slot);
         return Begun(SaveSkipped{"the free slot is still being read"});
     }
-    if (Status s = map_slot(slot, std::move(segments)); !s.ok()) {
+    auto missing = map_slot(slot, std::move(segments));
+    if (!missing) {
         give_back(slot);
-        return s;
+        return missing.take_status();
     }
+    if (*missing) fresh_ = slot;
     granted_on_ = link_.connections();
     SegmentRange &range = slots_.at(slot);
-    return Begun(SaveTarget{range.base(), range.bytes(), step, slot, &range.attached()});
+    return Begun(SaveTarget{range.base(), range.bytes(), step, slot, &range.attached(), *missing});
 }
 
 Result<DaemonStore::Begun> DaemonStore::ask_slot(TrainStep step, std::uint64_t bytes,
@@ -228,7 +252,10 @@ Result<DaemonStore::Begun> DaemonStore::regain(const SaveTarget &target, std::ui
     auto &fresh = std::get<SaveTarget>(*begun);
     if (fresh.capacity < bytes) return Status(Code::resource_exhausted, "the slot granted anew is too small");
     bool same = !old.empty() && slots_.at(fresh.slot).same_memory(old.mapped());
-    if (!same) std::memcpy(fresh.base, target.base, bytes);
+    if (!same) {
+        if (fresh.fresh) populate_now({fresh.base, bytes}, environment_.copy_threads);
+        std::memcpy(fresh.base, target.base, bytes);
+    }
     if (fresh.slot != target.slot) slots_.insert(std::move(old));
     return begun;
 }
@@ -258,7 +285,7 @@ Result<DaemonStore::Sealed> DaemonStore::try_seal(const SaveTarget &target, cons
 Result<DaemonStore::Sealed> DaemonStore::seal(const SaveTarget &target, const ObjectLayout &layout,
                                               std::uint64_t copy_us) {
     auto sealed = try_seal(target, layout, copy_us);
-    saving_ = false;
+    end_save();
     return sealed;
 }
 
@@ -271,8 +298,8 @@ Status DaemonStore::can_go_to_storage() {
 }
 
 void DaemonStore::abort(const SaveTarget &target) {
-    saving_ = false;
     give_back(target.slot);
+    end_save();
 }
 
 Result<SegmentRange> DaemonStore::map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments) {

@@ -55,12 +55,18 @@ class DaemonStore final : public Store {
     /// With page tables for all that comes in addition.
     Status update(SegmentRange &range, std::vector<SegmentGrant> segments);
     Result<SegmentRange> map(std::vector<SegmentGrant> segments, Access access);
-    Status map_slot(SlotIndex slot, std::vector<SegmentGrant> segments);
+    /// To be written: true if pages or page tables of it may be missing.
+    Result<bool> map_slot(SlotIndex slot, std::vector<SegmentGrant> segments);
     /// Slots that are not mapped yet are, and get their page tables in the background.
     void map_in_good_time(proto::LocalMessage &prepared);
     Status map_for_later(SlotIndex slot, std::vector<SegmentGrant> segments);
-    /// The mapping of a slot is about to be used or to go.
+    /// The mapping of a slot is about to be used or to go. True: pages or page tables of it may be missing.
+    bool end_populating(SlotIndex slot);
+    /// The same, and none are missing.
     void finish_populating(SlotIndex slot);
+    void populate_in_background();
+    /// What a save in fresh memory did not touch comes in the background.
+    void end_save();
     void give_back(SlotIndex slot);
     Result<Sealed> try_seal(const SaveTarget &target, const ObjectLayout &layout, std::uint64_t copy_us);
     /// A slot on the present connection for an object whose own grant was lost; the bytes are moved if need
@@ -87,6 +93,8 @@ class DaemonStore final : public Store {
     bool storage_ = false;  ///< the group has a folder for checkpoints
     std::map<SlotIndex, SegmentRange> slots_;
     std::set<SlotIndex> being_populated_;
+    std::optional<SlotIndex>
+        fresh_;  ///< the slot granted to us, where pages or page tables of it were missing
     BackgroundPopulate background_;  ///< behind slots_: ends before they are unmapped
     bool saving_ = false;            ///< a slot is granted to us
     std::uint64_t granted_on_ = 0;   ///< DaemonLink::connections() when it was

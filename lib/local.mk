@@ -7,7 +7,7 @@ noinst_LTLIBRARIES += libclient.la
 libclient_la_SOURCES = lib/background_populate.cpp lib/background_populate.h lib/context.cpp lib/context.h lib/cuda_driver.cpp lib/cuda_driver.h \
 	lib/cuda_lane.cpp lib/cuda_lane.h lib/cuda_stage.cpp lib/cuda_stage.h lib/daemon_link.cpp lib/daemon_link.h lib/daemon_store.cpp lib/daemon_store.h \
 	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h \
-	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h \
+	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h lib/fresh_memory.cpp lib/fresh_memory.h \
 	lib/global_tensors.cpp lib/global_tensors.h lib/guard.h lib/memory_pieces.cpp lib/memory_pieces.h lib/own_tensors.cpp lib/own_tensors.h \
 	lib/parallel.cpp lib/parallel.h lib/pinned_range.cpp lib/pinned_range.h lib/piece_source.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/rank_objects.cpp lib/rank_objects.h \
 	lib/restore.cpp lib/restore.h \

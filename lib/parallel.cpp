@@ -27,23 +27,41 @@ void *run_loop(void *loop) {
     return nullptr;
 }
 
+/// Threads that run the loop; fewer than wanted when they can not be had. It has ended when they have.
+class Helpers {
+  public:
+    Helpers(Loop &loop, std::size_t wanted) {
+        threads_.reserve(wanted);
+        SignalsBlocked guard;
+        for (std::size_t i = 0; i < wanted; ++i) {
+            pthread_t thread;
+            if (::pthread_create(&thread, nullptr, run_loop, &loop) != 0) break;
+            threads_.push_back(thread);
+        }
+    }
+    ~Helpers() {
+        for (pthread_t thread : threads_) ::pthread_join(thread, nullptr);
+    }
+    Helpers(const Helpers &) = delete;
+    Helpers &operator=(const Helpers &) = delete;
+
+  private:
+    std::vector<pthread_t> threads_;
+};
+
 }  // namespace
 
 void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body) {
+    parallel_for(count, threads, body, [] {});
+}
+
+void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body,
+                  const std::function<void()> &first) {
     Loop loop{{}, count, body};
-    std::vector<pthread_t> helpers;
     auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(threads, count));
-    helpers.reserve(wanted);
-    {
-        SignalsBlocked guard;
-        for (std::size_t i = 1; i < wanted; ++i) {
-            pthread_t helper;
-            if (::pthread_create(&helper, nullptr, run_loop, &loop) != 0) break;
-            helpers.push_back(helper);
-        }
-    }
+    Helpers helpers(loop, wanted > 1 ? wanted - 1 : 0);
+    first();
     loop.run();
-    for (pthread_t helper : helpers) ::pthread_join(helper, nullptr);
 }
 
 Status parallel_try(std::uint64_t count, unsigned threads, const std::function<Status(std::uint64_t)> &body) {

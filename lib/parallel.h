@@ -14,6 +14,11 @@ namespace dlrover::lib {
 /// blocked there). Fewer when threads can not be had. body must not throw.
 void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body);
 
+/// The same, of which the other threads do as much as they can while this one does `first`. What `first`
+/// throws comes out when they have done the rest.
+void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body,
+                  const std::function<void()> &first);
+
 /// The same for a body that may fail or run out of memory: returns a failure, and begins no more after it.
 Status parallel_try(std::uint64_t count, unsigned threads, const std::function<Status(std::uint64_t)> &body);
 

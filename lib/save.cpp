@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/units.h"
 #include "ckpt/checksum.h"
+#include "lib/background_populate.h"
 #include "lib/parallel.h"
 
 namespace dlrover::lib {
@@ -49,7 +50,9 @@ void set_checksums(std::span<ChunkSource> chunks, std::span<const ckpt::BlockCop
 }  // namespace
 
 ObjectWriter::ObjectWriter(SaveTarget target, ckpt::ObjectIdentity identity, unsigned threads)
-    : target_(target), threads_(threads), rank_(identity.rank), table_(std::move(identity)) {}
+    : target_(target), threads_(threads), rank_(identity.rank), table_(std::move(identity)) {
+    if (target.fresh) fresh_.emplace(std::span(target.base, target.capacity));
+}
 
 Status ObjectWriter::too_small(std::uint64_t needed) const {
     return Status(Code::resource_exhausted, "the slot has " + format_size_bytes(target_.capacity) +
@@ -111,18 +114,33 @@ unsigned ObjectWriter::threads_for(std::uint64_t bytes) const {
     return static_cast<unsigned>(std::min<std::uint64_t>(threads_, 1 + bytes / bytes_per_thread));
 }
 
-void ObjectWriter::copy(std::span<ChunkSource> chunks) {
+void ObjectWriter::copy(std::span<ChunkSource> chunks, const std::function<void()> &meanwhile) {
     std::vector<ckpt::BlockCopy> blocks = cut(chunks, target_.base);
     std::uint64_t bytes = 0;
     for (const auto &chunk : chunks) bytes += chunk.info.bytes;
     unsigned threads = threads_for(bytes);
     std::size_t together = std::clamp<std::size_t>(blocks.size() / threads, 1, ckpt::blocks_at_once);
-    parallel_for((blocks.size() + together - 1) / together, threads, [&](std::uint64_t i) {
-        std::size_t first = i * together, count = std::min(together, blocks.size() - first);
+    std::uint64_t groups = (blocks.size() + together - 1) / together;
+    auto copy_some = [&](std::uint64_t i) {
+        // Fresh memory from its end: who else makes its pages ready begins at the front.
+        std::size_t first = (fresh_ ? groups - 1 - i : i) * together;
+        std::size_t count = std::min(together, blocks.size() - first);
+        for (const auto &block : std::span(blocks).subspan(first, fresh_ ? count : 0))
+            fresh_->touch(static_cast<const std::byte *>(block.to), block.bytes);
         ckpt::block_kernel().copy_hash(&blocks[first], count);
         for (std::size_t n = 0; n < count; ++n) fault_point("mid_copy");
-    });
+    };
+    parallel_for(groups, threads, copy_some, meanwhile);
     set_checksums(chunks, blocks);
+}
+
+Status ObjectWriter::add_to_table(std::span<const ChunkSource> chunks) {
+    std::uint64_t bytes = 0;
+    for (const auto &chunk : chunks) bytes += ckpt::ObjectTableWriter::bytes_for(chunk.info);
+    table_.reserve(bytes);
+    for (const auto &chunk : chunks) DLROVER_TRY(table_.add(chunk.info));
+    if (2 * chunks.size() >= table_.count()) table_.sort_names();  // not again and again for a few more
+    return {};
 }
 
 Status ObjectWriter::add(std::span<ChunkSource> chunks) {
@@ -130,8 +148,11 @@ Status ObjectWriter::add(std::span<ChunkSource> chunks) {
     broken_ = true;
     auto begun = std::chrono::steady_clock::now();
     DLROVER_TRY(place(chunks));
-    copy(chunks);
-    for (const auto &chunk : chunks) DLROVER_TRY(table_.add(chunk.info));
+    std::uint64_t first = table_.count();
+    Status added;
+    copy(chunks, [&] { added = add_to_table(chunks); });
+    DLROVER_TRY(std::move(added));
+    for (std::size_t i = 0; i < chunks.size(); ++i) table_.set_checksum(first + i, chunks[i].info.checksum);
     copy_time_ += std::chrono::steady_clock::now() - begun;
     broken_ = false;
     return {};
@@ -151,6 +172,8 @@ Status ObjectWriter::add_cuda(std::span<ChunkSource> chunks, CudaStage &stage, v
         copies.push_back({target_.base + chunk.info.offset, from, chunk.info.bytes});
     }
     stage_ = &stage;
+    if (fresh_) populate_now({target_.base, target_.capacity}, threads_);  // it is registered as a whole
+    fresh_.reset();
     DLROVER_TRY(stage.copy(copies, stream, target_));
     copy_time_ += std::chrono::steady_clock::now() - begun;
     broken_ = false;
@@ -206,12 +229,13 @@ Result<ObjectLayout> ObjectWriter::finish() {
     if (!promised_.empty())
         return Status(Code::invalid_argument, "chunks that this rank keeps for others were not added: " +
                                                   std::to_string(promised_.size()));
-    auto table = table_.finish();
+    auto table = table_.finish_in_place();
     if (!table) return table.take_status();
     auto offset = ckpt::align_object_offset(end_);
     if (!offset) return Status(Code::invalid_argument, "the object is too large");
     if (*offset > target_.capacity || table->size() > target_.capacity - *offset)
         return too_small(*offset + table->size());
+    if (fresh_) fresh_->touch(target_.base + *offset, table->size());
     std::memcpy(target_.base + *offset, table->data(), table->size());
     std::uint64_t hash = ckpt::block_kernel().hash(table->data(), table->size());
     return ObjectLayout{target_.train_step, end_,  *offset,       table->size(), hash,

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <unordered_set>
 
 #include "ckpt/object_table.h"
 #include "lib/cuda_stage.h"
+#include "lib/fresh_memory.h"
 #include "lib/store.h"
 
 namespace dlrover::lib {
@@ -49,12 +52,14 @@ class ObjectWriter {
     Status add_kept(ckpt::ChunkInfo chunk);
     void promise(const ckpt::ChunkInfo &chunk, std::span<const std::uint32_t> here);
     void keep_promise(const ckpt::ChunkInfo &chunk);
-    void copy(std::span<ChunkSource> chunks);
+    void copy(std::span<ChunkSource> chunks, const std::function<void()> &meanwhile);
+    Status add_to_table(std::span<const ChunkSource> chunks);
     void checksum_staged();
     unsigned threads_for(std::uint64_t bytes) const;
     Status too_small(std::uint64_t needed) const;
 
     SaveTarget target_;
+    std::optional<FreshMemory> fresh_;  ///< none: all pages of the target are there
     unsigned threads_;
     Rank rank_;
     ckpt::ObjectTableWriter table_;

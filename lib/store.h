@@ -24,6 +24,7 @@ struct SaveTarget {
     SlotIndex slot;
     /// The store's place for something that must end before it unmaps this memory.
     std::shared_ptr<void> *attached = nullptr;
+    bool fresh = false;  ///< pages or page tables may be missing still
 };
 struct SaveSkipped {
     std::string reason;

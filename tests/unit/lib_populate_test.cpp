@@ -10,6 +10,7 @@
 #include "ckpt/mapping.h"
 #include "ckpt/segment.h"
 #include "lib/background_populate.h"
+#include "lib/fresh_memory.h"
 
 using namespace dlrover;
 using namespace std::chrono_literals;
@@ -126,6 +127,32 @@ BOOST_AUTO_TEST_CASE(by_threads_all_of_it_whatever_is_there) {
             BOOST_TEST(slot.resident() == bytes);
         }
     lib::populate_now({}, 2);
+}
+
+BOOST_AUTO_TEST_CASE(fresh_memory_is_made_where_it_is_touched) {
+    constexpr std::uint64_t part = std::uint64_t{1} << 20;
+    Slot slot;
+    lib::FreshMemory fresh(slot.memory());
+    fresh.touch(slot.range.base() + 5 * part + 100, 0);
+    BOOST_TEST(slot.allocated() == 0u);
+    fresh.touch(slot.range.base() + 5 * part + 100, 1);
+    BOOST_TEST(slot.allocated() == part);
+    fresh.touch(slot.range.base() + 8 * part - 1, 2);  // on both sides of a border
+    BOOST_TEST(slot.allocated() == 3 * part);
+    fresh.touch(slot.range.base() + 5 * part, 2 * part);
+    BOOST_TEST(slot.resident() == 4 * part);
+    fresh.touch(slot.range.base() + bytes - 1, 1);
+    BOOST_TEST(slot.resident() == 5 * part);
+    fresh.touch(slot.range.base(), bytes);
+    BOOST_TEST(slot.resident() == bytes);
+    BOOST_TEST(slot.allocated() == bytes);
+}
+
+BOOST_AUTO_TEST_CASE(fresh_memory_whose_last_part_is_short) {
+    Slot slot;
+    lib::FreshMemory fresh(slot.memory().first((3u << 20) + 8192));
+    fresh.touch(slot.range.base() + (3u << 20), 8192);
+    BOOST_TEST(slot.allocated() == 8192u);
 }
 
 BOOST_AUTO_TEST_CASE(to_read_only) {

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/save.h"
 
+#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <cstring>
+#include <new>
 #include <random>
+#include <thread>
 
 #include "ckpt/checksum.h"
 #include "ckpt/mapping.h"
+#include "lib/parallel.h"
+#include "lib/restore.h"
 
 using namespace dlrover;
 using namespace dlrover::lib;
@@ -66,9 +71,12 @@ BOOST_AUTO_TEST_CASE(chunks_of_any_lengths_by_any_number_of_threads) {
     Program program;
     auto memory = ckpt::Mapping::anonymous(room);
     BOOST_REQUIRE(memory.ok());
-    for (unsigned threads : {1u, 2u, 3u, 16u}) {
-        std::memset(memory->base(), 0, room);
-        ObjectWriter writer(SaveTarget{memory->base(), room, TrainStep(1), SlotIndex(0)},
+    constexpr std::pair<unsigned, bool> ways[] = {{1, false},  {2, false}, {3, false},
+                                                  {16, false}, {1, true},  {3, true}};
+    for (auto [threads, fresh] : ways) {
+        memory = ckpt::Mapping::anonymous(room);
+        BOOST_REQUIRE(memory.ok());
+        ObjectWriter writer(SaveTarget{memory->base(), room, TrainStep(1), SlotIndex(0), nullptr, fresh},
                             ckpt::ObjectIdentity{TrainStep(1), Rank(0), 1, {Term(1), 1}, "lineage"}, threads);
         auto sources = program.sources();
         BOOST_REQUIRE(writer.add(sources).ok());
@@ -82,6 +90,67 @@ BOOST_AUTO_TEST_CASE(chunks_of_any_lengths_by_any_number_of_threads) {
         }
         BOOST_TEST(writer.finish().ok());
     }
+}
+
+/// A save of `count` chunks of 9000 bytes, `at_once` to each add(); `twice`: one of the names comes again.
+Result<ObjectLayout> save_many(std::byte *memory, std::size_t count, std::size_t at_once, bool twice) {
+    static const std::vector<std::byte> tensor(9000, std::byte{7});
+    static const std::vector<std::uint64_t> shape{9000}, zero{0};
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < count; ++i) names.push_back("weight " + std::to_string((i * 7919) % count));
+    if (twice) names.back() = names.front();
+    ObjectWriter writer(SaveTarget{memory, room, TrainStep(1), SlotIndex(0)},
+                        ckpt::ObjectIdentity{TrainStep(1), Rank(0), 1, {Term(1), 1}, "lineage"}, 2);
+    for (std::size_t first = 0; first < count; first += at_once) {
+        std::vector<ChunkSource> sources;
+        for (std::size_t i = first; i < std::min(count, first + at_once); ++i)
+            sources.push_back(
+                {{names[i], ckpt::DType::Bytes, shape, zero, shape, 0, 0, 9000, 0, {}}, tensor.data()});
+        DLROVER_TRY(writer.add(sources));
+    }
+    return writer.finish();
+}
+
+BOOST_AUTO_TEST_CASE(the_table_that_is_made_meanwhile_has_every_checksum) {
+    auto memory = ckpt::Mapping::anonymous(room);
+    BOOST_REQUIRE(memory.ok());
+    for (std::size_t at_once : {1u, 7u, 3000u}) {
+        auto layout = save_many(memory->base(), 3000, at_once, false);
+        BOOST_REQUIRE(layout.ok());
+        ObjectSource source{memory->base(), room, *layout, false, nullptr, nullptr};
+        auto reader = ObjectReader::open(source, {0, 1, "lineage"}, 2);  // compares them
+        BOOST_REQUIRE_MESSAGE(reader.ok(), reader.status().message());
+        BOOST_TEST(reader->count() == 3000u);
+        BOOST_TEST(reader->chunk(1).name == "weight 1919");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_name_that_comes_twice_is_refused_however_it_was_added) {
+    auto memory = ckpt::Mapping::anonymous(room);
+    BOOST_REQUIRE(memory.ok());
+    for (std::size_t at_once : {1u, 7u, 3000u})
+        BOOST_TEST(!save_many(memory->base(), 3000, at_once, true).ok(), at_once << " at once");
+}
+
+BOOST_AUTO_TEST_CASE(what_a_thread_does_first_and_the_loop_are_both_done) {
+    for (unsigned threads : {1u, 2u, 5u})
+        for (std::uint64_t count : {0u, 1u, 3u, 1000u}) {
+            std::vector<std::atomic<int>> done(count);
+            int first = 0;
+            parallel_for(
+                count, threads, [&](std::uint64_t i) { ++done[i]; }, [&] { ++first; });
+            BOOST_TEST(first == 1);
+            BOOST_TEST(std::ranges::all_of(done, [](const auto &n) { return n == 1; }));
+        }
+    std::atomic<int> running{0};
+    auto fails = [] { throw std::bad_alloc(); };
+    auto body = [&](std::uint64_t) {
+        ++running;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        --running;
+    };
+    BOOST_CHECK_THROW(parallel_for(20, 3, body, fails), std::bad_alloc);
+    BOOST_TEST(running == 0);  // no thread is left behind
 }
 
 BOOST_AUTO_TEST_SUITE_END()
