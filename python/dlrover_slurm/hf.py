@@ -97,6 +97,7 @@ class DlroverCallback(TrainerCallback):
         self.every = every
         self.skipped = 0
         """saves that were skipped because no slot was free"""
+        self._prepared = False
         self._stateful = list(stateful)
         self._folder: str | None = None
 
@@ -107,11 +108,15 @@ class DlroverCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_resume()
-        if state.global_step % self.every != 0:
-            return
+        if state.global_step % self.every == 0:
+            self._save(state, self._state(state, control, **kwargs), kwargs["model"])
+        elif not self._prepared:  # from its first step on the optimizer has all that it is going to keep
+            _session.prepare(self._state(state, control, **kwargs), replicated=_replicated(kwargs["model"]))
+        self._prepared = True
+
+    def _save(self, state: Any, parts: dict[str, Any], model: Any) -> None:
         wait = _LAST_WAIT_S if state.global_step == state.max_steps else 0.0
-        parts = self._state(state, control, **kwargs)
-        if not _session.save(state.global_step, parts, wait=wait, replicated=_replicated(kwargs["model"])):
+        if not _session.save(state.global_step, parts, wait=wait, replicated=_replicated(model)):
             self.skipped += 1
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -49,6 +49,27 @@ def test_losses_as_without_the_interruption(ranks, tmp_path, count):
         assert {step: all_losses[step] for step in losses if step > 6} == {s: v for s, v in losses.items() if s > 6}
 
 
+def told_early(rank, folder, every):
+    """What the callback asked of the session, and after which step."""
+    from dlrover_slurm import _session
+    from dlrover_slurm.hf import DlroverCallback
+
+    calls, callback = [], DlroverCallback(every)
+    made = trainer(folder, [callback])
+    prepare, save = _session.prepare, _session.save
+    _session.prepare = lambda *given, **named: (calls.append(("prepare", made.state.global_step)), prepare(*given, **named))[1]
+    _session.save = lambda *given, **named: (calls.append(("save", made.state.global_step)), save(*given, **named))[1]
+    made.train()
+    return calls
+
+
+def test_memory_is_made_ready_after_the_first_step(ranks, tmp_path):
+    [calls] = ranks(1, told_early, str(tmp_path / "third"), 3)
+    assert calls == [("prepare", 1)] + [("save", step) for step in range(3, STEPS + 1, 3)]
+    [calls] = ranks(1, told_early, str(tmp_path / "each"), 1)
+    assert calls == [("save", step) for step in range(1, STEPS + 1)]
+
+
 def refused(rank, folder):
     import dlrover_slurm
     from dlrover_slurm.hf import DlroverCallback
