@@ -375,7 +375,7 @@ int dlrover_restore_ledger(const dlrover_restore *restore, const void **data, ui
 
 int dlrover_restore_world_size(const dlrover_restore *restore) {
     if (restore == nullptr) return DLROVER_E_INVALID;
-    return static_cast<int>(restore->tensors ? restore->tensors->saved_by() : restore->reader.world_size());
+    return static_cast<int>(restore->saved_by());
 }
 
 int dlrover_restore_global_count(dlrover_restore *restore, uint64_t *count) {

@@ -40,25 +40,45 @@ int copy_protected(dlrover_context *context, std::uint64_t step, dlrover_save **
 }
 
 /// Under `mutex`: what is restarted from, opened once for all sizes and the restart.
-Result<const ObjectReader *> peek(dlrover_context *context) {
+Result<dlrover_restore *> peek(dlrover_context *context) {
     if (!context->peeked) {
         auto restore = context->open_restore();
         if (!restore) return restore.take_status();
         context->peeked = std::move(*restore);
     }
-    return &context->peeked->reader;
+    return context->peeked.get();
+}
+
+OtherWorld saving_world(const dlrover_context &context, const dlrover_restore &opened) {
+    return {opened.reader.train_step().value(), opened.saved_by(), context.environment.world_size};
+}
+
+/// Under `protected_mutex`.
+Status fill(const dlrover_context &context, dlrover_restore &opened) {
+    const ProtectedMemory &memory = context.protected_memory;
+    OtherWorld world = saving_world(context, opened);
+    if (world.saved_by != world.world_size) return memory.gather(opened.global(), world);
+    return memory.fill(opened.reader, context.environment.copy_threads);
+}
+
+/// Under both.
+Result<std::uint64_t> saved_count(const dlrover_context &context, dlrover_restore &opened, int id) {
+    const ProtectedMemory &memory = context.protected_memory;
+    OtherWorld world = saving_world(context, opened);
+    if (world.saved_by != world.world_size) return memory.gathered_count(opened.global(), world, id);
+    return memory.saved_count(opened.reader, id);
 }
 
 /// Under `protected_mutex`; the bytes are copied without `mutex`.
 int restart(dlrover_context *context) {
     std::unique_ptr<dlrover_restore> opened;
     int code = locked(context, true, [&] {
-        auto reader = peek(context);
-        if (reader.ok()) opened = std::move(context->peeked);
-        return reader.take_status();
+        auto peeked = peek(context);
+        if (peeked.ok()) opened = std::move(context->peeked);
+        return peeked.take_status();
     });
     if (code != DLROVER_OK) return code;
-    Status filled = context->protected_memory.fill(opened->reader, context->environment.copy_threads);
+    Status filled = fill(*context, *opened);
     (void)locked(context, true, [&] {
         context->close_restore(std::move(opened), filled.ok() ? "" : filled.message());
         return Status();
@@ -146,9 +166,9 @@ int dlrover_restart_size(dlrover_context *context, int id, uint64_t *count) {
     return guarded(context != nullptr && count != nullptr, [&] {
         std::lock_guard protection(context->protected_mutex);
         return locked(context, true, [&] {
-            auto reader = peek(context);
-            if (!reader) return reader.take_status();
-            auto saved = context->protected_memory.saved_count(**reader, id);
+            auto opened = peek(context);
+            if (!opened) return opened.take_status();
+            auto saved = saved_count(*context, **opened, id);
             if (saved.ok()) *count = *saved;
             return saved.take_status();
         });

@@ -167,6 +167,10 @@ GlobalTensors &dlrover_restore::global() {
     return *tensors;
 }
 
+std::uint32_t dlrover_restore::saved_by() const {
+    return tensors ? tensors->saved_by() : reader.world_size();
+}
+
 RankObjects &dlrover_restore::of_ranks() {
     if (!objects) objects = own_object(reader, context->environment.rank);
     return *objects;

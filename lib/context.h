@@ -25,6 +25,8 @@ struct dlrover_restore {
     /// Of all ranks where they are on storage, else of this rank's own object.
     dlrover::lib::GlobalTensors &global();
     dlrover::lib::RankObjects &of_ranks();
+    /// How many ranks saved it.
+    std::uint32_t saved_by() const;
 
     dlrover_context *context;
     dlrover::lib::ObjectReader reader;

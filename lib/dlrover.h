@@ -185,7 +185,8 @@ void dlrover_restore_close(dlrover_restore *restore);
 int dlrover_protect(dlrover_context *context, int id, void *ptr, uint64_t count, uint32_t dtype);
 /** The same for one piece of a global array (shapes in elements, as in dlrover_chunk, `ndim` numbers each, copied; 0 dimensions: one element, the three may
  * be NULL). In a checkpoint a piece is known by name and global offset, not by id; two ids can not be the same piece. Names beginning with "protected." are
- * taken. Only such arrays can be put together for a world of another size (dlrover_restart asks for the same size in this version). */
+ * taken. Only such arrays can be put together for a world of another size. What all ranks hold alike (a step, a table) is an array of which each has the whole;
+ * their bytes must be the same. */
 int dlrover_protect_array(dlrover_context *context, int id, const char *name, void *ptr, uint32_t dtype, uint32_t ndim, const uint64_t *global_shape,
                           const uint64_t *global_offset, const uint64_t *local_shape);
 /** DLROVER_E_NOT_FOUND: nothing has this id. Checkpoints that are there keep what they have. */
@@ -205,12 +206,15 @@ int dlrover_restart_available(dlrover_context *context);
 int64_t dlrover_restart_step(dlrover_context *context);
 /** Elements saved for `id`, so that memory can be allocated, protected and then filled. An array's id must be protected (its pointer and local shape may
  * still change). The checkpoint is opened and verified once, and stays open for dlrover_restart; a save or dlrover_restore_open closes it.
- * DLROVER_E_NOT_FOUND: no checkpoint, or the id is not in it. */
+ * DLROVER_E_NOT_FOUND: no checkpoint, or the id is not in it. In a world of another size it is the size that the array's id is protected with. */
 int dlrover_restart_size(dlrover_context *context, int id, uint64_t *count);
 /** Fills all protected memory from what this rank resumes from; what was saved and is not protected is left alone, so it can be called in stages. All or
  * nothing: checksums, ids, types, counts and shapes are checked before a byte is written; DLROVER_E_INVALID then names the id and both sizes.
  * DLROVER_E_NOT_FOUND: start from the beginning. Meant for the start of a program: under a daemon it is always the step that this generation began with,
- * and after newer checkpoints that one's memory may be used again. No restore may be open. */
+ * and after newer checkpoints that one's memory may be used again. No restore may be open.
+ * A checkpoint that another number of ranks has saved fills arrays (dlrover_protect_array) by their places, from storage and from memory with copies on other
+ * nodes, and needs as much memory again meanwhile. DLROVER_E_UNSUPPORTED, with nothing written: other memory is protected too (dlrover_protect), or an array is
+ * none there (its pieces leave a hole, overlap, or are not alike). */
 int dlrover_restart(dlrover_context *context);
 
 /** The optimizer finished training step `step`. No system call but the clock. */

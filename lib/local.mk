@@ -9,7 +9,7 @@ libclient_la_SOURCES = lib/background_populate.cpp lib/background_populate.h lib
 	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h \
 	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h lib/fresh_memory.cpp lib/fresh_memory.h \
 	lib/global_tensors.cpp lib/global_tensors.h lib/guard.h lib/memory_pieces.cpp lib/memory_pieces.h lib/own_tensors.cpp lib/own_tensors.h \
-	lib/parallel.cpp lib/parallel.h lib/pinned_range.cpp lib/pinned_range.h lib/piece_source.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/rank_objects.cpp lib/rank_objects.h \
+	lib/parallel.cpp lib/parallel.h lib/pinned_range.cpp lib/pinned_range.h lib/piece_source.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/protect_gather.cpp lib/rank_objects.cpp lib/rank_objects.h \
 	lib/restore.cpp lib/restore.h \
 	lib/save.cpp lib/save.h lib/share.cpp lib/share.h lib/store.h lib/stored_checkpoint.cpp lib/stored_checkpoint.h lib/stored_chunks.cpp lib/stored_chunks.h \
 	lib/stored_files.cpp lib/stored_files.h lib/stored_object.cpp lib/stored_object.h lib/stored_tensors.cpp lib/stored_tensors.h
@@ -72,7 +72,7 @@ TESTS += tests/unit/cuda_test
 
 # The writer makes the checkpoints; the library reads them without HDF5.
 stored_test_sources = tests/unit/main.cpp tests/unit/stored_fixture.h tests/unit/stored_object_test.cpp tests/unit/stored_ranks_test.cpp \
-	tests/unit/stored_tensors_test.cpp
+	tests/unit/stored_protect_test.cpp tests/unit/stored_tensors_test.cpp
 if HAVE_HDF5
 check_PROGRAMS += tests/unit/stored_test
 tests_unit_stored_test_SOURCES = $(stored_test_sources) tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h \

@@ -139,6 +139,10 @@ void add_blocks(std::byte *to, const std::byte *from, std::uint64_t bytes, std::
 
 }  // namespace
 
+bool ProtectedMemory::is_own(const ProtectedPiece &piece) {
+    return piece.name.starts_with(own_prefix);
+}
+
 Status ProtectedMemory::protect(int id, void *data, std::uint64_t count, std::uint32_t dtype) {
     auto type = ckpt::to_dtype(dtype);
     if (!type) return Status(Code::invalid_argument, id_text(id) + ": unknown element type");

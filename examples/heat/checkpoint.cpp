@@ -42,7 +42,9 @@ void Checkpoints::protect(Plate &plate) {
 
 void Checkpoints::prepare(Plate &plate) {
     protect(plate);
-    check(dlrover_protect(context_, step_id, &step_, 1, DLROVER_UINT64), "dlrover_protect");
+    // One element that all ranks have alike: another number of ranks can go on with it.
+    check(dlrover_protect_array(context_, step_id, "step", &step_, DLROVER_UINT64, 0, nullptr, nullptr, nullptr),
+          "dlrover_protect_array");
     if (!ballast_.empty())
         check(dlrover_protect(context_, ballast_id, ballast_.data(), ballast_.size(), DLROVER_UINT64),
               "dlrover_protect");
