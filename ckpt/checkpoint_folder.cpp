@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "ckpt/checksum.h"
+#include "ckpt/storage_answers.h"
 #include "ckpt/storage_io.h"
 
 namespace dlrover::ckpt {
@@ -29,7 +30,9 @@ Status remove_file(const std::string &path) {
     return file_error("removal of", path);
 }
 
+/// File by file where it can: each is an answer of storage.
 Status remove_folder(const std::string &path) {
+    (void)remove_leftovers(path, "").ok();
     std::error_code error;
     std::filesystem::remove_all(path, error);
     return error ? file_error("removal of", path, error.value()) : Status();
@@ -40,6 +43,7 @@ Status fill_listing(const std::string &folder, CheckpointListing &listing) {
     std::filesystem::directory_iterator it(folder, error), end;
     if (error.value() == ENOENT) return {};
     for (; !error && it != end; it.increment(error)) {
+        note_storage_answer();
         std::string name = it->path().filename().string();
         if (auto id = parse_manifest_name(name)) listing.complete.push_back(*id);
         if (auto id = parse_suspect_name(name)) listing.suspect.push_back(*id);

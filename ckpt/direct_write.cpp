@@ -11,6 +11,7 @@
 
 #include "base/fault.h"
 #include "ckpt/checksum.h"
+#include "ckpt/storage_answers.h"
 #include "ckpt/storage_io.h"
 
 namespace dlrover::ckpt {
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t block_bytes = 4096;       // of a direct write: memory, offset, length
 constexpr std::uint64_t window_bytes = 4u << 20;  // one call, at a multiple of it; also a thread's buffer
+constexpr std::uint64_t windows_to_settle = 64;   // through the page cache
 
 /// Whether writes of 4096 bytes at multiples of it, in the file and in memory, can go directly.
 bool blocks_go_directly(int fd) {
@@ -71,6 +73,7 @@ Status DirectWriter::run() {
         FileStretch window{std::max(at, stretch_.begin), std::min(at + window_bytes, stretch_.end)};
         fill(buffer->get(), window);
         Status status = write(buffer->get(), window.begin, window.end - window.begin);
+        if (status.ok()) status = settle(at);
         fault_point("writer_mid_file");
         if (status.ok()) continue;
         give_up();
@@ -126,12 +129,20 @@ Status DirectWriter::write(const std::byte *window, std::uint64_t at, std::uint6
     std::uint64_t done = 0, blocks = bytes / block_bytes * block_bytes;
     while (direct_works_ && done < blocks && done % block_bytes == 0) {
         ssize_t n = ::pwrite(direct_.get(), window + done, blocks - done, static_cast<off_t>(at + done));
+        note_storage_answer();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno != EINVAL) return file_error("write of", path_);
         if (n < 0) direct_works_ = false;  // the filesystem promised more than it holds
         if (n > 0) done += static_cast<std::uint64_t>(n);
     }
     return write_at(fd_, window + done, bytes - done, at + done, path_);
+}
+
+/// What goes through the page cache goes on to the device as it is written: else the file's fsync is one call
+/// that takes as long as all of it, and nobody knows slow storage from one that hangs.
+Status DirectWriter::settle(std::uint64_t at) const {
+    if (direct_works_ || (at / window_bytes + 1) % windows_to_settle != 0) return {};
+    return ::fdatasync(fd_) == 0 ? Status() : file_error("fdatasync of", path_);
 }
 
 }  // namespace dlrover::ckpt

@@ -53,6 +53,7 @@ class DirectWriter {
     void fill(std::byte *window, FileStretch at);
     void copy_part(std::size_t part, std::byte *window, FileStretch at);
     Status write(const std::byte *window, std::uint64_t at, std::uint64_t bytes);
+    Status settle(std::uint64_t at) const;
 
     const int fd_;
     const std::string path_;

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "ckpt/checksum.h"
+#include "ckpt/storage_answers.h"
 
 namespace dlrover::ckpt {
 namespace {
@@ -31,6 +32,7 @@ Status write_at(int fd, const void *data, std::uint64_t bytes, std::uint64_t off
     auto *at = static_cast<const char *>(data);
     while (bytes != 0) {
         ssize_t n = ::pwrite(fd, at, std::min(bytes, call_bytes), static_cast<off_t>(offset));
+        note_storage_answer();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return file_error("write of", path);
         at += n;
@@ -44,6 +46,7 @@ Status read_at(int fd, void *data, std::uint64_t bytes, std::uint64_t offset, co
     auto *at = static_cast<char *>(data);
     while (bytes != 0) {
         ssize_t n = ::pread(fd, at, std::min(bytes, call_bytes), static_cast<off_t>(offset));
+        note_storage_answer();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return file_error("read of", path);
         if (n == 0) return Status(Code::corrupt, path + " is cut short");
@@ -72,6 +75,7 @@ Result<std::uint64_t> file_size(int fd, const std::string &path) {
 Status sync_folder(const std::string &path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd || ::fsync(fd.get()) != 0) return file_error("fsync of", path);
+    note_storage_answer();
     return {};
 }
 
@@ -96,6 +100,7 @@ Status remove_leftovers(const std::string &folder, const std::string &prefix) {
     std::filesystem::directory_iterator it(folder, error), end;
     if (error.value() == ENOENT) return {};
     for (; !error && it != end; it.increment(error)) {
+        note_storage_answer();
         std::string name = it->path().filename().string();
         if (!name.starts_with(prefix)) continue;
         if (::unlink(it->path().c_str()) != 0 && errno != ENOENT)

@@ -149,7 +149,7 @@ void write_storage(JsonWriter &json, const proto::local::StorageStatusT &s) {
     step("stored_step", s.stored);
     json.field("stored_age_us", s.stored_age_us);
     step("storing_step", s.storing);
-    json.field("failures", s.failures).field("trouble", s.text).end_object();
+    json.field("failures", s.failures).field("silent_us", s.silent_us).field("trouble", s.text).end_object();
 }
 
 /// Where, as far as it is known: " on n3 and 2 other nodes".

@@ -78,6 +78,8 @@ const Entry table[] = {
     {"storage", "end_patience", PLACE(storage.end_patience), "1s", "1h",
      "a daemon may be restarted meanwhile"},
     {"storage", "end_lead", PLACE(storage.end_lead), "0s", "24h", "what comes later may be lost"},
+    {"storage", "silent_after", PLACE(storage.silent_after), "2s", "1h",
+     "a writer says once a second that storage answers"},
 
     {"transfer", "streams", PLACE(transfer.streams), "1", "16", "the protocol has no more"},
     {"transfer", "rate", PLACE(transfer.rate), "", "", ""},

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/units.h"
 #include "common/log.h"
 #include "daemon/records.h"
 #include "daemon/wall_clock.h"
@@ -45,7 +46,9 @@ GroupStorage::GroupStorage(Services services, Facts facts, Hooks hooks)
     : services_(services),
       facts_(std::move(facts)),
       hooks_(std::move(hooks)),
-      look_order_(static_cast<std::uint64_t>(wall_clock_us())) {}
+      look_order_(static_cast<std::uint64_t>(wall_clock_us())),
+      silence_(services.loop, services.settings.storage.silent_after,
+               [this](EventLoop::Time lasted, bool over) { tell_silence(lasted, over); }) {}
 
 GroupStorage::~GroupStorage() {
     *alive_ = false;
@@ -65,6 +68,7 @@ std::unique_ptr<local::StoredCheckpointT> GroupStorage::describe(const Checkpoin
 void GroupStorage::on_writer_hello(const Client &from, std::uint32_t id) {
     if (writer_ && *writer_ != from.id) services_.port.close(*writer_);  // its successor is here
     writer_ = from.id;
+    silence_.set_owed(false);  // it begins anew
     local::WriterWelcomeT welcome;
     welcome.ckpt_dir = facts_.options.ckpt_dir;
     welcome.lineage = facts_.lineage;
@@ -80,6 +84,7 @@ void GroupStorage::on_writer_gone(ConnectionId connection) {
     if (writer_ != connection) return;
     writer_.reset();
     writer_gone_ = services_.loop.now();
+    silence_.set_owed(false);
 }
 
 bool GroupStorage::on_writer_message(const Client &from, const local::MessageT &message) {
@@ -87,12 +92,39 @@ bool GroupStorage::on_writer_message(const Client &from, const local::MessageT &
     auto *found = body.AsFolderFound();
     auto *object = body.AsObjectStored();
     auto *checkpoint = body.AsCheckpointStored();
-    if (!found && !object && !checkpoint) return false;
+    if (!found && !object && !checkpoint && !body.AsStorageAnswered()) return false;
     if (!is_writer(from.id)) return true;  // its successor does it again
+    silence_.on_answer();
     if (found) on_folder_found(*found);
     if (object) on_object_stored(*object);
     if (checkpoint) on_checkpoint_stored(*checkpoint);
+    silence_.set_owed(writer_owes());
     return true;
+}
+
+// ---- storage that does not answer ----
+
+bool GroupStorage::writer_owes() const {
+    bool completes = is_home() && flying_ && silent_.empty();
+    return writer_ && (question_ || (part_ && !part_->stored) || completes);
+}
+
+std::string GroupStorage::silence_text(EventLoop::Time lasted) const {
+    const std::string &folder = facts_.options.ckpt_dir, &node = facts_.node;
+    return "storage has been silent for " + format_duration(lasted) + ": " + folder +
+           " does not answer dlrover-writer on " + node +
+           "; training goes on, checkpoints stay in memory and go there when it answers; see whether ls and "
+           "df of that folder answer on " +
+           node + ", and tell who looks after that file system";
+}
+
+void GroupStorage::tell_silence(EventLoop::Time lasted, bool over) {
+    if (!over && question_) return;  // on_no_writer() says it
+    std::string text = over ? "storage answers again on " + facts_.node + ", after " +
+                                  format_duration(lasted)
+                            : silence_text(lasted);
+    text.front() = 'S';
+    hooks_.tell(proto::EventKind::Warning, text + ".", part_ ? part_->order.id : CheckpointId{}, -1);
 }
 
 // ---- what is there ----
@@ -109,6 +141,7 @@ void GroupStorage::ask_writer() {
     local::LookAtFolderT look;
     look.order = look_order_;
     services_.port.push(*writer_, std::move(look));
+    silence_.set_owed(true);
 }
 
 void GroupStorage::on_no_writer() {
@@ -300,6 +333,7 @@ void GroupStorage::store_next() {
     store.table_xxh3 = object.seal.table_xxh3;
     store.ledger = object.seal.ledger;
     services_.port.send(*writer_, proto::make_local(0, std::move(store)), std::move(fds));
+    silence_.set_owed(true);
 }
 
 void GroupStorage::on_object_stored(const local::ObjectStoredT &stored) {
@@ -328,6 +362,7 @@ void GroupStorage::release_part() {
         services_.port.push(*writer_, std::move(cancel));
     }
     part_.reset();
+    silence_.set_owed(writer_owes());
 }
 
 void GroupStorage::answer_home(FlushWord::Kind kind, const std::string &text) {
@@ -391,6 +426,7 @@ void GroupStorage::complete_order() {
     complete.checkpoint = describe(flying_->step.id, flying_->step.world_size);
     complete.wait_ms = static_cast<std::uint32_t>(visible_limit.count());
     services_.port.push(*writer_, std::move(complete));
+    silence_.set_owed(true);
 }
 
 void GroupStorage::drop_order(std::uint64_t number) {
@@ -408,6 +444,7 @@ void GroupStorage::drop_order(std::uint64_t number) {
     flying_.reset();
     silent_.clear();
     remind_timer_.reset();
+    silence_.set_owed(writer_owes());
 }
 
 void GroupStorage::stop_ordering() {
@@ -478,19 +515,29 @@ bool GroupStorage::is_deserted() const {
     return !writer_ && services_.loop.now() - since >= services_.settings.storage.end_patience;
 }
 
+/// Storage that is slow is waited for, not what has said nothing since the end began.
+bool GroupStorage::is_hanging() const {
+    auto since = silence_.since();
+    return since && services_.loop.now() - std::max(ending_since_, *since) >=
+                        services_.settings.storage.end_patience;
+}
+
 std::string GroupStorage::reason_to_end() const {
     auto now = services_.loop.now();
     if (now - ending_since_ >= services_.settings.storage.end_limit)
         return "The last checkpoint was not on storage in time: the group ends without it.";
     if (is_home())
-        return is_deserted() ? "The last checkpoint is not on storage: " + no_writer_text() + "." : "";
+        return is_deserted() || is_hanging() ? "The last checkpoint is not on storage: " + why_not_text() + "."
+                                             : "";
     if (now - home_heard_ >= services_.settings.storage.end_patience)
         return "The node of rank 0 is silent: the group ends here without the last checkpoint.";
     return {};
 }
 
-std::string GroupStorage::no_writer_text() const {
-    return "dlrover-writer no longer runs on " + facts_.node;
+std::string GroupStorage::why_not_text() const {
+    if (!is_hanging()) return "dlrover-writer no longer runs on " + facts_.node;
+    return facts_.options.ckpt_dir + " has not answered dlrover-writer on " + facts_.node + " for " +
+           format_duration(silence_.lasted());
 }
 
 void GroupStorage::check_end() {
@@ -501,8 +548,8 @@ void GroupStorage::check_end() {
     if (!done && !reason.empty()) hooks_.tell(proto::EventKind::Warning, reason, {}, -1);
     if (done || !reason.empty()) return say_over();
     if (!is_home()) ask_home();
-    if (!is_home() && is_deserted() && part_ && !part_->stored)
-        answer_home(FlushWord::Kind::Gone, no_writer_text());
+    if (!is_home() && (is_deserted() || is_hanging()) && part_ && !part_->stored)
+        answer_home(FlushWord::Kind::Gone, why_not_text());
     end_timer_ = services_.loop.after(end_interval, [this] { check_end(); });
 }
 
@@ -537,6 +584,9 @@ std::unique_ptr<local::StorageStatusT> GroupStorage::status() const {
     if (flying_) out->storing = describe(flying_->step.id, flying_->step.world_size);
     if (flusher_) out->failures = flusher_->failures();
     out->text = flusher_ && !flusher_->trouble().empty() ? flusher_->trouble() : trouble_;
+    if (!silence_.is_long()) return out;
+    out->silent_us = silence_.lasted().count();
+    out->text = silence_text(silence_.lasted());
     return out;
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/arena.h"
 #include "daemon/flush_codec.h"
 #include "daemon/local_port.h"
+#include "daemon/storage_silence.h"
 #include "elastic/flusher.h"
 #include "elastic/member.h"
 
@@ -112,12 +113,16 @@ class GroupStorage {
     void ask_writer();
     void on_folder_found(const local::FolderFoundT &found);
     void answer_question(const elastic::LocalStorage &answer);
+    bool writer_owes() const;
+    std::string silence_text(EventLoop::Time lasted) const;
+    void tell_silence(EventLoop::Time lasted, bool over);
     void on_no_writer();
     void check_end();
     bool is_deserted() const;
+    bool is_hanging() const;
     /// Why the end does not wait for the last checkpoint any longer; empty: it does.
     std::string reason_to_end() const;
-    std::string no_writer_text() const;
+    std::string why_not_text() const;
     void ask_home();
     void say_over();
     bool idle_here() const;
@@ -142,6 +147,7 @@ class GroupStorage {
     std::string remark_;   ///< of the folder, told
     bool ending_ = false, over_ = false;
     EventLoop::Time ending_since_{0}, home_heard_{0}, writer_gone_{0};
+    StorageSilence silence_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle flush_timer_, remind_timer_, question_timer_, end_timer_;
 };

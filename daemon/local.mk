@@ -17,7 +17,7 @@ libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp dae
 	daemon/group_world.cpp daemon/job_deadline.cpp daemon/job_deadline.h daemon/joiner.cpp daemon/joiner.h daemon/joining.cpp daemon/kept.cpp daemon/local_port.h daemon/local_server.cpp daemon/local_server.h daemon/memory_budget.cpp \
 	daemon/peer_process.cpp daemon/peer_process.h \
 	daemon/memory_budget.h daemon/inspection.cpp daemon/inspection.h daemon/node_probe.cpp daemon/node_probe.h daemon/outside.cpp daemon/outside.h daemon/progress_pages.cpp daemon/progress_pages.h daemon/queries.cpp \
-	daemon/record_keeper.cpp daemon/record_keeper.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
+	daemon/record_keeper.cpp daemon/record_keeper.h daemon/storage_silence.cpp daemon/storage_silence.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
 	daemon/registration.h daemon/seal_bounds.h daemon/merge.cpp daemon/merge.h daemon/parity.h daemon/random_bytes.h daemon/relay.cpp daemon/relay.h daemon/site.cpp daemon/site.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
 libdaemon_la_LIBADD = libkeeper.la libarena.la libckpt.la libelastic.la libmessagecodec.la libslurmclient.la \
 	libtopology.la libtransport.la libcommon.la libproto.la

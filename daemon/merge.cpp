@@ -66,6 +66,15 @@ void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesSt
     into->parity_bytes += from->parity_bytes;
 }
 
+/// Both say the longer one.
+void merge_silence(StorageStatusT &into, StorageStatusT &from) {
+    const StorageStatusT &longer = into.silent_us >= from.silent_us ? into : from;
+    StorageStatusT &other = &longer == &into ? from : into;
+    if (longer.silent_us == 0) return;
+    other.silent_us = longer.silent_us;
+    other.text = longer.text;
+}
+
 }  // namespace
 
 void merge_status(StatusReplyT &into, StatusReplyT from) {
@@ -80,6 +89,7 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
         merge_movers(same->mover, group->mover);
         merge_copies(same->copies, group->copies, theirs_leads);
         // Rank 0's node knows more of storage than the others.
+        if (group->storage && same->storage) merge_silence(*same->storage, *group->storage);
         bool theirs_knows = group->storage && (group->storage->stored || group->storage->storing);
         if (theirs_knows && (!same->storage || !same->storage->stored))
             same->storage = std::move(group->storage);

@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/units.h"
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/storage_answers.h"
 #include "ckpt/storage_index.h"
 #include "ckpt/storage_io.h"
 #include "writer/tidying.h"
@@ -109,9 +110,11 @@ Result<std::vector<std::uint32_t>> missing_ranks(const CompleteOrder &order) {
     std::error_code error;
     std::filesystem::directory_iterator it(data, error), end;
     for (; !error && it != end; it.increment(error)) {
+        ckpt::note_storage_answer();
         auto rank = parse_rank_file(it->path().filename().string());
         if (rank && *rank < there.size()) there[*rank] = true;
     }
+    ckpt::note_storage_answer();
     if (error && error.value() != ENOENT) return ckpt::file_error("listing of", data, error.value());
     std::vector<std::uint32_t> missing;
     for (std::uint32_t i = 0; i < there.size(); ++i)

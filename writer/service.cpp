@@ -14,6 +14,7 @@ Service::Service(const Environment &environment, Outbox outbox, std::string node
       outbox_(std::move(outbox)),
       stores_(outbox_),
       folders_(outbox_, environment.run, std::move(node)),
+      life_sign_(outbox_),
       session_(environment.socket, local::Role::Writer, outbox_,
                {[this](proto::LocalClient &client) { return greet(client); },
                 [this](proto::LocalMessage push) { take(std::move(push)); }, [this] { lose(); }}) {}
@@ -30,6 +31,7 @@ Status Service::greet(proto::LocalClient &client) {
     if (!to) return to.take_status();
     to_ = std::move(*to);
     line_ = std::make_shared<const Line>(client.fd());
+    life_sign_.speak_to(session_.ticket(0).connection);
     return {};
 }
 
@@ -42,6 +44,7 @@ void Service::lose() {
 void Service::run() {
     stores_.start();
     folders_.start();
+    life_sign_.start();
     session_.run();
 }
 

@@ -5,6 +5,7 @@
 #include "helper/session.h"
 #include "writer/environment.h"
 #include "writer/folder_queue.h"
+#include "writer/life_sign.h"
 #include "writer/store_queue.h"
 
 namespace dlrover::writer {
@@ -28,6 +29,7 @@ class Service {
     Outbox outbox_;
     StoreQueue stores_;
     FolderQueue folders_;
+    LifeSign life_sign_;
     helper::Session session_;
     std::shared_ptr<const Line> line_;
     Destination to_;

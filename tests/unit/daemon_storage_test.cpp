@@ -26,7 +26,10 @@ struct Writer : Helper {
             if (auto *look = message.body.AsLookAtFolder()) answer_look(*look);
             if (auto *store = message.body.AsStoreObject()) {
                 stored.emplace_back(store->checkpoint->train_step, store->rank);
-                if (!slow) answer_store(*store);
+                if (slow)
+                    held = {store->order, store->rank};
+                else
+                    answer_store(store->order, store->rank);
             }
             if (auto *complete = message.body.AsCompleteCheckpoint()) {
                 completed.push_back(complete->checkpoint->train_step);
@@ -53,10 +56,10 @@ struct Writer : Helper {
         }
         say(std::move(found));
     }
-    void answer_store(const local::StoreObjectT &store) {
+    void answer_store(std::uint64_t order, std::uint32_t rank) {
         local::ObjectStoredT answer;
-        answer.order = store.order;
-        answer.rank = store.rank;
+        answer.order = order;
+        answer.rank = rank;
         answer.ok = trouble.empty();
         answer.text = trouble;
         say(std::move(answer));
@@ -65,6 +68,7 @@ struct Writer : Helper {
     std::optional<local::WriterWelcomeT> welcome;
     std::string trouble, remark;
     bool slow = false;
+    std::pair<std::uint64_t, std::uint32_t> held;  ///< (order, rank) that is not answered
     std::uint64_t newest_step = 0, next_term = 0;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> stored;  ///< (step, rank)
     std::vector<std::uint64_t> completed;
@@ -109,6 +113,17 @@ struct Fixture : TwoNodes {
     }
     bool ended(Node &node, const Client &agent) {
         return node.port->take<local::GroupEndedT>(agent.id).has_value();
+    }
+    /// Storage answers the writers, but does nothing whole.
+    void run_slowly(std::chrono::seconds time) {
+        for (; time > 0s; time -= 1s) {
+            for (Writer *d : {d1.get(), d2.get()}) d->say(local::StorageAnsweredT{});
+            run(1s);
+        }
+    }
+    /// As `dlrover status` of that node says, which asks the other.
+    std::unique_ptr<local::StorageStatusT> storage_at(Node &node) {
+        return std::move(status_at(node, alice).groups.at(0)->storage);
     }
     std::string trouble() {
         auto status = status_at(home().node, alice, false);
@@ -279,6 +294,87 @@ BOOST_AUTO_TEST_CASE(the_last_checkpoint_is_waited_for_at_the_end) {
     BOOST_TEST(t.home().completed.size() == 1u);
     BOOST_TEST(t.ended(t.n1, t.a1));
     BOOST_TEST(t.ended(t.n2, t.a2));
+}
+
+BOOST_AUTO_TEST_CASE(storage_that_does_not_answer_is_named_and_training_goes_on) {
+    for (bool at_home : {false, true}) {
+        BOOST_TEST_CONTEXT((at_home ? "rank 0's node" : "the other node")) {
+            Fixture t(1);
+            t.await_worlds();
+            Writer &hung = at_home ? t.home() : t.other();
+            hung.slow = true;
+            t.save_everywhere(5);
+            t.run(15s);
+            BOOST_TEST(count_events(hung.node, "Storage has been silent") == 0u);
+            t.run(10s);
+            for (std::uint64_t step : {6, 7, 8, 9}) t.save_everywhere(step);
+            for (Node *node : {&t.n1, &t.n2}) {
+                auto storage = t.storage_at(*node);
+                BOOST_TEST(storage->silent_us >= 25'000'000);
+                BOOST_TEST(storage->text.starts_with("storage has been silent for "), storage->text);
+                BOOST_TEST(storage->text.find("/data/run does not answer dlrover-writer on " + hung.node.name) !=
+                               std::string::npos,
+                           storage->text);
+            }
+            t.run(120s);
+            BOOST_TEST(count_events(hung.node, "Storage has been silent") == 1u);
+            // It goes on, and so does what was complete meanwhile.
+            hung.slow = false;
+            hung.answer_store(hung.held.first, hung.held.second);
+            t.run(5s);
+            BOOST_TEST(count_events(hung.node, "Storage answers again") == 1u);
+            BOOST_TEST(t.stored_step() == 9);
+            auto storage = t.storage_at(t.n1);
+            BOOST_TEST(storage->silent_us == 0);
+            BOOST_TEST(storage->text == "");
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(slow_storage_is_not_silent) {
+    Fixture t(1);
+    t.await_worlds();
+    t.d1->slow = t.d2->slow = true;
+    t.save_everywhere(5);
+    t.run_slowly(60s);
+    BOOST_TEST(t.told("silent") == 0u);
+    BOOST_TEST(t.trouble() == "");
+    // At the end it is waited for, longer than what hangs.
+    t.finish_all();
+    t.run_slowly(60s);
+    BOOST_TEST(!t.ended(t.n1, t.a1));
+    t.run(40s);
+    BOOST_TEST(t.ended(t.n1, t.a1));
+    BOOST_TEST(t.ended(t.n2, t.a2));
+}
+
+BOOST_AUTO_TEST_CASE(a_writer_without_orders_owes_nothing) {
+    Fixture t(100);
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.run(60s);
+    BOOST_TEST(t.told("silent") == 0u);
+    BOOST_TEST(t.trouble() == "");
+}
+
+BOOST_AUTO_TEST_CASE(the_end_does_not_wait_for_storage_that_hangs) {
+    for (bool at_home : {false, true}) {
+        BOOST_TEST_CONTEXT((at_home ? "rank 0's node" : "the other node")) {
+            Fixture t(1);
+            t.await_worlds();
+            Writer &hung = at_home ? t.home() : t.other();
+            hung.slow = true;
+            t.save_everywhere(5);
+            t.run(60s);
+            t.finish_all();
+            t.run(25s);
+            BOOST_TEST(!t.ended(t.n1, t.a1));
+            t.run(10s);
+            BOOST_TEST(t.ended(t.n1, t.a1));
+            BOOST_TEST(t.ended(t.n2, t.a2));
+            BOOST_TEST(t.told("The last checkpoint is not on storage: /data/run has not answered") == 1u);
+        }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(an_end_without_anything_new_does_not_wait) {

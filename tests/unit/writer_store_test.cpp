@@ -93,6 +93,21 @@ BOOST_AUTO_TEST_CASE(a_file_that_is_there_is_not_written_again) {
     BOOST_TEST(node.completed(node.push_complete(checkpoint(7), 1, 0)).ok);
 }
 
+BOOST_AUTO_TEST_CASE(the_daemon_hears_that_storage_answers) {
+    Folder dir;
+    Node node(dir.path);
+    node.start_writer();
+    BOOST_TEST(node.look().ok);
+    node.wait_for(local::Body::StorageAnswered);
+    // Also while it waits for files that do not come, and to a daemon that is another.
+    node.stop_daemon();
+    node.greet();
+    auto waiting = node.push_complete(checkpoint(7), 2, 60000);
+    node.wait_for(local::Body::StorageAnswered);
+    node.wait_for(local::Body::StorageAnswered);
+    node.push_cancel(waiting);
+}
+
 BOOST_AUTO_TEST_CASE(missing_files_are_named) {
     Folder dir;
     Node node(dir.path);

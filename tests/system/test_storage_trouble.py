@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Storage that never answers, is full, can not be written or is gone: training goes on, somebody says so in plain words, and the next checkpoint after it is stored."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import typing
+import unittest
+
+from cluster import wait_until
+from stored_walk import Folder, StoredWalks
+
+#: After how long storage is called silent here, and how long the end waits for it.
+SILENT_AFTER, END_PATIENCE = 3, 6
+#: Of the disk that the test fills.
+DISK_BYTES = 16 << 20
+
+
+class Trouble(StoredWalks):
+    LABEL = "trouble"
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        settings = pathlib.Path(folder, "dlrover.toml")
+        settings.write_text(f'[storage]\nsilent_after = "{SILENT_AFTER}s"\nend_patience = "{END_PATIENCE}s"\n')
+        cls.ARGUMENTS = ("--conf", "KillWait=30", "--dlrover-conf", str(settings))
+        # Before the hosts are made, which take the mounts of this moment along, but have a /tmp of their own.
+        cls.disk = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(dir="/var/tmp")))
+        cls.mount("-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=755", "tmpfs")
+        cls.addClassCleanup(subprocess.run, ["umount", "--lazy", str(cls.disk)], check=True)
+        super().setUpClass()
+
+    @classmethod
+    def mount(cls, *arguments: str) -> None:
+        subprocess.run(["mount", *arguments, str(cls.disk)], check=True)
+
+    def setUp(self) -> None:
+        self.top = self.disk / self.id().rsplit(".", 1)[-1]
+        self.top.mkdir()
+        self.top.chmod(0o777)
+        self.folder = Folder(self.top)
+
+    def status(self, node: str = "n1") -> dict:
+        job = self.cluster.run("squeue", "-h", "-o", "%i", user="root", check=True).stdout.split()[0]
+        done = self.cluster.run("dlrover", "status", job, "--json", user="root", node=node, check=True)
+        return json.loads(done.stdout)["groups"][0]["storage"]
+
+    def start_asking(self, *options: str, steps: int = 100000, pause: float = 0.03) -> subprocess.Popen:
+        """Every rank asks for every step on storage. Returns when the first is there."""
+        process = self.start("--dlrover-ckpt-every=off", "--dlrover-ckpt-keep=2", *options, env={"ASK_ALL": "1"}, steps=steps, pause=pause)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint on storage", 0.05)
+        self.assertIsNone(process.poll(), "".join(process.communicate()) if process.poll() is not None else "")
+        return process
+
+    def expect_progress(self, process: subprocess.Popen, steps: int = 50) -> None:
+        before = self.reached(restart=0)
+        wait_until(lambda: self.reached(restart=0) > before + steps or process.poll() is not None, 60, f"{steps} steps more", 0.05)
+        self.assertIsNone(process.poll())
+
+    def expect_newer(self, process: subprocess.Popen, than: int, seconds: float = 40) -> None:
+        wait_until(lambda: (self.folder.steps() or [-1])[-1] > than or process.poll() is not None, seconds, f"a checkpoint newer than of step {than}", 0.05)
+        self.assertIsNone(process.poll(), "the training goes on")
+
+    def finish_by_cancel(self, process: subprocess.Popen) -> None:
+        """What is newest goes to storage before; no rank has died meanwhile."""
+        newest = self.folder.steps()[-1]
+        self.cluster.run("scancel", "-u", "alice", user="root", check=True)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(len(re.findall(r"rank \d from", out)), 4, out + err)
+        self.assertGreater(self.folder.steps()[-1], newest)
+        self.folder.expect_whole(self.folder.steps()[-1], 1000)
+        self.cluster.expect_clean()
+
+    # ---- storage that never answers ----
+
+    @contextlib.contextmanager
+    def stopped_writers(self, nodes: "tuple[str, ...]") -> "typing.Iterator[None]":
+        """As if a call into storage did not return."""
+        pids = [p.pid for node, p in self.cluster.processes() if node in nodes and p.command and p.command[0].endswith("dlrover-writer")]
+        self.assertEqual(len(pids), len(nodes))
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def test_storage_that_never_answers(self) -> None:
+        for nodes in (("n1", "n2"), ("n1",), ("n2",)):
+            with self.subTest(nodes):
+                process = self.start_asking()
+                with self.stopped_writers(nodes):
+                    for node in ("n1", "n2"):  # who is asked asks the others
+                        status = wait_until(lambda: self.status(node) if self.status(node)["silent_us"] > 0 else None, 30, f"{node} calls storage silent", 0.2)
+                        self.assertGreaterEqual(status["silent_us"], SILENT_AFTER * 1e6)
+                        self.assertRegex(status["trouble"], f"storage has been silent for .* s: {self.top} does not answer dlrover-writer on n[12]")
+                    said = self.cluster.run("dlrover", "status", user="alice", node="n1", check=True).stdout
+                    self.assertIn("storage has been silent for", said)
+                    self.assertIn("training goes on", said)
+                    stored = self.folder.steps()[-1]
+                    self.expect_progress(process, 100)
+                    self.assertLessEqual(self.folder.steps()[-1], stored)
+                self.expect_newer(process, stored)
+                wait_until(lambda: self.event("Storage answers again"), 10, "a word that storage answers", 0.2)
+                self.assertEqual(self.status()["silent_us"], 0)
+                self.assertEqual(len([e for e in self.events() if "Storage has been silent" in e["text"]]), len(nodes))
+                self.finish_by_cancel(process)
+                for path in self.top.iterdir():
+                    subprocess.run(["rm", "-r", str(path)], check=True)
+
+    def test_the_end_does_not_wait_for_storage_that_never_answers(self) -> None:
+        process = self.start_asking(steps=400)
+        with self.stopped_writers(("n1", "n2")):
+            wait_until(lambda: self.reached(restart=0) == 399 or process.poll() is not None, 60, "the last step", 0.02)
+            began = time.monotonic()
+            out, err = process.communicate(timeout=END_PATIENCE + 30)
+            took = time.monotonic() - began
+        self.assertEqual(process.returncode, 0, out + err)
+        self.expect_end(out, 400)
+        # Saves that ask for storage have waited for none.
+        longest = [float(seconds) for seconds in re.findall(r"longest save ([\d.]+)", out)]
+        self.assertEqual(len(longest), 4, out)
+        self.assertLess(max(longest), END_PATIENCE, longest)
+        self.assertLess(took, END_PATIENCE + 10)
+        print(f"the job ended {took:.1f} s after its last step began; the longest save took {max(longest):.3f} s")
+        self.cluster.expect_clean()
+        for step in self.folder.steps():
+            self.folder.expect_whole(step, 1000)
+
+    # ---- storage that refuses ----
+
+    def expect_trouble(self, process: subprocess.Popen, *words: str) -> None:
+        """It is told once, in words; steps are asked for on storage all the while."""
+        event = wait_until(lambda: self.event("is not on storage"), 30, "a word about the trouble", 0.3)
+        for word in words:
+            self.assertIn(word, event["text"])
+        self.assertIn(words[0], self.status()["trouble"])
+        self.expect_progress(process)
+        self.assertEqual(len([e for e in self.events() if "is not on storage" in e["text"] and words[0] in e["text"]]), 1)
+
+    def test_a_full_disk(self) -> None:
+        process = self.start_asking()
+        filler = self.disk / "filler"
+        with open(filler, "wb") as file:
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+                    file.flush()
+        self.expect_trouble(process, "No space left on device", str(self.top))
+        stored = self.folder.steps()
+        filler.unlink()
+        self.expect_newer(process, stored[-1] if stored else -1)
+        self.finish_by_cancel(process)
+
+    def test_a_read_only_file_system(self) -> None:
+        process = self.start_asking()
+        # A file that is being written would keep it from that.
+        def remount() -> bool:
+            return subprocess.run(["mount", "-o", "remount,ro", str(self.disk)], check=False, capture_output=True).returncode == 0
+        wait_until(remount, 20, "the disk is read-only", 0.001)
+        try:
+            self.expect_trouble(process, "Read-only file system", str(self.top))
+            stored = self.folder.steps()[-1]
+        finally:
+            self.mount("-o", "remount,rw")
+        self.expect_newer(process, stored)
+        self.finish_by_cancel(process)
+
+    def test_a_folder_that_is_gone(self) -> None:
+        process = self.start_asking()
+        away = self.top.with_name("away")
+        self.top.rename(away)
+        self.expect_trouble(process, str(self.top), "ermission denied")  # to make it anew
+        away.rename(self.top)
+        self.expect_newer(process, self.folder.steps()[-1])
+        self.finish_by_cancel(process)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
