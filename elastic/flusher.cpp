@@ -10,6 +10,14 @@ namespace {
 /// The last order before the job's end is given at least so long before it.
 constexpr Duration shortest_lead = std::chrono::seconds(10);
 
+/// The sentences name ranks, steps and files: the same trouble has other numbers each time.
+bool same_reason(std::string a, std::string b) {
+    auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+    std::erase_if(a, is_digit);
+    std::erase_if(b, is_digit);
+    return a == b;
+}
+
 }  // namespace
 
 Flusher::Flusher(FlushConfig config, std::uint64_t number, Time now)
@@ -151,7 +159,7 @@ Flusher::Actions Flusher::done(Time now, std::uint64_t number) {
 }
 
 void Flusher::fail(Time now, const std::string &text, Actions &out) {
-    if (failures_ == 0 || trouble_ != text) out.emplace_back(describe(now, false, text));
+    if (failures_ == 0 || !same_reason(trouble_, text)) out.emplace_back(describe(now, false, text));
     trouble_ = text;
     auto wait = config_.retry_min * (std::int64_t{1} << std::min(failures_, 16u));
     retry_at_ = now + std::min(wait, config_.retry_max);

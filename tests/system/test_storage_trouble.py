@@ -48,9 +48,11 @@ class Trouble(StoredWalks):
         self.top.chmod(0o777)
         self.folder = Folder(self.top)
 
+    def job(self) -> str:
+        return self.cluster.run("squeue", "-h", "-o", "%i", user="root", check=True).stdout.split()[0]
+
     def status(self, node: str = "n1") -> dict:
-        job = self.cluster.run("squeue", "-h", "-o", "%i", user="root", check=True).stdout.split()[0]
-        done = self.cluster.run("dlrover", "status", job, "--json", user="root", node=node, check=True)
+        done = self.cluster.run("dlrover", "status", self.job(), "--json", user="root", node=node, check=True)
         return json.loads(done.stdout)["groups"][0]["storage"]
 
     def start_asking(self, *options: str, steps: int = 100000, pause: float = 0.03) -> subprocess.Popen:
@@ -105,7 +107,7 @@ class Trouble(StoredWalks):
                         status = wait_until(lambda: self.status(node) if self.status(node)["silent_us"] > 0 else None, 30, f"{node} calls storage silent", 0.2)
                         self.assertGreaterEqual(status["silent_us"], SILENT_AFTER * 1e6)
                         self.assertRegex(status["trouble"], f"storage has been silent for .* s: {self.top} does not answer dlrover-writer on n[12]")
-                    said = self.cluster.run("dlrover", "status", user="alice", node="n1", check=True).stdout
+                    said = self.cluster.run("dlrover", "status", self.job(), user="alice", node="n1", check=True).stdout
                     self.assertIn("storage has been silent for", said)
                     self.assertIn("training goes on", said)
                     stored = self.folder.steps()[-1]
@@ -152,11 +154,9 @@ class Trouble(StoredWalks):
     def test_a_full_disk(self) -> None:
         process = self.start_asking()
         filler = self.disk / "filler"
-        with open(filler, "wb") as file:
-            with contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(4096))
-                    file.flush()
+        with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
         self.expect_trouble(process, "No space left on device", str(self.top))
         stored = self.folder.steps()
         filler.unlink()

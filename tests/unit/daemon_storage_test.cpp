@@ -56,6 +56,7 @@ struct Writer : Helper {
         }
         say(std::move(found));
     }
+    void say_storage_answers() { say(local::StorageAnsweredT{}); }
     void answer_store(std::uint64_t order, std::uint32_t rank) {
         local::ObjectStoredT answer;
         answer.order = order;
@@ -117,7 +118,7 @@ struct Fixture : TwoNodes {
     /// Storage answers the writers, but does nothing whole.
     void run_slowly(std::chrono::seconds time) {
         for (; time > 0s; time -= 1s) {
-            for (Writer *d : {d1.get(), d2.get()}) d->say(local::StorageAnsweredT{});
+            for (Writer *d : {d1.get(), d2.get()}) d->say_storage_answers();
             run(1s);
         }
     }

@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(a_failure_is_told_once_and_tried_again_with_the_newest) {
     Flusher f(c, 0, 0s);
     f.complete(0s, step(1));
     auto order = ordered(f.hurry(1s));
-    auto after = f.failed(2s, order.second, "the disk is full");
+    auto after = f.failed(2s, order.second, "rank 0 of step 1: the disk is full");
     BOOST_TEST(of<FlushNote>(after).size() == 1u);
     BOOST_TEST(of<FlushDrop>(after).size() == 1u);
     BOOST_TEST(!f.settled());
@@ -115,8 +115,9 @@ BOOST_AUTO_TEST_CASE(a_failure_is_told_once_and_tried_again_with_the_newest) {
     BOOST_TEST(ordered(f.complete(3s, step(2))).first == 0u);
     order = ordered(f.tick(7s));
     BOOST_TEST(order.first == 2u);
-    after = f.failed(8s, order.second, "the disk is full");
+    after = f.failed(8s, order.second, "rank 13 of step 2: the disk is full");
     BOOST_TEST(of<FlushNote>(after).empty());
+    BOOST_TEST(f.trouble() == "rank 13 of step 2: the disk is full");
     BOOST_TEST((f.deadline() == 18s));
     order = ordered(f.tick(18s));
     after = f.failed(19s, order.second, "no permission");
