@@ -120,8 +120,7 @@ std::string GroupStorage::silence_text(EventLoop::Time lasted) const {
 
 void GroupStorage::tell_silence(EventLoop::Time lasted, bool over) {
     if (!over && question_) return;  // on_no_writer() says it
-    std::string text = over ? "storage answers again on " + facts_.node + ", after " +
-                                  format_duration(lasted)
+    std::string text = over ? "storage answers again on " + facts_.node + ", after " + format_duration(lasted)
                             : silence_text(lasted);
     text.front() = 'S';
     hooks_.tell(proto::EventKind::Warning, text + ".", part_ ? part_->order.id : CheckpointId{}, -1);
@@ -518,8 +517,8 @@ bool GroupStorage::is_deserted() const {
 /// Storage that is slow is waited for, not what has said nothing since the end began.
 bool GroupStorage::is_hanging() const {
     auto since = silence_.since();
-    return since && services_.loop.now() - std::max(ending_since_, *since) >=
-                        services_.settings.storage.end_patience;
+    return since &&
+           services_.loop.now() - std::max(ending_since_, *since) >= services_.settings.storage.end_patience;
 }
 
 std::string GroupStorage::reason_to_end() const {
@@ -527,8 +526,9 @@ std::string GroupStorage::reason_to_end() const {
     if (now - ending_since_ >= services_.settings.storage.end_limit)
         return "The last checkpoint was not on storage in time: the group ends without it.";
     if (is_home())
-        return is_deserted() || is_hanging() ? "The last checkpoint is not on storage: " + why_not_text() + "."
-                                             : "";
+        return is_deserted() || is_hanging()
+                   ? "The last checkpoint is not on storage: " + why_not_text() + "."
+                   : "";
     if (now - home_heard_ >= services_.settings.storage.end_patience)
         return "The node of rank 0 is silent: the group ends here without the last checkpoint.";
     return {};

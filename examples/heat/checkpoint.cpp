@@ -43,7 +43,8 @@ void Checkpoints::protect(Plate &plate) {
 void Checkpoints::prepare(Plate &plate) {
     protect(plate);
     // One element that all ranks have alike: another number of ranks can go on with it.
-    check(dlrover_protect_array(context_, step_id, "step", &step_, DLROVER_UINT64, 0, nullptr, nullptr, nullptr),
+    check(dlrover_protect_array(context_, step_id, "step", &step_, DLROVER_UINT64, 0, nullptr, nullptr,
+                                nullptr),
           "dlrover_protect_array");
     if (!ballast_.empty())
         check(dlrover_protect(context_, ballast_id, ballast_.data(), ballast_.size(), DLROVER_UINT64),

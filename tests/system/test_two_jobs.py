@@ -53,7 +53,7 @@ class TwoJobs(StoredWalks):
         wait_until(lambda: self.folder.steps() or first.poll() is not None, 60, "a checkpoint of the first job", 0.05)
         second = self.start_job("second")
         wait_until(lambda: len(self.complete_of_runs()) == 2 or first.poll() is not None or second.poll() is not None, 60, "checkpoints of both", 0.05)
-        self.assertEqual([first.poll(), second.poll()], [None, None])
+        self.assertEqual([first.poll(), second.poll()], [None, None], "".join(second.communicate()) if second.poll() is not None else "")
         runs = self.complete_of_runs()
         jobs = {name: self.cluster.job_id(name) for name in ("first", "second")}
         made = self.expect_both_for(5, set(runs), [first, second])

@@ -313,8 +313,8 @@ BOOST_AUTO_TEST_CASE(storage_that_does_not_answer_is_named_and_training_goes_on)
                 auto storage = t.storage_at(*node);
                 BOOST_TEST(storage->silent_us >= 25'000'000);
                 BOOST_TEST(storage->text.starts_with("storage has been silent for "), storage->text);
-                BOOST_TEST(storage->text.find("/data/run does not answer dlrover-writer on " + hung.node.name) !=
-                               std::string::npos,
+                BOOST_TEST(storage->text.find("/data/run does not answer dlrover-writer on " +
+                                              hung.node.name) != std::string::npos,
                            storage->text);
             }
             t.run(120s);

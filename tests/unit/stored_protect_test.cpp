@@ -73,7 +73,6 @@ void restart_at(Stored &stored, std::uint32_t world_size) {
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
         auto c = stored.context(rank, world_size);
         Variables v(c.get(), rank, world_size);
-        BOOST_TEST(dlrover_restart_step(c.get()) == static_cast<std::int64_t>(stored_step));
         std::uint64_t count = 0;
         BOOST_TEST(dlrover_restart_size(c.get(), 1, &count) == DLROVER_OK, dlrover_error_text());
         BOOST_TEST(count == v.field.size());
