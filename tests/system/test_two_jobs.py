@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import struct
 import sys
 import time
 import typing
@@ -70,9 +71,11 @@ class TwoJobs(StoredWalks):
         # 150 ms and one is kept, so the first does not store meanwhile.
         with self.held_writers():
             second = self.start_job("second")
-            job = self.cluster.job_id("second")
-            pace = self.cluster.work / f"pace-{job}-0"
-            wait_until(lambda: (pace.exists() and any(pace.read_bytes())) or second.poll() is not None, 60, "the second job's first step", 0.05)
+            pace = self.cluster.work / f"pace-{self.cluster.job_id('second')}-0"
+            def begun() -> bool:
+                words = pace.read_bytes() if pace.exists() else b""
+                return len(words) == 8 * RANKS and all(struct.unpack(f"<{RANKS}q", words))
+            wait_until(lambda: begun() or second.poll() is not None, 60, "the first step of all ranks of the second job", 0.05)
         wait_until(lambda: len(self.complete_of_runs()) == 2 or first.poll() is not None or second.poll() is not None, 60, "checkpoints of both", 0.05)
         self.assertEqual([first.poll(), second.poll()], [None, None], "".join(second.communicate()) if second.poll() is not None else "")
         runs = self.complete_of_runs()
