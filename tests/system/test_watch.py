@@ -21,7 +21,14 @@ class Watch(unittest.TestCase):
 
     def watches(self, job: int) -> "list[Process]":
         everyone = (Process.read(int(entry)) for entry in os.listdir("/proc") if entry.isdigit())
-        return [p for p in everyone if p and p.command[:2] == [PROGRAM, str(job)] and p.state != "Z"]
+        return [p for p in everyone if p and p.command[:2] == [PROGRAM, str(job)] and p.state != "Z" and self.is_ours(p)]
+
+    def is_ours(self, process: Process) -> bool:
+        """Not another cluster's, whose jobs have the same numbers."""
+        try:
+            return os.readlink(f"/proc/{process.pid}/root/etc/slurm") == str(self.cluster.folder / "etc")
+        except OSError:  # it has ended
+            return False
 
     def only_watch(self, job: int) -> Process:
         found = wait_until(lambda: self.watches(job), 10, f"a watch of job {job}")
