@@ -133,6 +133,7 @@ Status DirectWriter::write(const std::byte *window, std::uint64_t at, std::uint6
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno != EINVAL) return file_error("write of", path_);
         if (n < 0) direct_works_ = false;  // the filesystem promised more than it holds
+        if (n == 0) break;
         if (n > 0) done += static_cast<std::uint64_t>(n);
     }
     return write_at(fd_, window + done, bytes - done, at + done, path_);

@@ -182,8 +182,8 @@ Result<Hdf5TypeBytes> Hdf5File::type_bytes() {
     return bytes;
 }
 
-Status Hdf5File::skip_to(std::uint64_t offset) {
-    if (!hdf5_memory_skip(file_, offset))
+Status Hdf5File::skip(std::uint64_t from, std::uint64_t offset) {
+    if (!hdf5_memory_skip(file_, from, offset))
         return Status(Code::internal, "HDF5 has taken more room than it should");
     return {};
 }

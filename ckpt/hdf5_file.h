@@ -59,7 +59,7 @@ class Hdf5File {
     Result<Hdf5TypeBytes> type_bytes();
     /// What HDF5 adds from now on lies at `offset` or behind: what is before it is the caller's. Nothing but
     /// what create() made may be there yet.
-    Status skip_to(std::uint64_t offset);
+    Status skip(std::uint64_t from, std::uint64_t offset);
     /// `group`, finished, lies in what was skipped.
     Status add_made_group(const char *name, const Hdf5Group &group);
     /// On the root group.

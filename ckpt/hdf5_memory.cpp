@@ -142,11 +142,11 @@ std::int64_t hdf5_memory_access(int fd, std::uint64_t objects) {
 }
 
 /// HDF5 asks for the end of addresses whenever it needs room that it has not set apart.
-bool hdf5_memory_skip(std::int64_t file, std::uint64_t offset) {
+bool hdf5_memory_skip(std::int64_t file, std::uint64_t from, std::uint64_t offset) {
     void *handle = nullptr;
     if (H5Fget_vfd_handle(file, H5P_DEFAULT, &handle) < 0) return false;
     auto *memory = static_cast<MemoryFile *>(handle);
-    if (memory->end_of_addresses > offset) return false;
+    if (memory->end_of_addresses > from || from > offset) return false;
     memory->end_of_addresses = offset;
     return true;
 }

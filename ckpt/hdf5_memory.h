@@ -13,6 +13,6 @@ std::int64_t hdf5_memory_access(int fd, std::uint64_t objects);
 
 /// HDF5 leaves what lies between the end of `file` (a hid_t of such a file) and `offset` alone. False: it has
 /// gone beyond already.
-bool hdf5_memory_skip(std::int64_t file, std::uint64_t offset);
+bool hdf5_memory_skip(std::int64_t file, std::uint64_t from, std::uint64_t offset);
 
 }  // namespace dlrover::ckpt

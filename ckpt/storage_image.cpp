@@ -77,7 +77,7 @@ Status add_chunks(Hdf5File &file, const ObjectTableView &table, const ChunkPlace
     for (std::uint64_t i = 0; i < table.count(); ++i)
         if (places.of[i] != not_stored) add_chunk(group, i, table.chunk(i), places.of[i]);
     group.finish();
-    DLROVER_TRY(file.skip_to(group.offset() + group.bytes().size()));
+    DLROVER_TRY(file.skip(places.begin, group.offset() + group.bytes().size()));
     return file.add_made_group("chunks", group);
 }
 

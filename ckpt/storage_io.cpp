@@ -34,7 +34,8 @@ Status write_at(int fd, const void *data, std::uint64_t bytes, std::uint64_t off
         ssize_t n = ::pwrite(fd, at, std::min(bytes, call_bytes), static_cast<off_t>(offset));
         note_storage_answer();
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return file_error("write of", path);
+        if (n == 0) errno = ENOSPC;  // some file systems say it so
+        if (n <= 0) return file_error("write of", path);
         at += n;
         offset += static_cast<std::uint64_t>(n);
         bytes -= static_cast<std::uint64_t>(n);

@@ -44,7 +44,8 @@ std::vector<FilePart> parts_of(const SealedObject &object, const ObjectTableView
     return parts;
 }
 
-/// What was written has the table's checksums.
+/// What was copied to be written has the table's checksums; of a block that two windows share, what was in
+/// memory when the first of them was.
 Status check_source(const ObjectTableView &table, const DirectWriter &writer) {
     const std::uint64_t empty[] = {chunk_checksum({})};
     for (std::uint64_t i = 0, part = 0; i < table.count(); ++i) {

@@ -346,10 +346,7 @@ void Group::act(elastic::AskSlurm &action) {
                     feed_later(std::move(answer));
                 });
         case What::requeue:
-            return services_.slurm.requeue_job(job(),
-                                               {in_own_job() ? "" : services_.node, left_mark(services_.node),
-                                                std::move(names), registration().restart_count},
-                                               done);
+            return services_.slurm.requeue_job(job(), requeue_order(std::move(names)), done);
         case What::leave_behind:
             for (std::string &name : names) name = left_mark(name);
             return services_.slurm.mark_left(job(), registration().restart_count, std::move(names), done);
@@ -362,6 +359,15 @@ void Group::act(elastic::AskSlurm &action) {
         case What::end_companion:
             return end_companions(action.request, action.nodes);
     }
+}
+
+/// A node with a job of its own is none of the job's, and a mark with its name is of an earlier life of it.
+RequeueOrder Group::requeue_order(std::vector<std::string> excluded) const {
+    RequeueOrder order{{}, {}, std::move(excluded), registration().restart_count};
+    if (in_own_job()) return order;
+    order.asker = services_.node;
+    order.mark = left_mark(services_.node);
+    return order;
 }
 
 void Group::answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *loaded,

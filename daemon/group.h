@@ -108,6 +108,7 @@ class Group : private JobMemory {
     }
     /// Slurm does not count this node among those of the group's job.
     bool in_own_job() const { return own_step() && own_step()->first != job(); }
+    RequeueOrder requeue_order(std::vector<std::string> excluded) const;
 
     // ---- group_kept.cpp: it has ended, and what its job's next run may need stays ----
     bool charges_job() const { return record_.charge_job; }

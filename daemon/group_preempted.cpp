@@ -63,8 +63,7 @@ void Group::requeue_preempted() {
             log::warning({job(), step()}, "the requeue of a preempted job: " + status.message());
         finish_end();
     };
-    RequeueOrder order{services_.node, left_mark(services_.node), {}, registration().restart_count};
-    services_.slurm.requeue_job(job(), std::move(order), done);
+    services_.slurm.requeue_job(job(), requeue_order({}), done);
 }
 
 }  // namespace dlrover::daemon

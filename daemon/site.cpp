@@ -60,19 +60,18 @@ void add_companion(Rungs &rungs, const SiteCapabilities &site, bool companion_jo
 
 void add_fewer(Rungs &rungs, const SiteCapabilities &site) {
     const char *name = "fewer nodes";
-    std::string marks =
-        "more than half of the nodes go on at once, and the lost one stays in the job until "
-        "SlurmdTimeout (" +
-        seconds(site.slurmd_timeout_s) + "); half of them have the job requeued";
+    std::string until = "SlurmdTimeout (" + seconds(site.slurmd_timeout_s) + ")";
     if (!site.job_shrink)
-        return add_rung(rungs, name, true, "SchedulerParameters has disable_job_shrink: " + marks,
+        return add_rung(rungs, name, true,
+                        "SchedulerParameters has disable_job_shrink: more than half of the nodes go on at "
+                        "once, and a lost one stays in the job until " +
+                            until + "; half of them have the job requeued",
                         "take disable_job_shrink out of SchedulerParameters");
     if (!site.database)
-        return add_rung(
-            rungs, name, true,
-            "the first loss of a job as everywhere; without slurmdbd Slurm changes a job's size only "
-            "once, and from then on " +
-                marks);
+        return add_rung(rungs, name, true,
+                        "the first loss of a job at once; without slurmdbd Slurm changes a job's size only "
+                        "once, and from then on a lost node leaves its job only after " +
+                            until + "; until then only a majority goes on");
     add_rung(rungs, name, true, "down to MIN of --dlrover-elastic=MIN:MAX");
 }
 

@@ -90,7 +90,7 @@ std::string left_mark(StepId step, std::uint32_t restart_count, const std::strin
 /// Who wants the job requeued: refused where Slurm has taken that node out, or its mark is there.
 struct RequeueOrder {
     std::string asker;  ///< empty: a node with a job of its own
-    std::string mark;   ///< left_mark() of it
+    std::string mark;   ///< left_mark() of it; empty: as above
     std::vector<std::string> excluded;
     std::uint32_t restart_count = 0;  ///< another run of the job is left alone
 };

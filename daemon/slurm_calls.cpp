@@ -114,6 +114,8 @@ std::vector<std::string> expand(const char *ranges) {
     return names;
 }
 
+constexpr std::size_t longest_comment = 32 << 10;  // slurmdbd's column may end at 64 KiB
+
 std::string join(const std::vector<std::string> &names) {
     std::string text;
     for (const auto &name : names) text += (text.empty() ? "" : ",") + name;
@@ -345,8 +347,8 @@ class LibSlurmCalls final : public SlurmCalls {
         DLROVER_TRY(fetch(id, jobs));
         if (!is_running(*find(jobs, id)))
             return Status(Code::invalid_argument, name_of(id) + " does not run");
-        if (find(jobs, id)->resize_time != 0 && !has_database())
-            return Status(Code::unsupported,
+        if (is_closed(*find(jobs, id)))
+            return Status(Code::unavailable,
                           name_of(id) +
                               " has lost nodes before, and without slurmdbd Slurm changes a job's "
                               "size only once; it gives the node up after SlurmdTimeout");
@@ -479,6 +481,9 @@ class LibSlurmCalls final : public SlurmCalls {
         const slurm_job_info_t &job = *find(jobs, id);
         if (!is_running(job) || job.restart_cnt != restart_count)
             return Status(Code::stale, name_of(id) + " does not run any more");
+        if (is_closed(job))
+            return Status(Code::invalid_argument,
+                          name_of(id) + " has lost nodes before, and without slurmdbd it takes no word");
         std::string comment = text_of(job.admin_comment);
         auto there = find_left_marks(comment);
         std::string missing;
@@ -521,8 +526,13 @@ class LibSlurmCalls final : public SlurmCalls {
     std::string cluster_name() override { return setting(&slurm_conf_t::cluster_name); }
 
   private:
+    /// Without slurmdbd slurmctld keeps who would change a job that was resized for 5 s, and refuses.
+    bool is_closed(const slurm_job_info_t &job) { return job.resize_time != 0 && !has_database(); }
+
     static Status add_to_comment(JobId id, std::string comment, const std::string &word) {
         comment += (comment.empty() ? "" : " ") + word;
+        if (comment.size() > longest_comment)
+            return Status(Code::invalid_argument, name_of(id) + " has no room for it in its AdminComment");
         job_desc_msg_t update;
         ::slurm_init_job_desc_msg(&update);
         update.job_id = id.value();

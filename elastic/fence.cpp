@@ -13,6 +13,7 @@ namespace dlrover::elastic {
 namespace {
 
 constexpr Duration slurm_retry = std::chrono::milliseconds(500);
+constexpr Duration longest_mark_pause = std::chrono::seconds(10);
 constexpr std::uint32_t refusals_to_requeue = 2;
 constexpr const char *gone_on = "the group has gone on without this node";
 constexpr const char *host_gone = "the batch host is gone";
@@ -90,6 +91,7 @@ void Member::State::fence_lost() {
         slurm.down = false;
         slurm.refusals = 0;
         slurm.told.clear();
+        slurm.unable = false;
         // An answer that got lost may have been a yes.
         if (slurm.unsure && !bugged(PlantedBug::asks_slurm_twice)) ask(AskSlurm::What::read_job, {});
         return;
@@ -110,6 +112,10 @@ void Member::State::take_out(const std::vector<NodeIndex> &gone) {
     if (!others.empty()) return slurm.unable ? leave_behind(others) : ask_shrink(others);
     if (!companions.empty()) return ask_end(companions);
     leave_behind({*config.batch_host});
+}
+
+bool Member::State::needs_shrink(const std::vector<NodeIndex> &gone) const {
+    return std::ranges::any_of(gone, [&](NodeIndex n) { return n != config.batch_host && !is_companion(n); });
 }
 
 /// They would have the job requeued, or the batch host end it, where they hear nobody but Slurm: so Slurm
@@ -225,7 +231,7 @@ void Member::State::fence_half() {
     }
     if (!slurm.read_fresh && !bugged(PlantedBug::fence_without_reread))
         return ask(AskSlurm::What::read_job, {});
-    bool marks_only = slurm.unable && !only_batch_host(gone);
+    bool marks_only = slurm.unable && needs_shrink(gone) && !bugged(PlantedBug::half_leaves_behind);
     if (half && enough && !marks_only && slurm.refusals < refusals_to_requeue) return take_out(gone);
     // Who has granted its vote some time ago may be on another side by now.
     std::size_t here = 0;
@@ -369,6 +375,7 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
 /// other behind, so half of the nodes have the job requeued.
 void Member::State::on_unable(const SlurmAnswer &m) {
     slurm.down = false;
+    if (role == Role::follower) return;
     slurm.unable = true;
     slurm.retry_at = now;
     bool leads = role == Role::leader;
@@ -382,7 +389,17 @@ void Member::State::on_unable(const SlurmAnswer &m) {
 void Member::State::on_mark_refused(const SlurmAnswer &m) {
     if (only_batch_host(slurm.asked)) return adopt_removal(slurm.asked, host_gone);
     slurm.refusals = 0;
-    wait_for_slurm(m.text);
+    wait_for_slurm("it does not note that the group goes on without them (" + m.text + ")");
+    slurm.mark_pause = std::clamp(slurm.mark_pause * 2, slurm_retry, longest_mark_pause);
+    slurm.retry_at = now + slurm.mark_pause;
+}
+
+/// Somebody has written over them. The batch host can not act alone: for it, once is enough.
+bool Member::State::lost_marks(const SlurmAnswer &m) {
+    if (bugged(PlantedBug::mark_not_read_back)) return false;
+    return std::erase_if(slurm.marked, [&](NodeIndex n) {
+               return n != config.batch_host && !contains(m.left, n) && !removed(n);
+           }) != 0;
 }
 
 bool Member::State::in_job(const SlurmAnswer &m, NodeIndex node) const {
@@ -408,6 +425,7 @@ void Member::State::on_job(const SlurmAnswer &m) {
     }
     slurm.unsure = false;
     slurm.word_at = slurm.asked_at;
+    bool marks_lost = lost_marks(m);
     std::vector<NodeIndex> absent;
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!in_job(m, NodeIndex(i)) && !removed(NodeIndex(i))) absent.push_back(NodeIndex(i));
@@ -415,6 +433,10 @@ void Member::State::on_job(const SlurmAnswer &m) {
     if (!absent.empty())
         return adopt_removal(absent,
                              only_batch_host(absent) ? host_gone : "they are no longer part of the job");
+    if (marks_lost) {
+        slurm.retry_at = now + slurm_retry;
+        return;
+    }
     if (role == Role::leader) fence_lost();
     if (role == Role::candidate) fence_half();
     if (role == Role::follower && !may_lead()) fence_alone();
@@ -445,6 +467,7 @@ void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std
     slurm.refusals = 0;
     slurm.told.clear();
     slurm.unable = false;  // the next time it may be
+    slurm.mark_pause = {};
     // One that joined and was lost at once may be lost again: it is not replaced at once.
     if (!std::ranges::any_of(nodes, [&](NodeIndex n) { return has_joined(n); })) joining.retry_at = now;
     if (role == Role::candidate) return stand();  // again, for the votes of every survivor

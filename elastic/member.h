@@ -76,7 +76,8 @@ struct PeerLink {
 };
 struct SlurmAnswer {
     std::uint64_t request = 0;  ///< AskSlurm::request
-    /// unable: as it is, Slurm can not take nodes out of this job, now or ever (AskSlurm::What::shrink_to).
+    /// unable: as it is, Slurm can not take nodes out of this job, not now nor later
+    /// (AskSlurm::What::shrink_to).
     enum class Result { done, refused, unreachable, unable } result = Result::done;
     std::vector<NodeIndex> job_nodes;  ///< for read_job: the job's present nodes
     bool job_running = true;           ///< for read_job

@@ -67,6 +67,7 @@ struct SlurmTalk {
     std::uint32_t refusals = 0;
     std::vector<NodeIndex> marked;  ///< Slurm was told that the group goes on without them
     bool unable = false;            ///< it can not take nodes out of this job
+    Duration mark_pause{0};         ///< after marks that it has refused
     bool requeue_wanted = false;
     bool inherited = false;  ///< a leader before may have asked, and Slurm may hear of it only now
 };
@@ -501,6 +502,8 @@ struct Member::State {
     void leave_behind(const std::vector<NodeIndex> &nodes);
     void on_unable(const SlurmAnswer &m);
     void on_mark_refused(const SlurmAnswer &m);
+    bool lost_marks(const SlurmAnswer &m);
+    bool needs_shrink(const std::vector<NodeIndex> &gone) const;
     bool in_job(const SlurmAnswer &m, NodeIndex node) const;
     void ask_requeue();
     void on_slurm(const SlurmAnswer &m);

@@ -52,9 +52,11 @@ enum class PlantedBug : std::uint8_t {
     minority_requeues,              ///< the smaller side does not wait until the larger one has stopped
     waits_for_slurm,                ///< a majority does not go on without Slurm's word
     age_of_whole_not_told,          ///< a new leader begins to count anew how long all were not heard
+    half_leaves_behind,             ///< half of the nodes leave the other half behind with marks
+    mark_not_read_back,             ///< a mark that Slurm has taken counts, also when it is gone again
 };
 
-inline constexpr std::array<std::string_view, 43> planted_bug_names = {
+inline constexpr std::array<std::string_view, 45> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -98,6 +100,8 @@ inline constexpr std::array<std::string_view, 43> planted_bug_names = {
     "minority_requeues",
     "waits_for_slurm",
     "age_of_whole_not_told",
+    "half_leaves_behind",
+    "mark_not_read_back",
 };
 
 }  // namespace dlrover::elastic

@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
     app.add_option("--copies", a.copies, "of each object on other nodes; else from the seed, 0 to 2");
     app.add_option("--code", a.code, "parities instead of copies, K+M; else from the seed");
     app.add_option("--joins", a.joins, "0, 1: Slurm grants nodes in place of others; else from the seed");
-    app.add_flag("--no-shrink", a.no_shrink, "Slurm can not take nodes out of the job");
+    app.add_flag("--no-shrink", a.no_shrink, "Slurm takes nodes out of the job once, or never");
     app.add_option("--bug", a.bug, "plant this bug");
     app.add_option("--replay", a.replay, "run this seed alone");
     app.add_flag("--trace", a.trace, "print every event");

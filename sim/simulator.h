@@ -28,7 +28,7 @@ struct Options {
     std::optional<elastic::CodeSize>
         code;                   ///< parities instead; none: from the seed, unless `copies` is given
     std::optional<bool> joins;  ///< Slurm grants nodes in place of others; none: from the seed
-    bool no_shrink = false;     ///< Slurm can not take nodes out of the job (SlurmAnswer::Result::unable)
+    bool no_shrink = false;     ///< Slurm takes nodes out of the job once, or never; marks get lost
 };
 
 struct Outcome {
@@ -191,7 +191,8 @@ class Simulator {
         enum class Mode { well, late, answer_lost, refusing, unreachable } mode = Mode::well;
         std::uint32_t unreachable_side = 0;  ///< of a partition; 0: none
         std::map<NodeIndex, Time> removed_at;
-        std::vector<NodeIndex> left;  ///< AskSlurm::What::leave_behind
+        std::vector<NodeIndex> left;     ///< AskSlurm::What::leave_behind
+        std::optional<bool> can_shrink;  ///< Options::no_shrink: once more
         std::optional<Time> requeued_at;
         std::set<std::uint32_t> to_end;  ///< nodes of a requeued job that are not reached: theirs runs on
         std::deque<Companion> companions;
@@ -334,6 +335,7 @@ class Simulator {
     // slurm.cpp
     void slurm_arrives(std::uint32_t node, const elastic::AskSlurm &ask);
     bool slurm_does(std::uint32_t node, const elastic::AskSlurm &ask);
+    bool can_shrink();
     bool slurm_reaches(std::uint32_t node) const;
     bool requeue(std::uint32_t node);
     void end_processes(std::uint32_t node);
@@ -447,6 +449,7 @@ class Simulator {
     Random checks_random_{options_.seed ^ 0x636865636b73u};
     Random joins_random_{options_.seed ^ 0x6a6f696e73u};
     Random cuts_random_{options_.seed ^ 0x63757473u};
+    Random marks_random_{options_.seed ^ 0x6d61726b73u};
     Random expansion_random_{options_.seed ^ 0x657870616e64u};
     elastic::LocalStorage storage_;  ///< what is there before the run
     elastic::GroupConfig config_;    ///< with all nodes that have joined

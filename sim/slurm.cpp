@@ -15,6 +15,13 @@ bool Simulator::slurm_reaches(std::uint32_t node) const {
     return slurm_.mode != Slurm::Mode::unreachable && !away;
 }
 
+/// An administrator may forbid it in between.
+bool Simulator::can_shrink() {
+    if (!options_.no_shrink) return true;
+    if (!slurm_.can_shrink) slurm_.can_shrink = marks_random_.chance(50);
+    return *slurm_.can_shrink;
+}
+
 void Simulator::end_processes(std::uint32_t node) {
     push(now_ + milliseconds(random_.between(1, 500)), Kind::kill_removed, node);
 }
@@ -41,7 +48,13 @@ bool Simulator::slurm_does(std::uint32_t node, const AskSlurm &ask) {
     if (!slurm_.running) return false;
     bool is_out = !in_job(node);
     if (ask.what == AskSlurm::What::requeue) return !is_out && requeue(node);
-    if (ask.what == AskSlurm::What::leave_behind) return add_all(slurm_.left, ask.nodes), true;
+    if (ask.what == AskSlurm::What::leave_behind) {
+        bool for_host =
+            config_.batch_host && ask.nodes == std::vector{*config_.batch_host};  // once is enough
+        bool written_over = options_.no_shrink && !for_host && marks_random_.chance(20);
+        if (!written_over) add_all(slurm_.left, ask.nodes);
+        return true;
+    }
     if (ask.what != AskSlurm::What::shrink_to) return slurm_does_companions(node, ask);
     auto present = [&](NodeIndex n) {
         return std::find(slurm_.nodes.begin(), slurm_.nodes.end(), n) != slurm_.nodes.end();
@@ -57,6 +70,7 @@ bool Simulator::slurm_does(std::uint32_t node, const AskSlurm &ask) {
         if (!nodes_[n.value()].dead && nodes_[n.value()].side == nodes_[node].side && random_.chance(50))
             push(now_ + milliseconds(random_.between(1, 1000)), Kind::kill_removed, n.value());
     }
+    if (slurm_.can_shrink && slurm_.nodes != ask.nodes) slurm_.can_shrink = false;
     slurm_.nodes = ask.nodes;
     for (Companion &c : slurm_.companions) {
         bool stays = c.node && std::ranges::find(ask.nodes, NodeIndex(*c.node)) != ask.nodes.end();
@@ -89,7 +103,7 @@ void Simulator::slurm_arrives(std::uint32_t node, const AskSlurm &ask) {
         std::erase_if(slurm_.expansions, [&](const Expansion &e) {
             return begun && e.node == node && e.request == ask.request;
         });
-    } else if (options_.no_shrink && ask.what == AskSlurm::What::shrink_to) {
+    } else if (ask.what == AskSlurm::What::shrink_to && !can_shrink()) {
         answer.result = SlurmAnswer::Result::unable;
         answer.text = "nodes can not be taken out of the job";
     } else if (slurm_.mode == Mode::refusing && ask.what != AskSlurm::What::leave_behind) {

@@ -16,6 +16,8 @@ _ALIGNMENT = 64
 # Of a chunk's line in the table at most, besides its name: the line itself, and three numbers for each dimension.
 _LINE_BYTES = 192
 _DIMENSION_BYTES = 24
+FIXED_TABLE_BYTES = 8192
+"""of the table besides its lines: its root, and who saved it"""
 
 
 @dataclass

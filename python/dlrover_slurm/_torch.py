@@ -203,7 +203,8 @@ class TensorEncoder:
         names = {dtype: dtype_name(dtype) for dtype in {dtype for _, dtype, *_ in properties}}
         if not all(fits_table(name, 0) for name in names.values()) or max(map(len, shapes)) > MAX_DIMS:
             return None
-        if not all(on_host for *_, on_host in properties) or not all(map(torch.Tensor.is_contiguous, self._tensors)):
+        on_host = all(cpu for *_, cpu in properties) and all(device is None for device in map(_cuda.device_of, self._tensors))
+        if not on_host or not all(map(torch.Tensor.is_contiguous, self._tensors)):
             return None
         table = {dtype: TABLE[name] for dtype, name in names.items()}
         kinds = [table[dtype] for _, dtype, *_ in properties]

@@ -18,8 +18,9 @@ constexpr std::uint64_t most_seeds = 8000;
 
 Outcome run(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug = PlantedBug::none,
             std::optional<std::uint32_t> copies = std::nullopt, std::optional<bool> joins = std::nullopt,
-            std::optional<elastic::CodeSize> code = std::nullopt) {
+            std::optional<elastic::CodeSize> code = std::nullopt, bool no_shrink = false) {
     Options options;
+    options.no_shrink = no_shrink;
     options.code = code;
     options.copies = copies;
     options.joins = joins;
@@ -46,15 +47,11 @@ BOOST_DATA_TEST_CASE(groups_of_every_size_keep_the_rules, boost::unit_test::data
     expect_clean(nodes, 400);
 }
 
-/// No slurmdbd and an earlier loss, or disable_job_shrink: marks take nodes out.
+/// disable_job_shrink, from the beginning or later: marks take nodes out.
 BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_slurm_can_not_take_nodes_out,
                      boost::unit_test::data::make({2u, 3u, 4u, 5u, 6u}), nodes) {
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
-        Options options;
-        options.seed = seed;
-        options.nodes = nodes;
-        options.no_shrink = true;
-        Outcome outcome = Simulator(options).run();
+        Outcome outcome = run(seed, nodes, PlantedBug::none, std::nullopt, std::nullopt, std::nullopt, true);
         BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
                               "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
     }
@@ -199,11 +196,12 @@ BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
     auto bug = static_cast<PlantedBug>(index);
     std::optional<elastic::CodeSize> code;
     if (bug >= PlantedBug::rebuild_from_other_step) code = {2, 2};
+    bool no_shrink = bug >= PlantedBug::half_leaves_behind;
     for (std::uint64_t seed = 1; seed <= most_seeds; ++seed) {
         std::uint32_t nodes = seed % 2 == 0 ? 4 : 5;  // halves and majorities
-        Outcome outcome = run(seed, nodes, bug, std::nullopt, std::nullopt, code);
+        Outcome outcome = run(seed, nodes, bug, std::nullopt, std::nullopt, code, no_shrink);
         if (outcome.violation.empty()) continue;
-        Outcome clean = run(seed, nodes, PlantedBug::none, std::nullopt, std::nullopt, code);
+        Outcome clean = run(seed, nodes, PlantedBug::none, std::nullopt, std::nullopt, code, no_shrink);
         BOOST_TEST_MESSAGE(elastic::planted_bug_names[index] << ": seed " << seed << ", " << nodes
                                                              << " nodes: " << outcome.violation);
         BOOST_TEST(clean.violation.empty(), "seed " << seed << " fails without a bug: " << clean.violation);
