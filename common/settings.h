@@ -93,6 +93,7 @@ struct Settings {
         Duration end_limit = std::chrono::minutes(10);  ///< the end of a group waits so long for its last one
         Duration end_patience = std::chrono::seconds(30);  ///< and for word of rank 0's node
         Duration end_lead = std::chrono::seconds(60);      ///< before a job's end: what is newest goes there
+        Duration end_silence = std::chrono::minutes(5);    ///< of storage, that the end waits for
         Duration silent_after =
             std::chrono::seconds(20);  ///< said of storage that owes an answer for so long
     } storage;

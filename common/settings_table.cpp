@@ -77,6 +77,8 @@ const Entry table[] = {
     {"storage", "end_limit", PLACE(storage.end_limit), "0s", "24h", "the job's nodes wait for it"},
     {"storage", "end_patience", PLACE(storage.end_patience), "1s", "1h",
      "a daemon may be restarted meanwhile"},
+    {"storage", "end_silence", PLACE(storage.end_silence), "1s", "24h",
+     "a file server that restarts is silent for minutes"},
     {"storage", "end_lead", PLACE(storage.end_lead), "0s", "24h", "what comes later may be lost"},
     {"storage", "silent_after", PLACE(storage.silent_after), "2s", "1h",
      "a writer says once a second that storage answers"},

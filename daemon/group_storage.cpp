@@ -518,7 +518,7 @@ bool GroupStorage::is_deserted() const {
 bool GroupStorage::is_hanging() const {
     auto since = silence_.since();
     return since &&
-           services_.loop.now() - std::max(ending_since_, *since) >= services_.settings.storage.end_patience;
+           services_.loop.now() - std::max(ending_since_, *since) >= services_.settings.storage.end_silence;
 }
 
 std::string GroupStorage::reason_to_end() const {

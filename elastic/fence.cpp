@@ -389,7 +389,11 @@ void Member::State::on_unable(const SlurmAnswer &m) {
 void Member::State::on_mark_refused(const SlurmAnswer &m) {
     if (only_batch_host(slurm.asked)) return adopt_removal(slurm.asked, host_gone);
     slurm.refusals = 0;
-    wait_for_slurm("it does not note that the group goes on without them (" + m.text + ")");
+    pause_marks("it does not note that the group goes on without them (" + m.text + ")");
+}
+
+void Member::State::pause_marks(const std::string &why) {
+    wait_for_slurm(why);
     slurm.mark_pause = std::clamp(slurm.mark_pause * 2, slurm_retry, longest_mark_pause);
     slurm.retry_at = now + slurm.mark_pause;
 }
@@ -434,8 +438,8 @@ void Member::State::on_job(const SlurmAnswer &m) {
         return adopt_removal(absent,
                              only_batch_host(absent) ? host_gone : "they are no longer part of the job");
     if (marks_lost) {
-        slurm.retry_at = now + slurm_retry;
-        return;
+        slurm.read_fresh = false;
+        return pause_marks("somebody writes over what it notes of nodes that the group goes on without");
     }
     if (role == Role::leader) fence_lost();
     if (role == Role::candidate) fence_half();

@@ -503,6 +503,7 @@ struct Member::State {
     void on_unable(const SlurmAnswer &m);
     void on_mark_refused(const SlurmAnswer &m);
     bool lost_marks(const SlurmAnswer &m);
+    void pause_marks(const std::string &why);
     bool needs_shrink(const std::vector<NodeIndex> &gone) const;
     bool in_job(const SlurmAnswer &m, NodeIndex node) const;
     void ask_requeue();

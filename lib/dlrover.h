@@ -206,7 +206,8 @@ int dlrover_restart_available(dlrover_context *context);
 int64_t dlrover_restart_step(dlrover_context *context);
 /** Elements saved for `id`, so that memory can be allocated, protected and then filled. An array's id must be protected (its pointer and local shape may
  * still change). The checkpoint is opened and verified once, and stays open for dlrover_restart; a save or dlrover_restore_open closes it.
- * DLROVER_E_NOT_FOUND: no checkpoint, or the id is not in it. In a world of another size it is the size that the array's id is protected with. */
+ * DLROVER_E_NOT_FOUND: no checkpoint, or the id is not in it. In a world of another size it is the size that the array's id is protected with;
+ * DLROVER_E_INVALID: it is not protected. */
 int dlrover_restart_size(dlrover_context *context, int id, uint64_t *count);
 /** Fills all protected memory from what this rank resumes from; what was saved and is not protected is left alone, so it can be called in stages. All or
  * nothing: checksums, ids, types, counts and shapes are checked before a byte is written; DLROVER_E_INVALID then names the id and both sizes.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
+#include <string>
 #include <unordered_map>
 
 #include "lib/protect.h"
@@ -64,7 +66,11 @@ Status check_piece(const ProtectedPiece &piece, const Tensors &tensors, GlobalTe
 }
 
 Result<Gathered> gather_piece(const ProtectedPiece &piece, GlobalTensors &saved) {
-    Gathered gathered{&piece, std::make_unique_for_overwrite<std::byte[]>(piece.bytes)};
+    // Not by an exception: who has opened the checkpoint has to close it.
+    Gathered gathered{&piece, std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[piece.bytes])};
+    if (!gathered.bytes)
+        return Status(Code::resource_exhausted,
+                      "no memory to put " + std::to_string(piece.bytes) + " bytes together");
     DLROVER_TRY(saved.read(box_of(piece, {gathered.bytes.get(), piece.bytes})));
     return gathered;
 }
@@ -99,7 +105,12 @@ Status ProtectedMemory::gather(GlobalTensors &saved, const OtherWorld &world) co
 Result<std::uint64_t> ProtectedMemory::gathered_count(GlobalTensors &saved, const OtherWorld &world,
                                                       int id) const {
     auto found = pieces_.find(id);
-    if (found == pieces_.end() || is_own(found->second)) return refusal(own_memory("this memory"), id, world);
+    if (found == pieces_.end())
+        return Status(Code::invalid_argument,
+                      "id " + std::to_string(id) +
+                          " is not protected: at another number of ranks an array has " +
+                          "to be (dlrover_protect_array) before its size can be told");
+    if (is_own(found->second)) return refusal(own_memory("this memory"), id, world);
     const ProtectedPiece &piece = found->second;
     auto tensors = tensors_of(saved);
     if (!tensors) return tensors.take_status();

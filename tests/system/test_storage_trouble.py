@@ -18,7 +18,7 @@ from cluster import wait_until
 from stored_walk import Folder, StoredWalks
 
 #: After how long storage is called silent here, and how long the end waits for it.
-SILENT_AFTER, END_PATIENCE = 3, 6
+SILENT_AFTER, END_SILENCE = 3, 6
 #: Of the disk that the test fills.
 DISK_BYTES = 16 << 20
 
@@ -30,7 +30,7 @@ class Trouble(StoredWalks):
     def setUpClass(cls) -> None:
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
         settings = pathlib.Path(folder, "dlrover.toml")
-        settings.write_text(f'[storage]\nsilent_after = "{SILENT_AFTER}s"\nend_patience = "{END_PATIENCE}s"\n')
+        settings.write_text(f'[storage]\nsilent_after = "{SILENT_AFTER}s"\nend_silence = "{END_SILENCE}s"\n')
         cls.ARGUMENTS = ("--conf", "KillWait=30", "--dlrover-conf", str(settings))
         # Before the hosts are made, which take the mounts of this moment along, but have a /tmp of their own.
         cls.disk = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(dir="/var/tmp")))
@@ -126,15 +126,15 @@ class Trouble(StoredWalks):
         with self.stopped_writers(("n1", "n2")):
             wait_until(lambda: self.reached(restart=0) == 399 or process.poll() is not None, 60, "the last step", 0.02)
             began = time.monotonic()
-            out, err = process.communicate(timeout=END_PATIENCE + 30)
+            out, err = process.communicate(timeout=END_SILENCE + 30)
             took = time.monotonic() - began
         self.assertEqual(process.returncode, 0, out + err)
         self.expect_end(out, 400)
         # Saves that ask for storage have waited for none.
         longest = [float(seconds) for seconds in re.findall(r"longest save ([\d.]+)", out)]
         self.assertEqual(len(longest), 4, out)
-        self.assertLess(max(longest), END_PATIENCE, longest)
-        self.assertLess(took, END_PATIENCE + 10)
+        self.assertLess(max(longest), END_SILENCE, longest)
+        self.assertLess(took, END_SILENCE + 10)
         print(f"the job ended {took:.1f} s after its last step began; the longest save took {max(longest):.3f} s")
         self.cluster.expect_clean()
         for step in self.folder.steps():

@@ -126,6 +126,7 @@ BOOST_FIXTURE_TEST_CASE(a_ranks_own_memory_does_not, Four) {
         BOOST_REQUIRE(dlrover_protect(c, 7, &own, 1, DLROVER_UINT64) == DLROVER_OK);
         std::uint64_t count = 0;
         BOOST_TEST(dlrover_restart_size(c, 7, &count) == DLROVER_E_UNSUPPORTED);
+        BOOST_TEST(dlrover_restart_size(c, 8, &count) == DLROVER_E_INVALID, "nobody has protected it");
     };
     Refused refused(*this, protect);
     BOOST_TEST(refused.code == DLROVER_E_UNSUPPORTED);
