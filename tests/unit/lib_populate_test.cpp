@@ -124,10 +124,10 @@ BOOST_AUTO_TEST_CASE(by_threads_all_of_it_whatever_is_there) {
             if (there != 0) slot.allocate(there);
             lib::populate_now(slot.memory(), threads);
             BOOST_TEST(slot.allocated() == bytes);
-            // The kernel may leave out a page that it works on just then (seen: 5 of 10,240): who writes it
-            // makes its entry.
-            BOOST_TEST(slot.resident() >= bytes / 100 * 99);
-            BOOST_TEST(slot.resident() <= bytes);
+            // Pages that the kernel moves at that moment have no entry: seen once, 5 of 10,240, beside
+            // builds.
+            wait_until([&] { return slot.resident() == bytes; });
+            BOOST_TEST(slot.resident() == bytes);
         }
     lib::populate_now({}, 2);
 }
