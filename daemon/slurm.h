@@ -124,7 +124,7 @@ class SlurmClient {
     virtual void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) = 0;
     virtual void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) = 0;
     /// permission_denied or invalid_argument: refused; unavailable, timeout: unknown whether it was done;
-    /// unsupported: Slurm can not do it for this job, or here.
+    /// unsupported: the site forbids it (disable_job_shrink).
     virtual void shrink_job(JobId job, std::vector<std::string> survivors, Done done) = 0;
     virtual void requeue_job(JobId job, RequeueOrder order, Done done) = 0;
     /// Only where the job runs, and for this time.
