@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <system_error>
 #include <thread>
 
 #include "base/fault.h"
@@ -59,28 +61,45 @@ Status check_source(const ObjectTableView &table, const DirectWriter &writer) {
     return {};
 }
 
-/// Writes chunks from now on, on a thread of its own and on that which waits.
+/// Writes chunks from now on, on threads of its own and on that which waits. Three in all: of two, which the
+/// device answers at the same time, both fill their windows while it has nothing to do.
 class ChunkWrites {
   public:
-    explicit ChunkWrites(DirectWriter &writer)
-        : writer_(writer), thread_([this] { other_ = writer_.run(); }) {}
+    explicit ChunkWrites(DirectWriter &writer) : writer_(writer) {
+        try {
+            for (Run &run : others_) run.thread = std::thread([this, &run] { run.status = writer_.run(); });
+        } catch (const std::system_error &) {
+            // with fewer, then
+        }
+    }
     ~ChunkWrites() {
         writer_.give_up();
-        if (thread_.joinable()) thread_.join();
+        join();
     }
     ChunkWrites(const ChunkWrites &) = delete;
     ChunkWrites &operator=(const ChunkWrites &) = delete;
 
     Status wait() {
-        Status mine = writer_.run();
-        thread_.join();
-        return mine.ok() ? std::move(other_) : std::move(mine);
+        Status status = writer_.run();
+        join();
+        for (Run &run : others_)
+            if (status.ok()) status = std::move(run.status);
+        return status;
     }
 
   private:
+    struct Run {
+        std::thread thread;
+        Status status;
+    };
+
+    void join() {
+        for (Run &run : others_)
+            if (run.thread.joinable()) run.thread.join();
+    }
+
     DirectWriter &writer_;
-    Status other_;
-    std::thread thread_;
+    std::array<Run, 2> others_;
 };
 
 struct FileContent {
