@@ -47,6 +47,25 @@ void set_checksums(std::span<ChunkSource> chunks, std::span<const ckpt::BlockCop
     }
 }
 
+/// Where each call's blocks end: at least blocks_at_once, and more of small ones, since what follows in the
+/// same call is fetched while a block ends. Less for each of few blocks, so that all threads have some.
+std::vector<std::size_t> ends_of_calls(std::span<const ckpt::BlockCopy> blocks, std::uint64_t bytes,
+                                       unsigned threads) {
+    constexpr std::uint64_t enough = ckpt::blocks_at_once * checksum_block_bytes, calls_per_thread = 8;
+    std::uint64_t share = std::min(bytes / threads / calls_per_thread, enough);
+    std::size_t least = std::clamp<std::size_t>(blocks.size() / threads, 1, ckpt::blocks_at_once);
+    std::vector<std::size_t> ends;
+    std::uint64_t in_call = 0;
+    for (std::size_t i = 0, first = 0; i < blocks.size(); ++i) {
+        in_call += blocks[i].bytes;
+        bool last = i + 1 == blocks.size();
+        if (!last && (i + 1 - first < least || in_call < share)) continue;
+        ends.push_back(first = i + 1);
+        in_call = 0;
+    }
+    return ends;
+}
+
 }  // namespace
 
 ObjectWriter::ObjectWriter(SaveTarget target, ckpt::ObjectIdentity identity, unsigned threads)
@@ -119,18 +138,17 @@ void ObjectWriter::copy(std::span<ChunkSource> chunks, const std::function<void(
     std::uint64_t bytes = 0;
     for (const auto &chunk : chunks) bytes += chunk.info.bytes;
     unsigned threads = threads_for(bytes);
-    std::size_t together = std::clamp<std::size_t>(blocks.size() / threads, 1, ckpt::blocks_at_once);
-    std::uint64_t groups = (blocks.size() + together - 1) / together;
+    std::vector<std::size_t> ends = ends_of_calls(blocks, bytes, threads);
     auto copy_some = [&](std::uint64_t i) {
         // Fresh memory from its end: who else makes its pages ready begins at the front.
-        std::size_t first = (fresh_ ? groups - 1 - i : i) * together;
-        std::size_t count = std::min(together, blocks.size() - first);
-        for (const auto &block : std::span(blocks).subspan(first, fresh_ ? count : 0))
+        std::size_t call = fresh_ ? ends.size() - 1 - i : i, first = call == 0 ? 0 : ends[call - 1];
+        auto some = std::span(blocks).subspan(first, ends[call] - first);
+        for (const auto &block : some.first(fresh_ ? some.size() : 0))
             fresh_->touch(static_cast<const std::byte *>(block.to), block.bytes);
-        ckpt::block_kernel().copy_hash(&blocks[first], count);
-        for (std::size_t n = 0; n < count; ++n) fault_point("mid_copy");
+        ckpt::block_kernel().copy_hash(some.data(), some.size());
+        for (std::size_t n = 0; n < some.size(); ++n) fault_point("mid_copy");
     };
-    parallel_for(groups, threads, copy_some, meanwhile);
+    parallel_for(ends.size(), threads, copy_some, meanwhile);
     set_checksums(chunks, blocks);
 }
 

@@ -21,18 +21,23 @@ namespace {
 
 constexpr std::uint64_t room = std::uint64_t{64} << 20;
 
-/// Lengths in an order in which blocks that are copied together come from different chunks.
-const std::vector<std::uint64_t> lengths = {100,
-                                            3 * checksum_block_bytes + 7,
-                                            0,
-                                            checksum_block_bytes,
-                                            checksum_block_bytes - 1,
-                                            9000,
-                                            5 * checksum_block_bytes,
-                                            65536,
-                                            checksum_block_bytes + 65536,
-                                            1,
-                                            2 * checksum_block_bytes + 20000};
+/// In an order in which blocks that are copied together come from different chunks; the many small ones are
+/// copied by one call.
+const std::vector<std::uint64_t> lengths = [] {
+    std::vector<std::uint64_t> all = {100,
+                                      3 * checksum_block_bytes + 7,
+                                      0,
+                                      checksum_block_bytes,
+                                      checksum_block_bytes - 1,
+                                      9000,
+                                      5 * checksum_block_bytes,
+                                      65536,
+                                      checksum_block_bytes + 65536,
+                                      1,
+                                      2 * checksum_block_bytes + 20000};
+    for (std::uint64_t i = 0; i < 150; ++i) all.push_back(8000 + i * 521);
+    return all;
+}();
 
 struct Program {
     std::vector<std::vector<std::byte>> tensors;
@@ -66,6 +71,15 @@ struct Program {
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(save)
+
+BOOST_AUTO_TEST_CASE(no_chunks_are_no_error) {
+    auto memory = ckpt::Mapping::anonymous(1 << 20);
+    BOOST_REQUIRE(memory.ok());
+    ObjectWriter writer(SaveTarget{memory->base(), 1 << 20, TrainStep(1), SlotIndex(0), nullptr, false},
+                        ckpt::ObjectIdentity{TrainStep(1), Rank(0), 1, {Term(1), 1}, "lineage"}, 2);
+    BOOST_TEST(writer.add({}).ok());
+    BOOST_TEST(writer.finish().ok());
+}
 
 BOOST_AUTO_TEST_CASE(chunks_of_any_lengths_by_any_number_of_threads) {
     Program program;
