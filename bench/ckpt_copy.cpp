@@ -281,6 +281,8 @@ bool print(const Way &way, const std::vector<Way> &ways, double bytes) {
     return !way.has_goal || ratio.high >= goal_ratio;
 }
 
+constexpr std::uint64_t small_chunks = 10000;
+
 struct Settings {
     std::uint64_t bytes = 512u << 20, small_bytes = 64u << 10;
     int rounds = 21;
@@ -353,7 +355,7 @@ Result<bool> run(const Settings &settings) {
     bool good = true;
     for (unsigned threads : {1u, 2u})
         for (auto [count, each] : {std::pair<std::uint64_t, std::uint64_t>{8, settings.bytes / 8 / 128 * 128},
-                                   std::pair<std::uint64_t, std::uint64_t>{10000, settings.small_bytes}}) {
+                                   std::pair{small_chunks, settings.small_bytes}}) {
             auto met = measure(count, each, threads, settings.rounds);
             if (!met) return met.take_status();
             good = good &&
@@ -377,6 +379,13 @@ Result<Settings> parse(int argc, char **argv) {
         if (!rounds) return rounds.take_status();
         settings.rounds = static_cast<int>(*rounds);
     }
+    auto memory =
+        static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+    double needed = 3.0 * static_cast<double>(std::max(settings.bytes, small_chunks * settings.small_bytes));
+    if (needed > memory)
+        return Status(Code::invalid_argument,
+                      "SIZE is of all 8 large chunks, SMALL_SIZE of each of 10,000: three times that is more "
+                      "memory than there is");
     return settings;
 }
 
