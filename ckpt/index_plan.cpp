@@ -33,9 +33,11 @@ bool overlap(const ChunkInfo &a, const ChunkInfo &b) {
     return true;
 }
 
+/// Of one place, by shape: copies of a piece are side by side also where a rank has an empty one there.
 bool place_before(const Piece &a, const Piece &b) {
-    return std::lexicographical_compare(a.chunk.global_offset.begin(), a.chunk.global_offset.end(),
-                                        b.chunk.global_offset.begin(), b.chunk.global_offset.end());
+    if (equal(a.chunk.global_offset, b.chunk.global_offset))
+        return std::ranges::lexicographical_compare(a.chunk.local_shape, b.chunk.local_shape);
+    return std::ranges::lexicographical_compare(a.chunk.global_offset, b.chunk.global_offset);
 }
 
 /// Sorted by place, without a second copy of the same piece; false: they disagree.

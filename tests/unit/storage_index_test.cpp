@@ -73,6 +73,17 @@ BOOST_AUTO_TEST_CASE(tensors_are_made_of_what_covers_them) {
     BOOST_TEST((made.left_out == std::vector<std::string>{"hole", "own", "twice", "types"}));
 }
 
+BOOST_AUTO_TEST_CASE(copies_of_a_piece_are_found_beside_empty_pieces) {
+    std::vector<Maker> ranks;
+    for (std::uint32_t rank = 0; rank < 5; ++rank) {
+        std::uint64_t rows = rank % 2 == 0 ? 4 : 0;  // of a tensor that ranks 1 and 3 have nothing of
+        ranks.emplace_back(rank, 5).add("w", bytes, {4, 2}, {0, 0}, {rows, 2});
+    }
+    auto made = plan(ranks);
+    BOOST_TEST((names(made) == std::vector<std::string>{"w/1"}));
+    BOOST_TEST(made.left_out.empty());
+}
+
 BOOST_AUTO_TEST_CASE(an_index_is_written_of_whole_files_only) {
     Folder folder;
     CheckpointFolder checkpoints(folder / "");
