@@ -64,6 +64,18 @@ struct File {
     }
 };
 
+/// What three threads' run() said that did not end well.
+std::vector<Status> failures(DirectWriter &writer) {
+    Status ends[3];
+    std::vector<std::thread> threads;
+    for (Status &end : ends) threads.emplace_back([&] { end = writer.run(); });
+    for (std::thread &thread : threads) thread.join();
+    std::vector<Status> failed;
+    for (Status &end : ends)
+        if (!end.ok()) failed.push_back(std::move(end));
+    return failed;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(direct_write)
@@ -101,6 +113,43 @@ BOOST_AUTO_TEST_CASE(one_thread_says_why_it_failed) {
     const Status &failed = mine.ok() ? other : mine;
     BOOST_TEST(!failed.ok());
     BOOST_TEST(failed.message().find(file.path) != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(room_that_ends_in_the_middle_ends_all_threads) {
+    Folder folder;
+    const Stretch stretch(9, page, 400);
+    BOOST_REQUIRE(stretch.at.end > (20u << 20));
+    for (bool direct : {true, false}) {
+        const File file(folder / "file", stretch.at.end);
+        std::uint64_t room = (13u << 20) + 5 * page;  // in the middle of a window
+        DirectWriter writer(file.fd.get(), file.path, stretch.at, stretch.parts, direct, true);
+        std::vector<Status> failed;
+        {
+            FilesNoLonger limit(room);
+            failed = failures(writer);
+        }
+        BOOST_TEST(!failed.empty());
+        for (const Status &status : failed) {
+            BOOST_TEST((status.code() == Code::resource_exhausted), status.to_string());
+            BOOST_TEST(status.message().find("write of " + file.path) != std::string::npos);
+        }
+        std::vector<std::byte> content = file.content();
+        BOOST_TEST(std::all_of(content.begin() + static_cast<std::ptrdiff_t>(room), content.end(),
+                               [](std::byte b) { return b == std::byte{}; }));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_full_device_is_no_room) {
+    const Stretch stretch(10, page, 50);
+    UniqueFd fd(::open("/dev/full", O_RDWR | O_CLOEXEC));
+    BOOST_REQUIRE(fd);
+    for (bool direct : {true, false}) {
+        DirectWriter writer(fd.get(), "/dev/full", stretch.at, stretch.parts, direct, false);
+        std::vector<Status> failed = failures(writer);
+        BOOST_TEST(!failed.empty());
+        for (const Status &status : failed)
+            BOOST_TEST((status.code() == Code::resource_exhausted), status.to_string());
+    }
 }
 
 BOOST_AUTO_TEST_CASE(who_gives_up_writes_no_more) {

@@ -2,7 +2,9 @@
 // Objects in memory and a folder for them.
 #pragma once
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <boost/test/unit_test.hpp>
 #include <cstring>
@@ -31,6 +33,26 @@ struct Folder {
     Folder(const Folder &) = delete;
     Folder &operator=(const Folder &) = delete;
     std::string operator/(const std::string &name) const { return (path / name).string(); }
+};
+
+/// While it lives no file grows beyond this: a write that reaches there is cut short, the next one refused.
+class FilesNoLonger {
+  public:
+    explicit FilesNoLonger(std::uint64_t bytes) : signal_(::signal(SIGXFSZ, SIG_IGN)) {
+        BOOST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+        const rlimit now{bytes, before_.rlim_max};
+        BOOST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
+    }
+    ~FilesNoLonger() {
+        ::setrlimit(RLIMIT_FSIZE, &before_);
+        ::signal(SIGXFSZ, signal_);
+    }
+    FilesNoLonger(const FilesNoLonger &) = delete;
+    FilesNoLonger &operator=(const FilesNoLonger &) = delete;
+
+  private:
+    void (*signal_)(int);
+    rlimit before_{};
 };
 
 /// Fills an object as a rank would. Every chunk's bytes differ.
