@@ -381,7 +381,9 @@ Result<Settings> parse(int argc, char **argv) {
     }
     auto memory =
         static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-    double needed = 3.0 * static_cast<double>(std::max(settings.bytes, small_chunks * settings.small_bytes));
+    double needed =
+        3.0 * std::max(static_cast<double>(settings.bytes),
+                       static_cast<double>(small_chunks) * static_cast<double>(settings.small_bytes));
     if (needed > memory)
         return Status(Code::invalid_argument,
                       "SIZE is of all 8 large chunks, SMALL_SIZE of each of 10,000: three times that is more "

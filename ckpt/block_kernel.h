@@ -16,7 +16,8 @@ struct BlockCopy {
     std::uint64_t hash = 0;  ///< filled in
 };
 
-/// More blocks than these gain nothing by being copied in one call.
+/// Blocks that are copied in lockstep. Of what follows them in the same call the first lines are fetched
+/// while they end.
 constexpr std::size_t blocks_at_once = 4;
 
 struct BlockKernel {

@@ -140,12 +140,11 @@ inline void copy_line(unsigned char *to, const unsigned char *from, Lanes &sums,
     mix_line(sums, low, high, secret);
 }
 
-// A line that was just read costs nothing to fetch.
 /// How far from the line that is copied the one lies that is fetched meanwhile, up to the stream's
 /// next_turn().
 uintptr_t fetch_distance(const Stream &stream, size_t line) {
     if (line < stream.last_fetched()) return fetch_ahead_bytes;
-    if (stream.next == nullptr) return 0;
+    if (stream.next == nullptr) return 0;  // a line that is about to be read costs nothing to fetch
     return reinterpret_cast<uintptr_t>(stream.next) - reinterpret_cast<uintptr_t>(stream.from) -
            stream.last_fetched() * line_bytes;
 }

@@ -61,10 +61,12 @@ std::span<const std::uint64_t> DirectWriter::hashes(std::size_t part) const {
     return std::span(hashes_).subspan(first_hash_[part], first_hash_[part + 1] - first_hash_[part]);
 }
 
-// Of huge pages where the kernel has them: measured, the device then takes a window in 0.8 of the time.
+// For many windows of huge pages where the kernel has them: measured, the device then takes one in 0.8 of the
+// time.
 Result<DirectWriter::Buffer> DirectWriter::make_buffer() const {
     Buffer buffer(static_cast<std::byte *>(std::aligned_alloc(huge_page_bytes, window_bytes)), std::free);
-    if (buffer) ::madvise(buffer.get(), window_bytes, MADV_HUGEPAGE);
+    bool many = stretch_.end - stretch_.begin >= 2 * window_bytes;
+    if (buffer && many) ::madvise(buffer.get(), window_bytes, MADV_HUGEPAGE);
     if (!buffer) return Status(Code::resource_exhausted, "no memory to write " + path_);
     return buffer;
 }

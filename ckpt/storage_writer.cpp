@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <array>
-#include <system_error>
+#include <exception>
 #include <thread>
 
 #include "base/fault.h"
@@ -67,9 +67,9 @@ class ChunkWrites {
   public:
     explicit ChunkWrites(DirectWriter &writer) : writer_(writer) {
         try {
-            for (Run &run : others_) run.thread = std::thread([this, &run] { run.status = writer_.run(); });
-        } catch (const std::system_error &) {
-            // with fewer, then
+            for (Run &run : others_) run.thread = std::thread([this, &run] { run.status = write(); });
+        } catch (const std::exception &) {
+            // no thread to be had, or no memory for it: with fewer, then
         }
     }
     ~ChunkWrites() {
@@ -80,7 +80,7 @@ class ChunkWrites {
     ChunkWrites &operator=(const ChunkWrites &) = delete;
 
     Status wait() {
-        Status status = writer_.run();
+        Status status = write();
         join();
         for (Run &run : others_)
             if (status.ok()) status = std::move(run.status);
@@ -92,6 +92,15 @@ class ChunkWrites {
         std::thread thread;
         Status status;
     };
+
+    Status write() noexcept {
+        try {
+            return writer_.run();
+        } catch (const std::exception &) {
+            writer_.give_up();
+            return Status(Code::resource_exhausted, "no memory");  // short: nothing is allocated for it
+        }
+    }
 
     void join() {
         for (Run &run : others_)
@@ -108,7 +117,7 @@ struct FileContent {
     const ChunkPlaces places = place_chunks(table);
 };
 
-/// While another thread writes chunks, HDF5 describes them.
+/// While other threads write chunks, HDF5 describes them.
 Result<StorageImage> write_content(int fd, const FileContent &content, const std::string &path,
                                    const StorageWriteOptions &options) {
     const ChunkPlaces &places = content.places;

@@ -47,20 +47,26 @@ void set_checksums(std::span<ChunkSource> chunks, std::span<const ckpt::BlockCop
     }
 }
 
-/// Where each call's blocks end: at least blocks_at_once, and more of small ones, since what follows in the
-/// same call is fetched while a block ends. Less for each of few blocks, so that all threads have some.
-std::vector<std::size_t> ends_of_calls(std::span<const ckpt::BlockCopy> blocks, std::uint64_t bytes,
-                                       unsigned threads) {
+/// What a block costs besides its bytes, as bytes.
+std::uint64_t weight(const ckpt::BlockCopy &block) {
+    constexpr std::uint64_t least = 16384;
+    return std::max<std::uint64_t>(block.bytes, least);
+}
+
+/// Where each call's blocks end: a multiple of blocks_at_once, and more of small ones, since what follows in
+/// the same call is fetched while a block ends. Fewer where there are few, so that all threads have some.
+std::vector<std::size_t> ends_of_calls(std::span<const ckpt::BlockCopy> blocks, unsigned threads) {
     constexpr std::uint64_t enough = ckpt::blocks_at_once * checksum_block_bytes, calls_per_thread = 8;
-    std::uint64_t share = std::min(bytes / threads / calls_per_thread, enough);
-    std::size_t least = std::clamp<std::size_t>(blocks.size() / threads, 1, ckpt::blocks_at_once);
+    std::uint64_t all = 0, in_call = 0;
+    for (const auto &block : blocks) all += weight(block);
+    std::uint64_t share = std::min(all / threads / calls_per_thread, enough);
+    std::size_t together = std::clamp<std::size_t>(blocks.size() / threads, 1, ckpt::blocks_at_once);
     std::vector<std::size_t> ends;
-    std::uint64_t in_call = 0;
-    for (std::size_t i = 0, first = 0; i < blocks.size(); ++i) {
-        in_call += blocks[i].bytes;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        in_call += weight(blocks[i]);
         bool last = i + 1 == blocks.size();
-        if (!last && (i + 1 - first < least || in_call < share)) continue;
-        ends.push_back(first = i + 1);
+        if (!last && ((i + 1) % together != 0 || in_call < share / 8 * 7)) continue;
+        ends.push_back(i + 1);
         in_call = 0;
     }
     return ends;
@@ -138,7 +144,7 @@ void ObjectWriter::copy(std::span<ChunkSource> chunks, const std::function<void(
     std::uint64_t bytes = 0;
     for (const auto &chunk : chunks) bytes += chunk.info.bytes;
     unsigned threads = threads_for(bytes);
-    std::vector<std::size_t> ends = ends_of_calls(blocks, bytes, threads);
+    std::vector<std::size_t> ends = ends_of_calls(blocks, threads);
     auto copy_some = [&](std::uint64_t i) {
         // Fresh memory from its end: who else makes its pages ready begins at the front.
         std::size_t call = fresh_ ? ends.size() - 1 - i : i, first = call == 0 ? 0 : ends[call - 1];

@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(one_thread_says_why_it_failed) {
 
 BOOST_AUTO_TEST_CASE(room_that_ends_in_the_middle_ends_all_threads) {
     Folder folder;
-    const Stretch stretch(9, page, 400);
+    const Stretch stretch(9, page, 80);
     BOOST_REQUIRE(stretch.at.end > (20u << 20));
     for (bool direct : {true, false}) {
         const File file(folder / "file", stretch.at.end);

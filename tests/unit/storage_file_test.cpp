@@ -243,8 +243,11 @@ BOOST_AUTO_TEST_CASE(a_limit_on_file_sizes_leaves_nothing) {
     Maker maker;
     maker.add("large", DType::UInt8, {3u << 20});
     for (std::uint64_t limit : {1u << 20, 5000u, 100u, 0u}) {
-        FilesNoLonger than(limit);
-        auto written = write_storage_file(folder / "step", maker.object());
+        auto write = [&] {
+            FilesNoLonger than(limit);
+            return write_storage_file(folder / "step", maker.object());
+        };
+        auto written = write();
         BOOST_REQUIRE(!written.ok());
         BOOST_TEST(names_in(folder / "step").empty());
     }

@@ -38,8 +38,9 @@ struct Folder {
 /// While it lives no file grows beyond this: a write that reaches there is cut short, the next one refused.
 class FilesNoLonger {
   public:
-    explicit FilesNoLonger(std::uint64_t bytes) : signal_(::signal(SIGXFSZ, SIG_IGN)) {
+    explicit FilesNoLonger(std::uint64_t bytes) {
         BOOST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+        signal_ = ::signal(SIGXFSZ, SIG_IGN);
         const rlimit now{bytes, before_.rlim_max};
         BOOST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &now) == 0);
     }
@@ -51,7 +52,7 @@ class FilesNoLonger {
     FilesNoLonger &operator=(const FilesNoLonger &) = delete;
 
   private:
-    void (*signal_)(int);
+    void (*signal_)(int) = SIG_DFL;
     rlimit before_{};
 };
 
