@@ -45,6 +45,25 @@ class Spread {
     std::size_t count_ = 0, all_ = 0;
 };
 
+constexpr std::size_t most_losses_tried = 2;  // more are told from units on nodes of their own alone
+
+/// Whether `size` different units are left whichever nodes are lost. Tries each.
+bool outlives_any(std::span<const RebuildPart> units, std::size_t size, std::size_t losses) {
+    std::set<std::uint32_t> numbers;
+    std::set<NodeIndex> nodes;
+    for (const RebuildPart &part : units) {
+        numbers.insert(part.unit);
+        nodes.insert(part.node);
+    }
+    if (numbers.size() < size) return false;
+    if (losses == 0) return true;
+    return std::ranges::all_of(nodes, [&](NodeIndex lost) {
+        std::vector<RebuildPart> left(units.begin(), units.end());
+        std::erase_if(left, [&](const RebuildPart &part) { return part.node == lost; });
+        return outlives_any(left, size, losses - 1);
+    });
+}
+
 }  // namespace
 
 SealTally::Step &SealTally::step_of(const Complete &id, std::uint32_t world_size) {
@@ -118,8 +137,13 @@ void SealTally::weigh(const Step &s, CodedRow &row) const {
     Spread spread(units);
     std::size_t size = row.ranks.size();
     row.outlives = 0;
-    if (spread.units() >= size)
-        row.outlives = static_cast<std::uint8_t>(spread.apart() > size ? spread.apart() - size + 1 : 1);
+    if (spread.units() < size) return;
+    row.outlives = static_cast<std::uint8_t>(spread.apart() > size ? spread.apart() - size + 1 : 1);
+    // Units with several holders, such as what was made again, can be worth more than that.
+    if (units.size() == spread.units()) return;
+    while (row.outlives < wanted_ && row.outlives <= most_losses_tried &&
+           outlives_any(units, size, row.outlives))
+        ++row.outlives;
 }
 
 void SealTally::weigh(Step &s, Rank rank) const {
