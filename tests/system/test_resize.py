@@ -42,7 +42,7 @@ class Resize(unittest.TestCase):
         return json.loads(done.stdout)["groups"][0] if done.returncode == 0 and done.stdout else {}
 
     def safe_step(self) -> int:
-        return self.status().get("copies", {}).get("safe_step", -1)
+        return (self.status().get("copies") or {}).get("safe_step", -1)
 
     def begins(self, world_size: int) -> "list[list[str]]":
         """What each rank of a world of that size said when it began."""
