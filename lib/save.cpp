@@ -65,6 +65,7 @@ std::vector<std::size_t> ends_of_calls(std::span<const ckpt::BlockCopy> blocks, 
     for (std::size_t i = 0; i < blocks.size(); ++i) {
         in_call += weight(blocks[i]);
         bool last = i + 1 == blocks.size();
+        // Seven eighths are enough: blocks a little below full length are as many in a call as full ones.
         if (!last && ((i + 1) % together != 0 || in_call < share / 8 * 7)) continue;
         ends.push_back(i + 1);
         in_call = 0;
