@@ -123,7 +123,7 @@ Flusher::Actions Flusher::ask(Time now, const CheckpointId &id) {
 Flusher::Actions Flusher::known(Time now, const CheckpointId &id) {
     Actions out;
     stored_ = std::max(stored_, std::optional(id));
-    hurried_ = hurried_ && !settled();
+    if (hurried_ <= stored_) hurried_.reset();
     consider(now, out);
     return out;
 }
@@ -131,7 +131,7 @@ Flusher::Actions Flusher::known(Time now, const CheckpointId &id) {
 Flusher::Actions Flusher::hurry(Time now) {
     Actions out;
     if (settled()) return out;
-    hurried_ = true;
+    hurried_ = newest_->id;
     consider(now, out);
     return out;
 }
@@ -153,7 +153,7 @@ Flusher::Actions Flusher::done(Time now, std::uint64_t number) {
     trouble_.clear();
     retry_at_ = Time::min();
     land(number, out);
-    hurried_ = hurried_ && !settled();
+    if (hurried_ <= stored_) hurried_.reset();
     consider(now, out);
     return out;
 }

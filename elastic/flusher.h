@@ -71,7 +71,7 @@ class Flusher {
     /// This is on storage, whoever has put it there.
     Actions known(Time now, const CheckpointId &id);
     /// The newest complete step is wanted there as soon as possible: something has failed, or the end is
-    /// near.
+    /// near. Those that are complete only later are not, or storage slower than the steps would never rest.
     Actions hurry(Time now);
     /// Slurm ends the job then; none: nobody knows, or never. The newest complete step is ordered once early
     /// enough for a second attempt, and once more as late as orders have taken so far.
@@ -116,7 +116,7 @@ class Flusher {
     std::optional<Flight> flight_;
     std::uint64_t steps_since_ = 0;  ///< complete ones since the last order
     Time ordered_at_, retry_at_{Time::min()};
-    bool hurried_ = false;
+    std::optional<CheckpointId> hurried_;  ///< this one or a newer one is wanted as soon as possible
     std::optional<Time> end_;
     Duration longest_{0};  ///< of the orders that were carried out
     std::uint32_t failures_ = 0;

@@ -148,6 +148,13 @@ class StoredWalks(unittest.TestCase):
         job = self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split()
         return self.cluster.events(int(job[0])) if job else []
 
+    def complete_step(self) -> int:
+        """The newest step that is complete in memory, as dlrover status tells; -1 where it tells of none."""
+        job = self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split()
+        done = self.cluster.run("dlrover", "status", job[0], "--json", user="root", node=self.cluster.nodes[0]) if job else None
+        groups = json.loads(done.stdout)["groups"] if done and done.returncode == 0 else []
+        return max((c["train_step"] for g in groups for c in g["checkpoints"] if c["complete"]), default=-1)
+
     def event(self, *words: str) -> "dict | None":
         """The first one whose text has all these words."""
         return next((e for e in self.events() if all(word in e["text"] for word in words)), None)
