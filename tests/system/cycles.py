@@ -637,6 +637,7 @@ def main() -> int:
     for file in (fault_library(), fault_writer()):
         if not file.exists():
             raise SystemExit(f"{file} is not there: make it (make fault-programs)")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM: nothing is left running, nothing was shown"))
     print(f"installation {prefix()}, seed {options.seed}", flush=True)
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as settings:
         settings.write(SETTINGS)
