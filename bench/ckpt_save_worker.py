@@ -2,6 +2,7 @@
 """The training process of bench/ckpt_save: times saves of one state in several ways, in turn, and writes what it saw as JSON."""
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -18,18 +19,55 @@ LONGEST_FLUSH_S = 60.0
 TRY_AGAIN = 75
 
 
+#: As mixed-precision training has them: half of the bytes are an optimizer's float32, the rest weights and what goes with them.
+MIXED = ((torch.float32, 50), (torch.bfloat16, 25), (torch.float16, 12), (torch.int64, 8), (torch.uint8, 4), (torch.bool, 1))
+
+
+def mixed_tensors(size: int, generator: torch.Generator) -> "list[torch.Tensor]":
+    """Of each dtype its share of the bytes, in tensors from 1 KiB to 32 MiB; about as many bytes in each power of two."""
+    tensors = []
+    for dtype, percent in MIXED:
+        rest, lengths = size * percent // 100, itertools.cycle(1 << k for k in range(10, 26))
+        width = torch.empty(0, dtype=dtype).element_size()
+        while rest >= 1024:
+            length = min(next(lengths), rest)
+            rest -= length
+            tensors.append(torch.rand(length // width, generator=generator).mul_(2).to(dtype))
+    return tensors
+
+
 def make_state(kind: str, size: int) -> dict:
     """Weights in plain tensors, and the few other things that a state holds."""
-    count, numbers = (8, size // 8 // 4) if kind == "large" else (10000, 256)
     generator = torch.Generator().manual_seed(1)
-    model = {f"model.layers.{i}.weight": torch.rand(numbers, generator=generator) for i in range(count)}
+    if kind == "mixed":
+        tensors = mixed_tensors(size, generator)
+    else:
+        count, numbers = (8, size // 8 // 4) if kind == "large" else (10000, 256)
+        tensors = [torch.rand(numbers, generator=generator) for _ in range(count)]
+    model = {f"model.layers.{i}.weight": tensor for i, tensor in enumerate(tensors)}
     return {"model": model, "epoch": 3, "rate": 1e-3, "name": "bench"}
 
 
 def change(state: dict) -> None:
     """What a step of the optimizer does to the caches."""
     for tensor in state["model"].values():
-        tensor.add_(1e-6)
+        if tensor.is_floating_point():
+            tensor.add_(1e-6)
+        else:
+            tensor.logical_not_()
+
+
+def time_state_dict(state: dict) -> float:
+    """What a module of these tensors takes for its state_dict(), which every way of saving needs first."""
+    module = torch.nn.Module()
+    for name, tensor in state["model"].items():
+        module.register_buffer(name.replace(".", "_"), tensor)
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        module.state_dict()
+        times.append(time.perf_counter() - begun)
+    return sorted(times)[2]
 
 
 class Ours:
@@ -152,10 +190,12 @@ class Flash(Ours):
 
 def make_ways(options: argparse.Namespace) -> "list[Ours]":
     """Those that the interpreter at hand has."""
-    makers = [Ours, lambda: TorchSave(options.folder)]
+    makers = [Ours]
     if options.dlrover:
         makers.append(lambda: Flash(options.folder))
-    if not options.flush:
+    if not options.without_torch:
+        makers.append(lambda: TorchSave(options.folder))
+    if not options.flush and not options.without_torch and dist.get_world_size() == 1:
         makers += [OursDcp, lambda: Dcp(options.folder), lambda: DcpAsync(options.folder)]
     ways, absent = [], []
     for make in makers:
@@ -168,9 +208,13 @@ def make_ways(options: argparse.Namespace) -> "list[Ours]":
 
 
 def timed(way: Ours, step: int, state: dict) -> "tuple[float, bool]":
+    """The longest of all ranks, which begin together: a training waits for it. Not saved where one rank has skipped it."""
+    dist.barrier()
     begun = time.perf_counter()
     saved = way.save(step, state)
-    return time.perf_counter() - begun, saved
+    worst = torch.tensor([time.perf_counter() - begun, float(not saved)], dtype=torch.float64)
+    dist.all_reduce(worst, dist.ReduceOp.MAX)
+    return float(worst[0]), not worst[1]
 
 
 def time_saves(options: argparse.Namespace, ways: "list[Ours]", state: dict) -> dict:
@@ -284,7 +328,7 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--folder", type=pathlib.Path)
     parser.add_argument("--storage", type=pathlib.Path)
-    parser.add_argument("--state", choices=("large", "small"))
+    parser.add_argument("--state", choices=("large", "small", "mixed"))
     parser.add_argument("--size", type=int)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--turn", type=int, default=0)
@@ -292,9 +336,11 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--flush", action="store_true")
     parser.add_argument("--dlrover", action="store_true")
+    parser.add_argument("--without-torch", action="store_true")
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
     dist.init_process_group("gloo")
+    options.folder /= str(dist.get_rank())
+    options.folder.mkdir(parents=True, exist_ok=True)
     state = make_state(options.state, options.size)
     ways = make_ways(options)
     dlrover_slurm.load()  # connects
@@ -302,7 +348,9 @@ def main() -> int:
         dlrover_slurm.prepare(state)
         time.sleep(options.prepare)  # what a program does before its first checkpoint
     seen = Flushes(options, ways, state).run() if options.flush else time_saves(options, ways, state)
-    options.out.write_text(json.dumps({"torch": torch.__version__, "python": sys.version.split()[0], "ways": seen}))
+    tensors = len(state["model"])
+    if dist.get_rank() == 0:
+        options.out.write_text(json.dumps({"torch": torch.__version__, "python": sys.version.split()[0], "tensors": tensors, "state_dict": time_state_dict(state), "ways": seen}))
     for way in ways:
         way.close()
     dist.destroy_process_group()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-dist_noinst_SCRIPTS += bench/ckpt_save bench/goodput bench/node_loss bench/overhead bench/recovery
+dist_noinst_SCRIPTS += bench/ckpt_plot bench/ckpt_save bench/goodput bench/node_loss bench/overhead bench/recovery
 EXTRA_DIST += bench/ckpt_save_worker.py bench/report.py
 # Made by "make check", so that they stay what can be made.
 check_PROGRAMS += bench/plan_index
