@@ -693,11 +693,16 @@ std::shared_ptr<const ParityObject> Arena::parity(Rank place, const CheckpointId
 }
 
 void Arena::drop_parity(Rank place, const CheckpointId &id) {
-    auto entry = ranks_.find(place);
-    auto slot = entry == ranks_.end() || is_rank(place) ? std::nullopt : entry->second->table.find(id);
-    if (!slot || entry->second->table.slots()[slot->value()].readers != 0) return;
+    if (!is_rank(place)) drop_damaged(place, id);
+}
+
+bool Arena::drop_damaged(Rank rank, const CheckpointId &id) {
+    auto entry = ranks_.find(rank);
+    auto slot = entry == ranks_.end() ? std::nullopt : entry->second->table.find(id);
+    if (!slot || entry->second->table.slots()[slot->value()].readers != 0) return false;
     entry->second->table.void_slot(*slot);
-    drop_free_slots(place, *entry->second);
+    drop_free_slots(rank, *entry->second);
+    return true;
 }
 
 std::vector<elastic::Parity> Arena::parities() const {

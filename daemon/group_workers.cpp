@@ -374,9 +374,29 @@ void Group::end_reading(Worker &worker) {
         if (slot) arena_.end_read(rank, *slot);
     worker.reading.reset();
     worker.keepers.clear();
+    drop_damaged();
     bool tables_wanted = std::ranges::any_of(
         workers_, [&](const auto &entry) { return &entry.second != &worker && entry.second.reading_spread; });
     if (std::exchange(worker.reading_spread, false) && !tables_wanted && tables_) tables_->drop();
+}
+
+/// Once nobody reads them. The next world takes copies, or storage, in their place.
+void Group::drop_damaged() {
+    bool dropped = false;
+    for (auto it = damaged_.begin(); it != damaged_.end();) {
+        const auto &[rank, id] = *it;
+        bool gone = arena_.drop_damaged(rank, id);
+        if (gone)
+            add_event(proto::EventKind::Warning,
+                      "What rank " + std::to_string(rank.value()) + " has saved of step " +
+                          std::to_string(id.step.value()) + " is damaged in the memory of " + services_.node +
+                          " and is not used again: see whether its memory has errors.",
+                      id.generation, static_cast<std::int32_t>(rank.value()),
+                      static_cast<std::int64_t>(id.step.value()));
+        dropped = dropped || gone;
+        it = gone || !arena_.holds(rank, id) ? damaged_.erase(it) : std::next(it);
+    }
+    if (dropped && member_) feed(objects_here());
 }
 
 std::string Group::restore_text(const Worker &worker, bool stored) const {
@@ -393,6 +413,11 @@ std::string Group::restore_text(const Worker &worker, bool stored) const {
 void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
     bool stored = std::exchange(worker.reading_stored, false);
     if (!worker.reading && !worker.reading_spread && !stored) return;
+    if (done.damaged >= 0 && done.damaged <= UINT32_MAX) {
+        Rank rank(static_cast<std::uint32_t>(done.damaged));
+        bool given = (worker.reading && rank == worker.rank) || worker.keepers.contains(rank);
+        if (given) damaged_.emplace(rank, worker.reading_id);
+    }
     end_reading(worker);
     std::int64_t step =
         world_ && world_->restore_step ? static_cast<std::int64_t>(world_->restore_step->value()) : -1;

@@ -89,9 +89,12 @@ Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_restore() {
     auto source = store->open();
     if (!source) return source.take_status();
     const Environment &e = environment;
-    auto reader = ObjectReader::open(*source, {e.rank, e.world_size, e.lineage}, e.copy_threads);
+    std::optional<std::uint32_t> damaged;
+    auto reader =
+        ObjectReader::open(*source, {e.rank, e.world_size, e.lineage}, e.copy_threads, &damaged);
     if (!reader) {
-        store->close(false, microseconds_since(begun), reader.status().message());
+        if (source->verified) damaged.reset();  // on storage, which tells of its own
+        store->close({reader.status().message(), microseconds_since(begun), damaged});
         return reader.take_status();
     }
     restoring = true;
@@ -135,7 +138,7 @@ Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_folder(const std:
 
 void dlrover_context::close_restore(std::unique_ptr<dlrover_restore> restore, const std::string &refused) {
     const std::string &why = refused.empty() ? restore->damage : refused;
-    if (restore->memory.base() == nullptr) store->close(why.empty(), microseconds_since(restore->begun), why);
+    if (restore->memory.base() == nullptr) store->close({why, microseconds_since(restore->begun), {}});
     restoring = false;
 }
 

@@ -342,7 +342,7 @@ Result<ObjectSource> DaemonStore::open_plan(LocalMessage reply) {
             source.keepers.push_back(std::move(*keeper));
             continue;
         }
-        close(false, 0, keeper.status().message());
+        close({keeper.status().message(), 0, {}});
         return keeper.take_status();
     }
     return source;
@@ -374,7 +374,7 @@ Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
     auto opened = open_stored_checkpoint(*request, environment_.verify_parts);
     if (!opened) {
         auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun).count();
-        close(false, static_cast<std::uint64_t>(took), opened.status().message());
+        close({opened.status().message(), static_cast<std::uint64_t>(took), {}});
         return opened.take_status();
     }
     stored_ = std::move(opened->object.memory);
@@ -483,11 +483,12 @@ Result<ObjectSource> DaemonStore::open() {
     return open_plan(std::move(*plan));
 }
 
-void DaemonStore::close(bool ok, std::uint64_t restore_us, const std::string &text) {
+void DaemonStore::close(const RestoreEnd &end) {
     local::RestoreDoneT done;
-    done.ok = ok;
-    done.restore_us = restore_us;
-    done.text = text;
+    done.ok = end.text.empty();
+    done.restore_us = end.took_us;
+    done.text = end.text;
+    done.damaged = end.damaged ? std::int64_t{*end.damaged} : -1;
     link_.tell(done);
     stored_ = ckpt::Mapping();
     spread_.clear();

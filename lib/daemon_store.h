@@ -37,7 +37,7 @@ class DaemonStore final : public Store {
     Status can_go_to_storage() override;
     void abort(const SaveTarget &target) override;
     Result<ObjectSource> open() override;
-    void close(bool ok, std::uint64_t restore_us, const std::string &text) override;
+    void close(const RestoreEnd &end) override;
 
   private:
     struct Opened {

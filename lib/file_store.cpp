@@ -191,7 +191,7 @@ Result<ObjectSource> FileStore::open() {
     return ObjectSource{opened_.base(), opened_.bytes(), std::move(*layout), false, nullptr, nullptr};
 }
 
-void FileStore::close(bool, std::uint64_t, const std::string &) {
+void FileStore::close(const RestoreEnd &) {
     opened_ = ckpt::Mapping();
 }
 

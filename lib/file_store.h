@@ -25,7 +25,7 @@ class FileStore final : public Store {
     Status can_go_to_storage() override { return {}; }  ///< they are files already
     void abort(const SaveTarget &target) override;
     Result<ObjectSource> open() override;
-    void close(bool ok, std::uint64_t restore_us, const std::string &text) override;
+    void close(const RestoreEnd &end) override;
 
   private:
     std::string rank_dir(std::uint32_t rank) const;

@@ -14,14 +14,18 @@ using ckpt::checksum_block_bytes;
 
 /// Of an ObjectSource or a KeeperObject.
 template <typename Object>
-Result<ckpt::ObjectTableView> read_table(const Object &object) {
+Result<ckpt::ObjectTableView> read_table(const Object &object, std::uint32_t rank,
+                                         std::optional<std::uint32_t> &damaged) {
     const ObjectLayout &layout = object.layout;
     if (layout.ledger.size() > ckpt::max_ledger_bytes)
         return Status(Code::corrupt, "the object's ledger is too large");
     auto bytes = ckpt::find_object_table(
         {object.base, object.bytes},
         {layout.data_bytes, layout.table_offset, layout.table_bytes, layout.table_xxh3});
-    if (!bytes) return bytes.take_status();
+    if (!bytes) {
+        damaged = rank;
+        return bytes.take_status();
+    }
     return ckpt::ObjectTableView::parse(*bytes, layout.data_bytes);
 }
 
@@ -32,8 +36,9 @@ std::string quoted(const ckpt::ChunkInfo &chunk) {
 /// Another rank's object, of which only the chunks that are kept for this one count.
 class Keeper {
   public:
-    static Result<Keeper> open(const KeeperObject &object, const ckpt::ObjectIdentity &own) {
-        auto table = read_table(object);
+    static Result<Keeper> open(const KeeperObject &object, const ckpt::ObjectIdentity &own,
+                               std::optional<std::uint32_t> &damaged) {
+        auto table = read_table(object, object.rank, damaged);
         std::string whose = "the object of rank " + std::to_string(object.rank);
         if (!table) return std::move(table.take_status()).with_context(whose);
         ckpt::ObjectIdentity who = table->identity();
@@ -82,13 +87,15 @@ ObjectReader::ObjectReader(ObjectLayout layout, ckpt::ObjectTableView table)
 }
 
 Result<ObjectReader> ObjectReader::open(const ObjectSource &source, const ExpectedObject &expected,
-                                        unsigned threads) {
-    auto table = read_table(source);
+                                        unsigned threads, std::optional<std::uint32_t> *damaged) {
+    std::optional<std::uint32_t> unused;
+    std::optional<std::uint32_t> &bad = damaged != nullptr ? *damaged : unused;
+    auto table = read_table(source, expected.rank, bad);
     if (!table) return table.take_status();
     ObjectReader reader(source.layout, std::move(*table));
     DLROVER_TRY(reader.check_identity(expected));
-    DLROVER_TRY(reader.find_bytes(source));
-    if (!source.verified) DLROVER_TRY(reader.check_data(threads));
+    DLROVER_TRY(reader.find_bytes(source, bad));
+    if (!source.verified) DLROVER_TRY(reader.check_data(threads, bad));
     return reader;
 }
 
@@ -108,7 +115,7 @@ Status ObjectReader::check_identity(const ExpectedObject &expected) const {
     return {};
 }
 
-Status ObjectReader::find_bytes(const ObjectSource &source) {
+Status ObjectReader::find_bytes(const ObjectSource &source, std::optional<std::uint32_t> &damaged) {
     if (!source.places.empty() && source.places.size() != count())
         return Status(Code::internal, "not every chunk has a place in memory");
     for (std::uint64_t i = 0; i < count(); ++i) {
@@ -116,13 +123,14 @@ Status ObjectReader::find_bytes(const ObjectSource &source) {
         bytes_.push_back(
             {source.places.empty() ? source.base + info.offset : source.places[i], info.checksum});
     }
-    return source.places.empty() ? find_with_keepers(source.keepers) : Status();
+    return source.places.empty() ? find_with_keepers(source.keepers, damaged) : Status();
 }
 
-Status ObjectReader::find_with_keepers(const std::vector<KeeperObject> &objects) {
+Status ObjectReader::find_with_keepers(const std::vector<KeeperObject> &objects,
+                                       std::optional<std::uint32_t> &damaged) {
     std::map<std::uint32_t, Keeper> keepers;
     for (const KeeperObject &object : objects) {
-        auto keeper = Keeper::open(object, table_.identity());
+        auto keeper = Keeper::open(object, table_.identity(), damaged);
         if (!keeper) return keeper.take_status();
         keepers.emplace(object.rank, std::move(*keeper));
     }
@@ -139,7 +147,7 @@ Status ObjectReader::find_with_keepers(const std::vector<KeeperObject> &objects)
     return {};
 }
 
-Status ObjectReader::check_data(unsigned threads) const {
+Status ObjectReader::check_data(unsigned threads, std::optional<std::uint32_t> &damaged) const {
     std::vector<std::uint64_t> first = first_blocks(table_);
     std::vector<std::uint64_t> hashes(first.back());
     parallel_for(hashes.size(), threads, [&](std::uint64_t i) {
@@ -154,6 +162,7 @@ Status ObjectReader::check_data(unsigned threads) const {
         auto blocks = std::span(hashes).subspan(first[i], first[i + 1] - first[i]);
         if (ckpt::combine_block_hashes(blocks) == bytes_[i].checksum) continue;
         ckpt::ChunkInfo info = chunk(i);
+        damaged = info.keeper.value_or(table_.identity().rank).value();
         std::string where =
             info.keeper ? ", in the object of rank " + std::to_string(info.keeper->value()) + "," : "";
         return Status(Code::corrupt, "the checksum of chunk " + quoted(info) + where + " is wrong");

@@ -20,9 +20,10 @@ struct ExpectedObject {
 class ObjectReader {
   public:
     /// corrupt: a checksum, a bound or the table is wrong, or it is not the object it should be. unsupported:
-    /// saved by a world of another size.
+    /// saved by a world of another size. `damaged`: the rank in whose object a checksum is wrong, where one
+    /// is.
     static Result<ObjectReader> open(const ObjectSource &source, const ExpectedObject &expected,
-                                     unsigned threads);
+                                     unsigned threads, std::optional<std::uint32_t> *damaged = nullptr);
 
     TrainStep train_step() const noexcept { return layout_.train_step; }
     std::uint32_t world_size() const { return table_.identity().world_size; }
@@ -38,9 +39,9 @@ class ObjectReader {
   private:
     ObjectReader(ObjectLayout layout, ckpt::ObjectTableView table);
     Status check_identity(const ExpectedObject &expected) const;
-    Status find_bytes(const ObjectSource &source);
-    Status find_with_keepers(const std::vector<KeeperObject> &keepers);
-    Status check_data(unsigned threads) const;
+    Status find_bytes(const ObjectSource &source, std::optional<std::uint32_t> &damaged);
+    Status find_with_keepers(const std::vector<KeeperObject> &keepers, std::optional<std::uint32_t> &damaged);
+    Status check_data(unsigned threads, std::optional<std::uint32_t> &damaged) const;
 
     /// Of one chunk: here, or in its keeper's object.
     struct Bytes {

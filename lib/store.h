@@ -60,6 +60,12 @@ struct ObjectSource {
         {};  ///< of each chunk; none: own ones by their offset, others with their keepers
 };
 
+struct RestoreEnd {
+    std::string text;  ///< what was wrong; empty: nothing
+    std::uint64_t took_us = 0;
+    std::optional<std::uint32_t> damaged;  ///< the rank whose object in memory does not match its checksums
+};
+
 /// Calls are serialised by the context's lock; the memory behind SaveTarget and ObjectSource is used without
 /// it.
 class Store {
@@ -80,8 +86,7 @@ class Store {
     virtual void abort(const SaveTarget &target) = 0;
     /// not_found: start from the beginning. At most one at a time.
     virtual Result<ObjectSource> open() = 0;
-    /// text: what was wrong, if not ok.
-    virtual void close(bool ok, std::uint64_t restore_us, const std::string &text) = 0;
+    virtual void close(const RestoreEnd &end) = 0;
 };
 
 }  // namespace dlrover::lib

@@ -2,6 +2,7 @@
 """Checkpoints on storage: they go there behind the training, a later job goes on from them, and nothing that storage does disturbs the training."""
 
 import os
+import pathlib
 import random
 import re
 import signal
@@ -65,6 +66,48 @@ class Storage(StoredWalks):
         self.assertNotEqual(again.returncode, 0)
         self.assertNotIn("from 0", again.stdout)
         self.assertIn("rank-2.h5", again.stderr)
+
+    def damage_memory_of(self, rank: int) -> None:
+        """One bit in each slot of that rank, which dies then."""
+        worker = next(p for _, p in self.cluster.processes()
+                      if p.command and p.command[-3:-2] and p.command[0].endswith("python3") and p.environment().get("RANK") == str(rank))
+        os.kill(worker.pid, signal.SIGSTOP)  # the others wait for it: nothing newer comes
+        slots = 0
+        for line in pathlib.Path(f"/proc/{worker.pid}/maps").read_text().splitlines():
+            if "memfd:dlrover-segment" not in line:
+                continue
+            with open(f"/proc/{worker.pid}/map_files/{line.split()[0]}", "r+b", buffering=0) as memory:
+                memory.seek(4001)  # in the middle of x
+                byte = memory.read(1)[0]
+                memory.seek(4001)
+                memory.write(bytes([byte ^ 4]))
+            slots += 1
+        self.assertGreaterEqual(slots, 2)
+        os.kill(worker.pid, signal.SIGKILL)
+
+    def test_a_flipped_bit_in_memory_falls_through_to_storage(self) -> None:
+        process = self.start("--dlrover-ckpt-every=10", steps=150, pause=0.03)
+        wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint", 0.05)
+        self.damage_memory_of(3)
+        stored = wait_until(lambda: self.event("damaged in the memory of") and self.folder.steps(), 60, "word of the damage", 0.1)
+        out, err = process.communicate(timeout=90)
+        self.assertEqual(process.returncode, 0, out + err)
+        restarts = [int(step) for step in re.findall(r"rank 3 from (\d+)\n", out)]
+        self.assertEqual(restarts[0], 0)
+        self.assertIn(restarts[-1] - 1, stored, out + err)
+        self.expect_end(out, 150)
+
+    def test_a_flipped_bit_in_memory_falls_through_to_the_copy(self) -> None:
+        process = self.start("--dlrover-ckpt-every=off", "--dlrover-redundancy=partner:1", steps=150, pause=0.03)
+        wait_until(lambda: self.reached(restart=0) > 20 or process.poll() is not None, 60, "twenty steps", 0.05)
+        self.damage_memory_of(3)
+        wait_until(lambda: self.event("fetched from", "rank 3") or self.event("fetched from"), 60, "the copy", 0.1)
+        out, err = process.communicate(timeout=90)
+        self.assertEqual(process.returncode, 0, out + err)
+        restarts = [int(step) for step in re.findall(r"rank 3 from (\d+)\n", out)]
+        self.assertEqual(restarts[0], 0)
+        self.assertGreater(restarts[-1], 15, out + err)
+        self.expect_end(out, 150)
 
     def test_after_a_failure_and_at_the_end(self) -> None:
         process = self.start("--dlrover-ckpt-every=off", steps=200, pause=0.03, env={"DIE_AT": "12"})

@@ -108,6 +108,41 @@ BOOST_AUTO_TEST_CASE(every_node_has_every_object_of_the_complete_step) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(a_damaged_object_gives_way_to_its_copy) {
+    BOOST_TEST(try_save_everywhere(5));
+    run(2s);
+    n1.exited(a1, w1, 1, 3 << 8);
+    await_worlds();
+    BOOST_TEST(w1.restore_step == 5);
+    std::uint32_t mine = w1.first_rank, other = w2.first_rank;
+    auto worker = n1.start_worker(w1, 0);
+    n1.say(worker, local::RestoreT{});
+    auto says = [&](std::int64_t rank) {
+        local::RestoreDoneT done;
+        done.text = "the checksum of chunk \"x\" is wrong";
+        done.damaged = rank;
+        n1.say(worker, std::move(done), 0);
+    };
+    says(other);  // which this one has not read
+    run(1s);
+    BOOST_TEST(held(n1, 5) == all_ranks);
+    n1.say(worker, local::RestoreT{});
+    says(mine);
+    run(1s);
+    BOOST_TEST(!held(n1, 5).contains(mine));
+    BOOST_TEST(warned(n1, "damaged in the memory of n1"));
+    n1.exited(a1, w1, 1, 3 << 8);
+    await_worlds();
+    run(5s);
+    BOOST_TEST(w1.restore_step == 5);
+    BOOST_TEST(held(n1, 5) == all_ranks, "from n2");
+    worker = n1.start_worker(w1, 0);
+    n1.port->sent[worker.id].clear();
+    n1.say(worker, local::RestoreT{});
+    BOOST_REQUIRE(!n1.port->sent[worker.id].empty());
+    BOOST_TEST(n1.port->sent[worker.id].back().body.AsRestorePlan() != nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(what_is_not_safe_yet_frees_nothing) {
     BOOST_TEST(try_save_everywhere(5));
     run(2s);

@@ -355,6 +355,7 @@ BOOST_AUTO_TEST_CASE(corruption_is_found_wherever_it_is) {
         BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_CORRUPT, "byte " << at);
         BOOST_TEST(wait_until([&] { return !daemon.last_restore_done().text.empty(); }));
         BOOST_TEST(!daemon.last_restore_done().ok);
+        BOOST_TEST(daemon.last_restore_done().damaged == 0, "byte " << at);
         daemon.flip(seal.slot, at);
     }
     BOOST_TEST(check_restored(c.get(), 300000) == 1);
@@ -368,6 +369,8 @@ BOOST_AUTO_TEST_CASE(another_lineage_or_world_is_not_restored) {
     dlrover_restore *r = nullptr;
     BOOST_TEST(dlrover_restore_open(other.get(), &r) == DLROVER_E_CORRUPT);
     BOOST_TEST(std::string(dlrover_error_text()).find("another lineage") != std::string::npos);
+    BOOST_TEST(wait_until([&] { return !daemon.last_restore_done().text.empty(); }));
+    BOOST_TEST(daemon.last_restore_done().damaged == -1, "it is whole, and stays");
     ::setenv("DLROVER_LINEAGE", "test/lineage", 1);
     ::setenv("WORLD_SIZE", "2", 1);
     auto larger = open_context();
