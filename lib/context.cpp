@@ -90,8 +90,7 @@ Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_restore() {
     if (!source) return source.take_status();
     const Environment &e = environment;
     std::optional<std::uint32_t> damaged;
-    auto reader =
-        ObjectReader::open(*source, {e.rank, e.world_size, e.lineage}, e.copy_threads, &damaged);
+    auto reader = ObjectReader::open(*source, {e.rank, e.world_size, e.lineage}, e.copy_threads, &damaged);
     if (!reader) {
         if (source->verified) damaged.reset();  // on storage, which tells of its own
         store->close({reader.status().message(), microseconds_since(begun), damaged});
