@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from ctypes import c_void_p
-from typing import Any, Callable
+from typing import Any
 
 from ._chunks import Chunk
 from ._errors import ChangedError, DlroverError
@@ -13,6 +13,10 @@ from ._library import check, library
 
 SMALL_BYTES = 1 << 20
 """A smaller tensor is copied before the program's stream goes on: a buffer, a scale or a counter may change in the next forward pass."""
+
+
+_UNCOUNTED = ("running_mean", "running_var")
+"""torch's normalisations change these in the forward pass, and its counter of versions does not see it."""
 
 
 def device_of(tensor: Any) -> int | None:
@@ -37,7 +41,9 @@ def version_of(tensor: Any) -> int | None:
 
 def may_be_staged(chunk: Chunk) -> bool:
     """Whether the copy may be under way when save() returns."""
-    return chunk.nbytes >= SMALL_BYTES and all(version_of(tensor) is not None for tensor in tensors_of(chunk))
+    if chunk.nbytes < SMALL_BYTES or chunk.path.rpartition(".")[2] in _UNCOUNTED:
+        return False
+    return all(version_of(tensor) is not None for tensor in tensors_of(chunk))
 
 
 def tensors_of(chunk: Chunk) -> list[Any]:
@@ -61,17 +67,26 @@ class Staging:
         self._versions = [(chunk.name, tensor, version_of(tensor)) for chunk in chunks for tensor in tensors_of(chunk)]
         self._devices = {chunk.device for chunk in chunks if chunk.device is not None}
         self._lock = threading.Lock()
-        self._released = False
+        self._copied = False
+        self._fenced: set[tuple[int, int | None]] = set()
         self._changed: str | None = None
 
     def fence(self) -> None:
-        """Before the program changes them: its streams wait for the copies, the program itself does not."""
-        self._release(self._fence)
+        """Before the program changes them: its streams wait for the copies, the program itself does not. Of a device each stream that comes here: the
+        optimizers of a backward pass may step on several."""
+        with self._lock:
+            if self._copied:
+                return
+            for device in sorted(self._devices):
+                self._fence(device, stream_of(device))
+            self._let_go()
 
     def wait(self) -> None:
         """Until they are copied. A failed copy fails the save, which says so when it is sealed."""
         library().dlrover_wait_staged(self._context)
-        self._release(lambda: None)
+        with self._lock:
+            self._copied = True
+            self._let_go()
 
     def check_unchanged(self) -> None:
         if self._changed is not None:
@@ -80,17 +95,17 @@ class Staging:
                 "dlrover_slurm.wait_staged() before the change, or save(..., stage=False)"
             )
 
-    def _fence(self) -> None:
+    def _fence(self, device: int, stream: int | None) -> None:
+        if (device, stream) in self._fenced:
+            return
         try:
-            fence(self._context, self._devices)
+            check(library().dlrover_fence_staged(self._context, stream))
         except DlroverError:  # it is told when the save is sealed, not by an optimizer's step
             library().dlrover_wait_staged(self._context)
+        self._fenced.add((device, stream))
 
-    def _release(self, make_safe: Callable[[], None]) -> None:
-        with self._lock:
-            if self._released:
-                return
-            make_safe()
+    def _let_go(self) -> None:
+        """Looks for changes until now; what comes later is behind the copies."""
+        if self._changed is None:
             self._changed = next((name for name, tensor, version in self._versions if version_of(tensor) != version), None)
-            self._released = True
-            self._versions.clear()
+        self._versions.clear()

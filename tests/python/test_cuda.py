@@ -10,6 +10,8 @@ import threading
 import pytest
 
 torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_flatten  # noqa: E402
 
 FAKE = pathlib.Path.cwd() / "tests" / "fakes" / ".libs" / "libcuda.so.1"
 LARGE = 3 << 20
@@ -40,6 +42,12 @@ class Gpu:
         there.copy_(tensor)
         return there
 
+    def move(self, module):
+        """Its parameters and buffers, in place."""
+        for tensor in [*module.parameters(), *module.buffers()]:
+            tensor.data = self.put(tensor.data)
+        return module
+
     def device_of(self, tensor):
         at = tensor.data_ptr()
         return next((device for first, (count, device) in self.memory.items() if first <= at < first + count), None)
@@ -56,6 +64,21 @@ class Gpu:
 
     def log(self):
         return self.fake.fake_cuda_log().decode().splitlines()
+
+
+class OnStreams(TorchDispatchMode):
+    """torch's work on tensors of a device is done when the program's streams come to it, as on a GPU, and not at once."""
+
+    def __init__(self, gpu):
+        super().__init__()
+        self._gpu = gpu
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        named = named or {}
+        values = tree_flatten((arguments, named))[0]
+        if any(isinstance(value, torch.Tensor) and self._gpu.device_of(value) is not None for value in values):
+            self._gpu.synchronize()
+        return function(*arguments, **named)
 
 
 @pytest.fixture
@@ -87,15 +110,16 @@ def gate(monkeypatch):
 class Sgd(torch.optim.Optimizer):
     """An optimizer whose step is a kernel on the GPU."""
 
-    def __init__(self, gpu, tensors, value):
+    def __init__(self, gpu, tensors, value, wait=True):
         super().__init__(tensors, {})
-        self._gpu, self._value = gpu, value
+        self._gpu, self._value, self._wait = gpu, value, wait
 
     def step(self, closure=None):
         for group in self.param_groups:
             for tensor in group["params"]:
                 self._gpu.launch_fill(tensor, self._value)
-        self._gpu.synchronize()
+        if self._wait:
+            self._gpu.synchronize()
 
 
 def ramp(count=LARGE // 4, first=0.0):
@@ -232,6 +256,154 @@ def test_a_replayed_graph_waits_as_an_optimizer_does(dlrover, gpu, gate, monkeyp
     gate.set()
     assert dlrover.wait_saved()
     assert torch.equal(dlrover.load().state["x"], ramp())
+
+
+# ---- what trainings change while a save is under way ----
+
+
+def copy_of(state):
+    return {name: tensor.clone() for name, tensor in state.items()}
+
+
+def assert_same(back, state):
+    assert list(back) == list(state)
+    for name, tensor in state.items():
+        assert torch.equal(back[name], tensor), name
+
+
+@pytest.mark.parametrize("features", [100, 300_000])
+def test_batch_norm(dlrover, gpu, gate, features):
+    """Buffers change in the forward pass; that torch counts no change of the running ones is why large ones are not left under way either."""
+    model = gpu.move(torch.nn.Sequential(torch.nn.BatchNorm1d(features)))
+    batch, before = gpu.put(torch.randn(2, features)), copy_of(model.state_dict())
+    version = model[0].running_mean._version
+    assert dlrover.save(1, {"model": model.state_dict()})
+    with OnStreams(gpu):
+        model(batch)
+    assert not torch.equal(model[0].running_mean, before["0.running_mean"])
+    assert model[0].running_mean._version == version and model[0].num_batches_tracked == 1
+    gate.set()
+    assert dlrover.wait_saved()
+    assert_same(dlrover.load().state["model"], before)
+
+
+def test_scaler(dlrover, gpu, gate, monkeypatch):
+    """As tensors and as what state_dict() says: the one before the update."""
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)  # it is of no use otherwise
+        scaler = torch.cuda.amp.GradScaler() if not hasattr(torch.amp, "GradScaler") else torch.amp.GradScaler("cpu")
+    scaler._lazy_init_scale_growth_tracker(torch.device("cpu"))
+    scaler._scale, scaler._growth_tracker = gpu.put(scaler._scale), gpu.put(scaler._growth_tracker)
+    weights = gpu.put(ramp())
+    assert dlrover.save(1, {"x": weights, "scaler": scaler.state_dict(), "scale": scaler._scale, "tracker": scaler._growth_tracker})
+    with OnStreams(gpu):
+        scaler.update(3.0)
+        scaler._growth_tracker.add_(1)
+    assert scaler.get_scale() == 3.0
+    gate.set()
+    assert dlrover.wait_saved()
+    back = dlrover.load().state
+    assert back["scaler"]["scale"] == back["scale"].item() == 65536.0 and back["tracker"].item() == 0
+
+
+@pytest.mark.parametrize("after_the_step", [True, False])
+def test_averaged_model(dlrover, gpu, gate, after_the_step):
+    """Behind an optimizer's step the average is held back with it; before one the save is given up."""
+    model = gpu.move(torch.nn.Linear(1000, 400))
+    ema = gpu.move(torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda ema, new, count: ema * 0.5 + new * 0.5))
+    ema.n_averaged.add_(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for parameter in model.parameters():
+        parameter.grad = gpu.put(torch.ones_like(parameter))
+    before = copy_of(ema.state_dict())
+    assert dlrover.save(1, {"ema": ema.state_dict()})
+    with OnStreams(gpu):
+        if after_the_step:
+            optimizer.step()
+        else:
+            model.weight.data.add_(1)
+        ema.update_parameters(model)
+    assert not torch.equal(ema.module.weight, before["module.weight"])
+    gate.set()
+    if after_the_step:
+        assert dlrover.wait_saved()
+        assert_same(dlrover.load().state["ema"], before)
+    else:
+        with pytest.raises(dlrover.ChangedError, match=r"ema\.module\.weight was changed"):
+            dlrover.wait_saved()
+        assert dlrover.load() is None
+
+
+def after_gradient(parameter, change):
+    """Calls change() in the backward pass, as soon as the parameter has its gradient."""
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):
+        return parameter.register_post_accumulate_grad_hook(lambda _: change())
+    accumulate = parameter.expand_as(parameter).grad_fn.next_functions[0][0]  # torch before 2.1
+    accumulate.register_hook(lambda *_: change())
+    return accumulate
+
+
+@pytest.mark.parametrize("by_optimizer", [True, False])
+def test_an_optimizer_in_the_backward_pass(dlrover, gpu, gate, by_optimizer):
+    """One for each parameter is held back; what no torch optimizer does gives the save up."""
+    model = torch.nn.Sequential(torch.nn.Linear(600, 700), torch.nn.Linear(700, 500))
+    gpu.move(model)
+    before, kept = copy_of(model.state_dict()), []
+    for parameter in model.parameters():
+
+        def change(parameter=parameter, optimizer=torch.optim.SGD([parameter], lr=0.1)):
+            if by_optimizer:
+                optimizer.step()
+            else:
+                with torch.no_grad():
+                    parameter.sub_(parameter.grad)
+
+        kept.append(after_gradient(parameter, change))
+    loss = model(torch.ones(3, 600)).sum()
+    assert dlrover.save(1, {"model": model.state_dict()})
+    with OnStreams(gpu):
+        loss.backward()
+    assert not any(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    gate.set()
+    if by_optimizer:
+        assert dlrover.wait_saved()
+        assert_same(dlrover.load().state["model"], before)
+    else:
+        with pytest.raises(dlrover.ChangedError, match=r"model\.\d\.weight was changed"):
+            dlrover.wait_saved()
+
+
+def test_optimizers_on_two_streams(dlrover, gpu, gate):
+    """Each stream is held back, not the first alone."""
+    first, second = gpu.put(ramp()), gpu.put(ramp(first=5))
+    assert dlrover.save(1, {"first": first, "second": second})
+    Sgd(gpu, [first], 9.0, wait=False).step()  # nothing has been copied after this
+    gpu.streams[0] = gpu.fake.fake_cuda_stream(0)
+    Sgd(gpu, [second], 9.0).step()
+    gate.set()
+    assert second.eq(9.0).all() and dlrover.wait_saved()
+    assert_same(dlrover.load().state, {"first": ramp(), "second": ramp(first=5)})
+
+
+def test_an_optimizer_on_the_host(dlrover, gpu, gate):
+    """The weights are on the GPU, masters and moments on the host: the host's are changed at once, without waiting for anything."""
+    weights, master = gpu.put(ramp()), ramp().requires_grad_()
+    optimizer = torch.optim.AdamW([master], lr=0.5)
+    master.grad = torch.ones_like(master)
+    optimizer.step()
+    weights.copy_(master.detach())
+    moments = ("exp_avg", "exp_avg_sq")
+    before = copy_of({"weights": weights, "master": master.detach(), **{name: optimizer.state[master][name] for name in moments}})
+    assert dlrover.save(1, {"weights": weights, "master": master, "optimizer": optimizer.state_dict()})
+    optimizer.step()
+    with OnStreams(gpu):
+        weights.copy_(master.detach())
+    assert not torch.equal(optimizer.state[master]["exp_avg"], before["exp_avg"])
+    gate.set()
+    assert dlrover.wait_saved()
+    back = dlrover.load().state
+    own = back["optimizer"]["state"][0]
+    assert_same({"weights": back["weights"], "master": back["master"], **{name: own[name] for name in moments}}, before)
 
 
 def test_in_a_capture(dlrover, gpu):
