@@ -65,7 +65,7 @@ def merged(results):
 
 
 PAIRS = [
-    (("fsdp2", 8), [("tp", 2), ("fsdp2", 3), ("hsdp", 4)]),
+    (("fsdp2", 8), [("tp", 2), ("fsdp2", 3), ("hsdp", 4), ("fsdp2", 16)]),
     (("ddp", 2), [("fsdp2", 3), ("fsdp2", 2)]),
     (("hsdp", 4), [("ddp", 3), ("fsdp2+tp", 4)]),
     (("tp", 4), [("fsdp2", 2), ("ddp", 1)]),
