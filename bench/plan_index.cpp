@@ -55,8 +55,9 @@ Result<bool> run(std::uint32_t ranks, std::uint64_t tensors) {
     double planned = seconds_since(begun);
     if (plan.tensors.size() != tensors || plan.tensors.front().pieces.size() != ranks)
         return Status(Code::internal, "the plan is not what was saved");
-    std::printf("%u ranks, %llu tensors: tables checked in %.3f s (one thread), planned in %.3f s, both %.3f s", ranks,
-                static_cast<unsigned long long>(tensors), checked, planned, checked + planned);
+    std::printf(
+        "%u ranks, %llu tensors: tables checked in %.3f s (one thread), planned in %.3f s, both %.3f s",
+        ranks, static_cast<unsigned long long>(tensors), checked, planned, checked + planned);
     bool judged = ranks == 1024 && tensors == 1000;
     if (judged) std::printf("   goal <= %.0f s", limit_seconds);
     std::printf("\n");

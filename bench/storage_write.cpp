@@ -173,9 +173,10 @@ Result<bool> run(const Settings &settings) {
     for (const Way &way : ways) {
         Interval ratio = ratio_to(ways[0].times, way.times);
         double wall = median(way.times.wall);
-        std::printf("%-28s %7.1f ms, CPU %6.1f ms  %6.2f GiB/s   %.2f [%.2f, %.2f] of raw", way.name, 1e3 * wall,
-                    1e3 * median(way.times.cpu), static_cast<double>(settings.bytes) / wall / (1u << 30),
-                    raw / wall, ratio.low, ratio.high);
+        std::printf("%-28s %7.1f ms, CPU %6.1f ms  %6.2f GiB/s   %.2f [%.2f, %.2f] of raw", way.name,
+                    1e3 * wall, 1e3 * median(way.times.cpu),
+                    static_cast<double>(settings.bytes) / wall / (1u << 30), raw / wall, ratio.low,
+                    ratio.high);
         if (way.has_goal) std::printf("   goal >= %.2f", goal_ratio);
         std::printf("\n");
         good = good && (!way.has_goal || ratio.high >= goal_ratio);
