@@ -69,6 +69,17 @@ def batch(step, rank):
     return torch.randn(4, 7, generator=generator), torch.randn(4, 7, generator=generator)
 
 
+class Words(torch.utils.data.Dataset):
+    """Sentences for a language model: what comes next is the next word of the same sentence."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        words = torch.randint(0, 50, (8,), generator=torch.Generator().manual_seed(i))
+        return {"input_ids": words, "labels": words}
+
+
 def train(model, optimizer, steps, first=0, data_rank=0):
     """The losses, exactly."""
     losses = []

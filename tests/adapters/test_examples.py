@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples that use DLRover's names, under a real keeper and daemon: a rank crashes, and the end is that of a run without that."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from conftest import TOP
-from test_memory import BUILD, PROGRAMS
+from test_memory import standalone
 from test_memory import pytestmark as needs_daemon
 
 pytestmark = needs_daemon
@@ -16,10 +13,7 @@ pytestmark = needs_daemon
 
 def run(tmp_path, program, *options, **environment):
     """Where each rank began, in order, and what was printed."""
-    env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_SBINDIR=str(BUILD), **environment)
-    command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", "2", "--no-python", sys.executable, str(TOP / "examples" / program), *options]
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = standalone(2, TOP / "examples" / program, *options, cwd=tmp_path, **environment)
     assert not list(tmp_path.iterdir()), "nothing is left where it ran"
     return [int(n) for n in re.findall(r"^rank 0 begins at step (\d+)$", done.stdout, re.M)], done.stdout + done.stderr
 

@@ -2,13 +2,11 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
 from conftest import TOP, Killed
 from stored import LINEAGE, Stored, needs_programs
-from test_memory import BUILD, PROGRAMS
+from test_memory import BUILD, PROGRAMS, standalone
 from trainers import STEPS, trainer
 from transformers import TrainerCallback
 
@@ -157,11 +155,7 @@ def under_a_daemon(tmp_path, kill):
     """What the ranks said: from where they went on; losses, learning rate and the buffer by rank and step; the last checkpoint's bytes, the parameters'."""
     script = tmp_path / f"{kill}.py"
     script.write_text(PROGRAM)
-    env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_SBINDIR=str(BUILD))
-    command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", "4", "--no-python", sys.executable, str(script)]
-    arguments = [kill, str(BUILD / "dlrover"), str(TOP / "tests" / "adapters"), str(tmp_path)]
-    done = subprocess.run([*command, *arguments], env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = standalone(4, script, kill, BUILD / "dlrover", TOP / "tests" / "adapters", tmp_path)
     resumed = re.findall(r"^0 resumes from (\S+)$", done.stdout, re.M)
     steps = {(int(r), int(s)): rest for r, s, rest in re.findall(r"^(\d) step (\d+) (.+)$", done.stdout, re.M)}
     kept, parameters = map(int, re.search(r"^bytes (\d+) of (\d+)$", done.stdout, re.M).groups())

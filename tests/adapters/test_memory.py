@@ -39,21 +39,33 @@ dist.destroy_process_group()
 """
 
 
-def losses(tmp_path, kill):
+def standalone(count, program, *arguments, cwd=None, **environment):
+    """What so many ranks of a program have said under a keeper and a daemon of their own, when they have ended well."""
+    env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_SBINDIR=str(BUILD), **environment)
+    command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", str(count), "--no-python", sys.executable, str(program), *map(str, arguments)]
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def losses(count, program, *arguments):
+    """The steps at which the first rank began, and {(rank, step): loss}, as it was said last."""
+    out = standalone(count, program, *arguments).stdout
+    begun = [int(n) for n in re.findall(r"^0 begins at (\d+)$", out, re.M)]
+    said = re.findall(r"^(\d) step (\d+) (\S+)$", out, re.M)
+    return begun, {(int(r), int(s)): loss for r, s, loss in said}
+
+
+def losses_of(tmp_path, kill):
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_SBINDIR=str(BUILD))
-    command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", "2", "--no-python", sys.executable, str(script)]
-    done = subprocess.run([*command, str(TOP / "tests" / "adapters"), kill], env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    begun = [int(n) for n in re.findall(r"^0 begins at (\d+)$", done.stdout, re.M)]
-    return begun, {(int(r), int(s)): loss for r, s, loss in re.findall(r"^(\d) step (\d+) (\S+)$", done.stdout, re.M)}
+    return losses(2, script, TOP / "tests" / "adapters", kill)
 
 
 def test_fsdp2_goes_on_from_the_memory_of_a_daemon(tmp_path):
     """A worker killed in the sixth step: a new one goes on from memory, with the losses of a run without that."""
-    begun, alone = losses(tmp_path, "no")
+    begun, alone = losses_of(tmp_path, "no")
     assert begun == [0] and len(alone) == 16
-    begun, resumed = losses(tmp_path, "kill")
+    begun, resumed = losses_of(tmp_path, "kill")
     assert begun[0] == 0 and len(begun) == 2 and begun[1] > 0
     assert resumed == alone

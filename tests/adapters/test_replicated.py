@@ -4,14 +4,12 @@
 import json
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
 from conftest import TOP
 from stored import Stored, needs_programs, ranks_of_a_node
-from test_memory import BUILD, PROGRAMS
+from test_memory import BUILD, PROGRAMS, standalone
 
 needs_daemon = pytest.mark.skipif(not all(p.exists() for p in [*PROGRAMS, BUILD / "dlrover"]), reason="the daemon's programs are not built here")
 
@@ -117,10 +115,7 @@ def train(tmp_path, kind, kill):
     checkpoint on the node. (Losses differ in their last bits: DDP's buckets begin anew.)"""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_SBINDIR=str(BUILD))
-    command = [str(PROGRAMS[0]), "--standalone", "--nproc-per-node", "4", "--no-python", sys.executable, str(script)]
-    done = subprocess.run([*command, kind, kill, str(BUILD / "dlrover"), str(TOP / "tests" / "adapters")], env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = standalone(4, script, kind, kill, BUILD / "dlrover", TOP / "tests" / "adapters")
     begun = [int(n) for n in re.findall(r"^0 begins at (\d+)$", done.stdout, re.M)]
     saved, loaded = ({(int(r), int(s)): state for r, s, state in re.findall(rf"^(\d) {word} (\d+) (\S+)$", done.stdout, re.M)} for word in ("saved", "loaded"))
     return begun, saved, loaded, int(re.search(r"^bytes (\d+)$", done.stdout, re.M).group(1))

@@ -3,18 +3,10 @@
 
 import torch
 import transformers
+from models import Words
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 STEPS = 9
-
-
-class Words(torch.utils.data.Dataset):
-    def __len__(self):
-        return 24
-
-    def __getitem__(self, i):
-        words = torch.randint(0, 50, (8,), generator=torch.Generator().manual_seed(i))
-        return {"input_ids": words, "labels": words}
 
 
 def trainer(folder, callbacks):
