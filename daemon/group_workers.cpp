@@ -396,7 +396,10 @@ void Group::drop_damaged() {
         dropped = dropped || gone;
         it = gone || !arena_.holds(rank, id) ? damaged_.erase(it) : std::next(it);
     }
-    if (dropped && member_) feed(objects_here());
+    if (dropped)  // not at once: what follows from it may end the worker that is being looked at
+        services_.loop.post([this, alive = alive_] {
+            if (*alive && member_) feed(objects_here());
+        });
 }
 
 std::string Group::restore_text(const Worker &worker, bool stored) const {
