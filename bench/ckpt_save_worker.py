@@ -24,7 +24,7 @@ MIXED = ((torch.float32, 50), (torch.bfloat16, 25), (torch.float16, 12), (torch.
 
 
 def mixed_tensors(size: int, generator: torch.Generator) -> "list[torch.Tensor]":
-    """Of each dtype its share of the bytes, in tensors from 1 KiB to 32 MiB; about as many bytes in each power of two."""
+    """Of each dtype its share of the bytes, in tensors from 1 KiB to 32 MiB; about as many of each power of two."""
     tensors = []
     for dtype, percent in MIXED:
         rest, lengths = size * percent // 100, itertools.cycle(1 << k for k in range(10, 26))

@@ -53,8 +53,12 @@ class SlotTable {
     Status abort(SlotIndex slot, Holder holder);
     /// After a restart of the daemon: what the records say.
     void restore_sealed(SlotIndex slot, TrainStep step, GenerationId generation);
-    /// What was thought to be there is not.
-    void void_slot(SlotIndex slot) { slots_[slot.value()] = Slot{}; }
+    /// What was thought to be there is not. Who reads it goes on, and the slot is not written until then.
+    void void_slot(SlotIndex slot) {
+        Slot empty;
+        empty.readers = slots_[slot.value()].readers;
+        slots_[slot.value()] = empty;
+    }
     /// Nobody is going to write here any more: what may be reused is free. Whether an object has gone.
     bool free_reusable();
     void restore_granted(SlotIndex slot, TrainStep step, GenerationId generation);

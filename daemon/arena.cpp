@@ -340,7 +340,8 @@ std::vector<Arena::Place> Arena::free_places(Rank rank) {
     std::vector<Place> places;
     RankSlots &slots = of(rank);
     for (std::uint32_t i = 0; i < slots.held.size(); ++i)
-        if (slots.table.slots()[i].state == ckpt::SlotState::free && !slots.held[i].segments.empty())
+        if (slots.table.slots()[i].state == ckpt::SlotState::free && slots.table.slots()[i].readers == 0 &&
+            !slots.held[i].segments.empty())
             places.push_back(place_of(slots.held[i], SlotIndex(i)));
     return places;
 }
@@ -693,13 +694,17 @@ std::shared_ptr<const ParityObject> Arena::parity(Rank place, const CheckpointId
 }
 
 void Arena::drop_parity(Rank place, const CheckpointId &id) {
-    if (!is_rank(place)) drop_damaged(place, id);
+    auto entry = ranks_.find(place);
+    auto slot = entry == ranks_.end() || is_rank(place) ? std::nullopt : entry->second->table.find(id);
+    if (!slot || entry->second->table.slots()[slot->value()].readers != 0) return;
+    entry->second->table.void_slot(*slot);
+    drop_free_slots(place, *entry->second);
 }
 
 bool Arena::drop_damaged(Rank rank, const CheckpointId &id) {
     auto entry = ranks_.find(rank);
     auto slot = entry == ranks_.end() ? std::nullopt : entry->second->table.find(id);
-    if (!slot || entry->second->table.slots()[slot->value()].readers != 0) return false;
+    if (!slot) return false;
     entry->second->table.void_slot(*slot);
     drop_free_slots(rank, *entry->second);
     return true;

@@ -153,8 +153,8 @@ class Arena {
 
     /// None: that parity is not here, or not on record.
     std::shared_ptr<const ParityObject> parity(Rank place, const CheckpointId &id) const;
-    /// It does not match its checksums: it is no source of anything any more. false: it is not here, or
-    /// somebody reads it.
+    /// It does not match its checksums: from now on it is not here; who reads it keeps it until end_read().
+    /// false: it was not here.
     bool drop_damaged(Rank rank, const CheckpointId &id);
     /// It is not whole after all, or not needed; a reader's stays.
     void drop_parity(Rank place, const CheckpointId &id);

@@ -335,7 +335,8 @@ class Group : private JobMemory {
     void on_restore(Worker &worker, std::uint32_t id);
     void refuse_restore(ConnectionId to, std::uint32_t id, const std::string &missing);
     void on_restore_done(Worker &worker, const local::RestoreDoneT &done);
-    void drop_damaged();
+    static bool was_given(const Worker &worker, std::int64_t rank);
+    void drop_damaged(Rank rank, const CheckpointId &id);
     void on_restore_spread(Worker &worker, std::uint32_t id);
     std::string restore_text(const Worker &worker, bool stored) const;
     void end_worker(Worker &worker);
@@ -391,7 +392,6 @@ class Group : private JobMemory {
     std::unique_ptr<JobDeadline> job_deadline_;        ///< on rank 0's node, with a folder
     std::unique_ptr<GroupMover> mover_;                ///< none while no mover has said hello
     std::unique_ptr<GroupTables> tables_;              ///< as copies_
-    std::set<std::pair<Rank, CheckpointId>> damaged_;  ///< of objects here, until nobody reads them
     std::unique_ptr<GroupCopies> copies_;              ///< none where no copies are kept on other nodes
     std::unique_ptr<GroupCheck> check_;                ///< once it was needed
     std::map<NodeIndex, EventLoop::Time> removed_at_;  ///< or when this daemon first knew it

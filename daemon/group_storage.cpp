@@ -225,7 +225,9 @@ void GroupStorage::on_world(const elastic::World &world, std::optional<elastic::
 }
 
 void GroupStorage::on_complete(elastic::CompleteStep step) {
-    if (is_home()) act(flusher_->complete(services_.loop.now(), std::move(step)));
+    if (!is_home()) return;
+    act(flusher_->complete(services_.loop.now(), std::move(step)));
+    if (ending_ && flusher_) act(flusher_->hurry(services_.loop.now()));
 }
 
 void GroupStorage::on_asked(const CheckpointId &id) {

@@ -374,32 +374,22 @@ void Group::end_reading(Worker &worker) {
         if (slot) arena_.end_read(rank, *slot);
     worker.reading.reset();
     worker.keepers.clear();
-    drop_damaged();
     bool tables_wanted = std::ranges::any_of(
         workers_, [&](const auto &entry) { return &entry.second != &worker && entry.second.reading_spread; });
     if (std::exchange(worker.reading_spread, false) && !tables_wanted && tables_) tables_->drop();
 }
 
-/// Once nobody reads them. The next world takes copies, or storage, in their place.
-void Group::drop_damaged() {
-    bool dropped = false;
-    for (auto it = damaged_.begin(); it != damaged_.end();) {
-        const auto &[rank, id] = *it;
-        bool gone = arena_.drop_damaged(rank, id);
-        if (gone)
-            add_event(proto::EventKind::Warning,
-                      "What rank " + std::to_string(rank.value()) + " has saved of step " +
-                          std::to_string(id.step.value()) + " is damaged in the memory of " + services_.node +
-                          " and is not used again: see whether its memory has errors.",
-                      id.generation, static_cast<std::int32_t>(rank.value()),
-                      static_cast<std::int64_t>(id.step.value()));
-        dropped = dropped || gone;
-        it = gone || !arena_.holds(rank, id) ? damaged_.erase(it) : std::next(it);
-    }
-    if (dropped)  // not at once: what follows from it may end the worker that is being looked at
-        services_.loop.post([this, alive = alive_] {
-            if (*alive && member_) feed(objects_here());
-        });
+/// The next world takes a copy, or storage, in its place. Where there is neither nothing is better than what
+/// is there: then it stays.
+void Group::drop_damaged(Rank rank, const CheckpointId &id) {
+    if ((!copies_ && !storage_) || !arena_.drop_damaged(rank, id)) return;
+    add_event(proto::EventKind::Warning,
+              "What rank " + std::to_string(rank.value()) + " has saved of step " +
+                  std::to_string(id.step.value()) + " is damaged in the memory of " + services_.node +
+                  " and is not used again: see whether its memory has errors.",
+              id.generation, static_cast<std::int32_t>(rank.value()),
+              static_cast<std::int64_t>(id.step.value()));
+    feed(objects_here());
 }
 
 std::string Group::restore_text(const Worker &worker, bool stored) const {
@@ -413,14 +403,18 @@ std::string Group::restore_text(const Worker &worker, bool stored) const {
     return "State restored from the node's memory.";
 }
 
+/// Whether it restores from the object of that rank here.
+bool Group::was_given(const Worker &worker, std::int64_t rank) {
+    if (worker.reading && rank == worker.rank.value()) return true;
+    return std::ranges::any_of(worker.keepers,
+                               [&](const auto &entry) { return entry.first.value() == rank; });
+}
+
 void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
     bool stored = std::exchange(worker.reading_stored, false);
     if (!worker.reading && !worker.reading_spread && !stored) return;
-    if (done.damaged >= 0 && done.damaged <= UINT32_MAX) {
-        Rank rank(static_cast<std::uint32_t>(done.damaged));
-        bool given = (worker.reading && rank == worker.rank) || worker.keepers.contains(rank);
-        if (given) damaged_.emplace(rank, worker.reading_id);
-    }
+    std::int64_t damaged = done.damaged >= 0 && was_given(worker, done.damaged) ? done.damaged : -1;
+    CheckpointId id = worker.reading_id;
     end_reading(worker);
     std::int64_t step =
         world_ && world_->restore_step ? static_cast<std::int64_t>(world_->restore_step->value()) : -1;
@@ -429,6 +423,11 @@ void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
     add_event(done.ok ? proto::EventKind::RestoreDone : proto::EventKind::Warning, std::move(text),
               worker.generation, static_cast<std::int32_t>(worker.rank.value()), step,
               static_cast<std::int64_t>(std::min<std::uint64_t>(done.restore_us, ~0ull >> 1)));
+    if (damaged < 0) return;
+    // Not at once: what follows from it may end this worker.
+    services_.loop.post([this, alive = alive_, rank = Rank(static_cast<std::uint32_t>(damaged)), id] {
+        if (*alive && member_ && !over()) drop_damaged(rank, id);
+    });
 }
 
 void Group::end_worker(Worker &worker) {

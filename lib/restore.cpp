@@ -23,7 +23,9 @@ Result<ckpt::ObjectTableView> read_table(const Object &object, std::uint32_t ran
         {object.base, object.bytes},
         {layout.data_bytes, layout.table_offset, layout.table_bytes, layout.table_xxh3});
     if (!bytes) {
-        damaged = rank;
+        bool inside =
+            layout.table_offset <= object.bytes && layout.table_bytes <= object.bytes - layout.table_offset;
+        if (inside && layout.data_bytes <= object.bytes) damaged = rank;  // no error of the plan
         return bytes.take_status();
     }
     return ckpt::ObjectTableView::parse(*bytes, layout.data_bytes);

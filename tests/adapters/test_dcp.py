@@ -102,24 +102,26 @@ def save_beside_a_death(rank, died):
     """Rank 1 is killed when its bytes are copied and not sealed. Rank 0 saves meanwhile, the others afterwards; how long each of two saves took."""
     from dlrover_slurm import _session, dcp
 
+    begun = died.with_name("begun")
     state = {"weights": torch.full((1 << 18,), float(rank)), "epoch": 3}
     assert dcp.save(0, state)
     if rank == 1:
         add = _session.Saving.add_host
 
         def die(saving, batch):
+            begun.touch()
             add(saving, batch)
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
         _session.Saving.add_host = die
-    while rank > 1 and not died.exists():
+    while rank != 1 and not (begun if rank == 0 else died).exists():
         time.sleep(0.001)
     took = []
     for step in (1, 2):
-        begun = time.monotonic()
+        since = time.monotonic()
         assert dcp.save(step, state)
-        took.append(time.monotonic() - begun)
+        took.append(time.monotonic() - since)
     return took
 
 
@@ -127,7 +129,7 @@ def test_a_death_in_a_save_holds_nobody_up(ranks, tmp_path):
     died = tmp_path / "died"
     results = ranks(4, save_beside_a_death, died, group=False)
     assert died.exists() and isinstance(results.pop(1), Killed)
-    assert all(seconds < 1 for took in results for seconds in took), results
+    assert all(seconds < 4 for took in results for seconds in took), results  # a busy machine; who waits for a rank does so for ever
     saved = [sorted(path.name for path in (tmp_path / "checkpoints" / f"rank-{rank}").glob("step-*.dlrover")) for rank in range(4)]
     assert all("step-2.dlrover" in names for names in (saved[0], saved[2], saved[3])), saved
     assert saved[1] == ["step-0.dlrover"]

@@ -6,6 +6,7 @@ import pathlib
 import random
 import re
 import signal
+import subprocess
 import sys
 import unittest
 
@@ -72,50 +73,53 @@ class Storage(StoredWalks):
         worker = next(p for _, p in self.cluster.processes()
                       if p.command and p.command[-3:-2] and p.command[0].endswith("python3") and p.environment().get("RANK") == str(rank))
         os.kill(worker.pid, signal.SIGSTOP)  # the others wait for it: nothing newer comes
-        slots = 0
+        slots = set()
         for line in pathlib.Path(f"/proc/{worker.pid}/maps").read_text().splitlines():
-            if "memfd:dlrover-segment" not in line:
+            place, _, _, _, inode = line.split()[:5]
+            if "memfd:dlrover-segment" not in line or inode in slots:
                 continue
-            with open(f"/proc/{worker.pid}/map_files/{line.split()[0]}", "r+b", buffering=0) as memory:
+            with open(f"/proc/{worker.pid}/map_files/{place}", "r+b", buffering=0) as memory:
                 memory.seek(4001)  # in the middle of x
                 byte = memory.read(1)[0]
                 memory.seek(4001)
                 memory.write(bytes([byte ^ 4]))
-            slots += 1
-        self.assertGreaterEqual(slots, 2)
+            slots.add(inode)
+        self.assertGreaterEqual(len(slots), 2)
         os.kill(worker.pid, signal.SIGKILL)
 
-    def test_a_flipped_bit_in_memory_falls_through_to_storage(self) -> None:
-        process = self.start("--dlrover-ckpt-every=10", steps=150, pause=0.03)
-        wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint", 0.05)
+    def go_on_from_damage(self, process: subprocess.Popen, *words: str) -> int:
+        """The event of rank 3 with these words comes, and the training ends right. Returns the step that rank 3 began with last."""
+        job = int(self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split()[0])
         self.damage_memory_of(3)
-        stored = wait_until(lambda: self.event("damaged in the memory of") and self.folder.steps(), 60, "word of the damage", 0.1)
-        out, err = process.communicate(timeout=90)
+        def told() -> bool:
+            return any(e["rank"] == 3 and all(word in e["text"] for word in words) for e in self.cluster.events(job))
+        wait_until(told, 60, f"an event with {words}", 0.1)
+        out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, out + err)
-        restarts = [int(step) for step in re.findall(r"rank 3 from (\d+)\n", out)]
-        self.assertEqual(restarts[0], 0)
-        self.assertIn(restarts[-1] - 1, stored, out + err)
-        self.expect_end(out, 150)
+        begun = [int(step) for step in re.findall(r"rank 3 from (\d+)\n", out)]
+        self.assertEqual(begun[0], 0)
+        self.expect_end(out, 250)
+        return begun[-1]
+
+    def test_a_flipped_bit_in_memory_falls_through_to_storage(self) -> None:
+        process = self.start("--dlrover-ckpt-every=10", steps=250, pause=0.03)
+        stored = wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint", 0.05)
+        begun = self.go_on_from_damage(process, "damaged in the memory of")
+        self.assertGreater(begun, stored[0])
 
     def test_a_flipped_bit_in_memory_falls_through_to_the_copy(self) -> None:
-        process = self.start("--dlrover-ckpt-every=off", "--dlrover-redundancy=partner:1", steps=150, pause=0.03)
+        process = self.start("--dlrover-ckpt-every=off", "--dlrover-redundancy=partner:1", steps=250, pause=0.03)
         wait_until(lambda: self.reached(restart=0) > 20 or process.poll() is not None, 60, "twenty steps", 0.05)
-        self.damage_memory_of(3)
-        wait_until(lambda: self.event("fetched from", "rank 3") or self.event("fetched from"), 60, "the copy", 0.1)
-        out, err = process.communicate(timeout=90)
-        self.assertEqual(process.returncode, 0, out + err)
-        restarts = [int(step) for step in re.findall(r"rank 3 from (\d+)\n", out)]
-        self.assertEqual(restarts[0], 0)
-        self.assertGreater(restarts[-1], 15, out + err)
-        self.expect_end(out, 150)
+        self.assertGreater(self.go_on_from_damage(process, "fetched from"), 15)
 
     def test_after_a_failure_and_at_the_end(self) -> None:
-        process = self.start("--dlrover-ckpt-every=off", steps=200, pause=0.03, env={"DIE_AT": "12"})
+        process = self.start("--dlrover-ckpt-every=off", steps=400, pause=0.03, env={"DIE_AT": "12"})
         stored = wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint after the failure", 0.05)
         self.assertIsInstance(stored, list)
         self.assertIn(stored[0], range(5, 13))
         wait_until(lambda: self.reached(restart=1) > stored[0] + 10 or process.poll() is not None, 60, "ten steps after the restart", 0.05)
         newest = wait_until(lambda: max(self.complete_step(), stored[0]) - stored[0], 60, "a newer step in memory", 0.05) + stored[0]
+        self.assertIsNone(process.poll())
         self.cluster.run("scancel", "-u", "alice", user="root", check=True)
         out, err = process.communicate(timeout=60)
         # SIGTERM is the end too: what was newest in memory is on storage.

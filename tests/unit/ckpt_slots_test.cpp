@@ -189,6 +189,18 @@ BOOST_AUTO_TEST_CASE(a_grant_from_before_a_restart_is_adopted_by_its_writer) {
     BOOST_TEST(t.find_newest(TrainStep(1)).has_value());
 }
 
+BOOST_AUTO_TEST_CASE(what_is_void_is_not_written_while_it_is_read) {
+    SlotTable t(1);
+    auto grant = save(t, 1);
+    BOOST_REQUIRE(grant.has_value());
+    t.add_reader(grant->slot);
+    t.void_slot(grant->slot);
+    BOOST_TEST(!t.find({g1, TrainStep(1)}).has_value());
+    BOOST_TEST(!save(t, 1).has_value());
+    t.drop_reader(grant->slot);
+    BOOST_TEST(save(t, 1).has_value());
+}
+
 BOOST_AUTO_TEST_CASE(memory_that_does_not_suffice_is_not_granted) {
     SlotTable t(3);
     auto grant = t.grant(7, TrainStep(1), g1, [](SlotIndex i) { return i.value() == 2; });

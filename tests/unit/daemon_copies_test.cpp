@@ -127,6 +127,8 @@ BOOST_AUTO_TEST_CASE(a_damaged_object_gives_way_to_its_copy) {
     run(1s);
     BOOST_TEST(held(n1, 5) == all_ranks);
     n1.say(worker, local::RestoreT{});
+    auto other_reader = n1.start_worker(w1, 1);  // of its own object
+    n1.say(other_reader, local::RestoreT{});
     says(mine);
     run(1s);
     BOOST_TEST(!held(n1, 5).contains(mine));
