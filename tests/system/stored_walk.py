@@ -148,12 +148,19 @@ class StoredWalks(unittest.TestCase):
         job = self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split()
         return self.cluster.events(int(job[0])) if job else []
 
-    def complete_step(self) -> int:
-        """The newest step that is complete in memory, as dlrover status tells; -1 where it tells of none."""
+    def status(self) -> "list[dict]":
+        """The groups that the first node's daemon tells of."""
         job = self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split()
         done = self.cluster.run("dlrover", "status", job[0], "--json", user="root", node=self.cluster.nodes[0]) if job else None
-        groups = json.loads(done.stdout)["groups"] if done and done.returncode == 0 else []
-        return max((c["train_step"] for g in groups for c in g["checkpoints"] if c["complete"]), default=-1)
+        return json.loads(done.stdout)["groups"] if done and done.returncode == 0 else []
+
+    def safe_step(self) -> int:
+        """The newest step that has its copies; -1: none."""
+        return max((g["copies"]["safe_step"] for g in self.status() if g["copies"]), default=-1)
+
+    def complete_step(self) -> int:
+        """The newest step that is complete in memory; -1: none."""
+        return max((c["train_step"] for g in self.status() for c in g["checkpoints"] if c["complete"]), default=-1)
 
     def event(self, *words: str) -> "dict | None":
         """The first one whose text has all these words."""

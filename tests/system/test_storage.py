@@ -68,11 +68,13 @@ class Storage(StoredWalks):
         self.assertNotIn("from 0", again.stdout)
         self.assertIn("rank-2.h5", again.stderr)
 
-    def damage_memory_of(self, rank: int) -> None:
+    def damage_memory_of(self, rank: int, copied: bool) -> None:
         """One bit in each slot of that rank, which dies then."""
         worker = next(p for _, p in self.cluster.processes()
                       if p.command and p.command[-3:-2] and p.command[0].endswith("python3") and p.environment().get("RANK") == str(rank))
         os.kill(worker.pid, signal.SIGSTOP)  # the others wait for it: nothing newer comes
+        if copied:  # or what is copied then would be the damaged bytes
+            wait_until(lambda: -1 < self.complete_step() == self.safe_step(), 60, "copies of the newest step", 0.1)
         slots = set()
         for line in pathlib.Path(f"/proc/{worker.pid}/maps").read_text().splitlines():
             place, _, _, _, inode = line.split()[:5]
@@ -87,10 +89,10 @@ class Storage(StoredWalks):
         self.assertGreaterEqual(len(slots), 2)
         os.kill(worker.pid, signal.SIGKILL)
 
-    def go_on_from_damage(self, process: subprocess.Popen, *words: str) -> int:
+    def go_on_from_damage(self, process: subprocess.Popen, *words: str, copied: bool = False) -> int:
         """The event of rank 3 with these words comes, and the training ends right. Returns the step that rank 3 began with last."""
         job = int(self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split()[0])
-        self.damage_memory_of(3)
+        self.damage_memory_of(3, copied)
         def told() -> bool:
             return any(e["rank"] == 3 and all(word in e["text"] for word in words) for e in self.cluster.events(job))
         wait_until(told, 60, f"an event with {words}", 0.1)
@@ -110,7 +112,7 @@ class Storage(StoredWalks):
     def test_a_flipped_bit_in_memory_falls_through_to_the_copy(self) -> None:
         process = self.start("--dlrover-ckpt-every=off", "--dlrover-redundancy=partner:1", steps=250, pause=0.03)
         wait_until(lambda: self.reached(restart=0) > 20 or process.poll() is not None, 60, "twenty steps", 0.05)
-        self.assertGreater(self.go_on_from_damage(process, "fetched from"), 15)
+        self.assertGreater(self.go_on_from_damage(process, "fetched from", copied=True), 15)
 
     def test_after_a_failure_and_at_the_end(self) -> None:
         process = self.start("--dlrover-ckpt-every=off", steps=400, pause=0.03, env={"DIE_AT": "12"})
