@@ -90,6 +90,14 @@ std::unique_ptr<LoadedModule> loaded;
     fresh.settable = command.settable;
     for (const auto &[name, value] : command.variables) ::setenv(name.c_str(), value.c_str(), 1);
     for (const auto &[name, value] : command.inherited) ::setenv(inherited_variable(name).c_str(), value, 1);
+    // Runs last. LeakSanitizer's look at the end can hang in a child whose parent had another thread.
+    static int status;
+    status = command.exits_with.value_or(0);
+    if (command.exits_with)
+        std::atexit([] {
+            std::fflush(nullptr);
+            ::_exit(status);
+        });
     if (!command.exits_with) std::atexit(write_report);
     loaded = std::make_unique<LoadedModule>(".libs/dlrover.so", command.words);
     // srun's own: before what the module registers.
