@@ -40,6 +40,11 @@ MoveWord word_about(Kind kind, Rank rank, const CheckpointId &id) {
     return word;
 }
 
+NamedObject name_of(const elastic::Copy &copy, const local::SealT &seal, std::uint32_t world_size) {
+    return {copy.id,           world_size,       copy.rank,       seal.data_bytes,
+            seal.table_offset, seal.table_bytes, seal.table_xxh3, !is_rank(copy.rank)};
+}
+
 }  // namespace
 
 GroupCopies::GroupCopies(Services services, Hooks hooks)
@@ -233,22 +238,25 @@ void GroupCopies::on_accept(NodeIndex from, const MoveWord &word) {
     send.segments = out->object.place.segments;
     send.bytes = bytes_of(out->object.seal);
     send.transfer = word.transfer;
+    send.object = name_of(out->copy, out->object.seal, out->world_size);
     send.key = word.key;
     send.address = hooks_.address_of(from);
     send.port = word.port;
     send.way = word.way;
     send.wait = transfer_limit(send.bytes);
     out->deadline = services_.loop.now() + send.wait + GroupMover::patience + word_limit;
-    out->order =
-        mover_->send(std::move(send), [this, alive = alive_, number = word.number, rank = out->copy.rank,
-                                       slot = out->object.place.slot](const Status &status, bool) {
-            if (*alive) on_sent(number, rank, slot, status);
-        });
+    out->order = mover_->send(std::move(send), [this, alive = alive_, number = word.number, copy = out->copy,
+                                                slot = out->object.place.slot](const Status &status, bool) {
+        if (*alive) on_sent(number, copy, slot, status);
+    });
 }
 
 /// From here on the mover reads nothing of it. The other node's Held is what counts.
-void GroupCopies::on_sent(std::uint64_t number, Rank rank, SlotIndex slot, const Status &status) {
-    services_.arena.end_read(rank, slot);
+void GroupCopies::on_sent(std::uint64_t number, const elastic::Copy &copy, SlotIndex slot,
+                          const Status &status) {
+    services_.arena.end_read(copy.rank, slot);
+    if (status.code() == Code::corrupt)
+        later([this, rank = copy.rank, id = copy.id] { hooks_.damaged(rank, id); });
     auto it = outgoing_.find(number);
     if (it == outgoing_.end()) return;
     it->second.deadline = services_.loop.now() + word_limit;

@@ -32,6 +32,8 @@ class GroupCopies {
         /// An object has come, or one was given up for another: what Arena::seals() says has changed.
         std::function<void()> changed;
         std::function<void(bool works, const std::string &text)> protection;
+        /// An object that was to leave does not match its checksums: this node's memory has lost it.
+        std::function<void(Rank rank, const CheckpointId &id)> damaged;
         /// What this node's ranks go on from is here, or will not be: `status`.
         std::function<void(const Status &status)> fetched;
     };
@@ -124,7 +126,7 @@ class GroupCopies {
     void begin(const elastic::CopyBegin &begin);
     void offer(std::uint64_t number, const Outgoing &out);
     void on_accept(NodeIndex from, const MoveWord &word);
-    void on_sent(std::uint64_t number, Rank rank, SlotIndex slot, const Status &status);
+    void on_sent(std::uint64_t number, const elastic::Copy &copy, SlotIndex slot, const Status &status);
     void finish(std::uint64_t number);
     void fail(std::uint64_t number, const std::string &text);
     Outgoing *outgoing(NodeIndex to, std::uint64_t number);

@@ -65,8 +65,22 @@ local::ExpectObjectT to_message(const ObjectToReceive &object) {
     return out;
 }
 
+template <typename MessageT>
+void set_object(MessageT &out, const NamedObject &object) {
+    out.checkpoint = to_message(object.id, object.world_size);
+    out.rank = object.rank.value();
+    out.data_bytes = object.data_bytes;
+    out.table_offset = object.table_offset;
+    out.table_bytes = object.table_bytes;
+    out.table_xxh3 = object.table_xxh3;
+}
+
 local::SendObjectT to_message(const ObjectToSend &object) {
     local::SendObjectT out;
+    if (object.object) {
+        set_object(out, *object.object);
+        out.parity = object.object->parity;
+    }
     out.transfer = object.transfer;
     out.key = object.key;
     out.bytes = object.bytes;
@@ -87,13 +101,7 @@ local::FoldObjectT to_message(const PartToFold &part) {
     out.given = part.given;
     out.last = part.last;
     out.wait_ms = to_ms(part.wait);
-    if (!part.object) return out;
-    out.checkpoint = to_message(part.object->id, part.object->world_size);
-    out.rank = part.object->rank.value();
-    out.data_bytes = part.object->data_bytes;
-    out.table_offset = part.object->table_offset;
-    out.table_bytes = part.object->table_bytes;
-    out.table_xxh3 = part.object->table_xxh3;
+    if (part.object) set_object(out, *part.object);
     return out;
 }
 
@@ -367,7 +375,8 @@ void GroupMover::on_arrived(const local::ObjectArrivedT &answer) {
 void GroupMover::on_sent(const local::ObjectSentT &answer) {
     auto it = open_.find(answer.order);
     if (it == open_.end() || !it->second.sent) return;
-    close(answer.order, answer.ok ? Status() : failure(Code::unavailable, answer.text), answer.retry);
+    Code code = answer.damaged ? Code::corrupt : Code::unavailable;
+    close(answer.order, answer.ok ? Status() : failure(code, answer.text), answer.retry);
 }
 
 void GroupMover::on_folded(const local::ObjectFoldedT &answer) {

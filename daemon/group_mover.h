@@ -31,8 +31,18 @@ struct ObjectToReceive {
     std::chrono::milliseconds wait{0};
 };
 
+/// What memory has to hold.
+struct NamedObject {
+    CheckpointId id;
+    std::uint32_t world_size = 0;
+    Rank rank;
+    std::uint64_t data_bytes = 0, table_offset = 0, table_bytes = 0, table_xxh3 = 0;
+    bool parity = false;  ///< as in ObjectToReceive
+};
+
 /// An object that another node's mover expects.
 struct ObjectToSend {
+    std::optional<NamedObject> object;   ///< none: bytes, of which nothing is known here
     std::vector<ArenaSegment> segments;  ///< read-only
     std::uint64_t bytes = 0;             ///< from the object's start to its table's end
     std::uint64_t transfer = 0;
@@ -44,12 +54,6 @@ struct ObjectToSend {
 
 /// A part of a code that is to be added to what becomes another one (ckpt/erasure.h).
 struct PartToFold {
-    struct Object {
-        CheckpointId id;
-        std::uint32_t world_size = 0;
-        Rank rank;
-        std::uint64_t data_bytes = 0, table_offset = 0, table_bytes = 0, table_xxh3 = 0;
-    };
     std::vector<ArenaSegment> into;  ///< writable
     std::vector<ArenaSegment> from;
     std::uint64_t sum_bytes = 0;  ///< of `into` hold the sum so far
@@ -57,7 +61,7 @@ struct PartToFold {
     std::uint16_t data = 0, target = 0, source = 0;
     std::vector<std::uint16_t> given;  ///< empty: all objects
     bool last = false;
-    std::optional<Object> object;  ///< what the sum has to be then
+    std::optional<NamedObject> object;  ///< what the sum has to be then
     std::chrono::milliseconds wait{0};
 };
 
@@ -115,7 +119,8 @@ class GroupMover {
     /// are open.
     Order receive(ObjectToReceive object, std::function<void(Status)> expecting,
                   std::function<void(Status)> arrived);
-    /// `retry`: another attempt, with another key, may do better.
+    /// `retry`: another attempt, with another key, may do better. corrupt: this node's memory does not hold
+    /// the object any more.
     Order send(ObjectToSend object, std::function<void(Status, bool retry)> sent);
     /// `xxh3`: of the sum, where it was the last part and no object. Until then the memory is the mover's, as
     /// that of receive().

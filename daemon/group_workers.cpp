@@ -383,11 +383,12 @@ void Group::end_reading(Worker &worker) {
 /// is there: then it stays.
 void Group::drop_damaged(Rank rank, const CheckpointId &id) {
     if ((!copies_ && !storage_) || !arena_.drop_damaged(rank, id)) return;
+    std::string what =
+        is_rank(rank) ? "What rank " + std::to_string(rank.value()) + " has saved" : "A parity";
     add_event(proto::EventKind::Warning,
-              "What rank " + std::to_string(rank.value()) + " has saved of step " +
-                  std::to_string(id.step.value()) + " is damaged in the memory of " + services_.node +
-                  " and is not used again: see whether its memory has errors.",
-              id.generation, static_cast<std::int32_t>(rank.value()),
+              what + " of step " + std::to_string(id.step.value()) + " is damaged in the memory of " +
+                  services_.node + " and is not used again: see whether its memory has errors.",
+              id.generation, is_rank(rank) ? static_cast<std::int32_t>(rank.value()) : -1,
               static_cast<std::int64_t>(id.step.value()));
     feed(objects_here());
 }

@@ -7,7 +7,6 @@
 
 #include "ckpt/checksum.h"
 #include "ckpt/erasure.h"
-#include "mover/arrivals.h"
 
 namespace dlrover::mover {
 namespace {
@@ -53,8 +52,8 @@ Result<std::uint64_t> fold_part(FoldOrder order, const std::atomic<bool> &stop) 
     std::uint64_t end = place.table_offset + place.table_bytes;
     if (end < place.table_offset || end > sum_bytes)
         return Status(Code::invalid_argument, "the object is longer than what it was made of");
-    DLROVER_TRY(verify_object(sum.first(end), place, order.object->who, true)
-                    .with_context("the parts did not give the object"));
+    DLROVER_TRY(
+        verify_object(sum.first(end), *order.object).with_context("the parts did not give the object"));
     return std::uint64_t{0};
 }
 

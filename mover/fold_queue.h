@@ -11,23 +11,19 @@
 #include <optional>
 
 #include "ckpt/mapping.h"
-#include "ckpt/object_table.h"
 #include "helper/outbox.h"
+#include "mover/object_check.h"
 
 namespace dlrover::mover {
 
 struct FoldOrder {
-    struct Object {
-        ckpt::ObjectIdentity who;
-        ckpt::ObjectPlace place;
-    };
     helper::Ticket ticket;
     std::vector<ckpt::SegmentGrant> into, from;
     std::uint64_t sum_bytes = 0;  ///< of `into` hold the sum so far
     std::uint64_t bytes = 0;      ///< of `from`
     std::uint8_t factor = 0;
-    bool last = false;             ///< the sum is told, or is this object
-    std::optional<Object> object;  ///< looked at, each chunk
+    bool last = false;  ///< the sum is told, or is this object
+    std::optional<KnownObject> object;
     std::chrono::steady_clock::time_point deadline;
 };
 

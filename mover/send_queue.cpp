@@ -7,13 +7,23 @@
 namespace dlrover::mover {
 namespace {
 
-Status send_object(SendOrder &order) {
+/// Whose the wrong bytes are that the other side has found. Not ok: this node's.
+Status look_at_own(const SendOrder &order, const Status &said) {
+    if (said.code() != Code::corrupt || !order.object) return {};
+    return verify_object(order.job.memory, *order.object).with_context("it is damaged in this node's memory");
+}
+
+/// `damaged`: this node's memory does not hold that object any more.
+Status send_object(SendOrder &order, bool &damaged) {
     auto range = ckpt::SegmentRange::map(std::move(order.segments), ckpt::Access::read_only);
     if (!range) return range.take_status();
     if (order.bytes > range->bytes())
         return Status(Code::invalid_argument, "the object is longer than its memory");
     order.job.memory = {range->base(), order.bytes};
-    return transport::bulk_send(order.job);
+    Status sent = transport::bulk_send(order.job);
+    Status own = look_at_own(order, sent);
+    damaged = !own.ok();
+    return damaged ? std::move(own) : std::move(sent);
 }
 
 /// What is wrong with the object, or with the order, is so the next time.
@@ -63,11 +73,13 @@ SendOrder SendQueue::next() {
     return order;
 }
 
-void SendQueue::answer(const helper::Ticket &ticket, const Status &status, std::uint64_t time_us) {
+void SendQueue::answer(const helper::Ticket &ticket, const Status &status, std::uint64_t time_us,
+                       bool damaged) {
     proto::local::ObjectSentT answer;
     answer.ok = status.ok();
     answer.retry = !status.ok() && may_do_better(status.code());
     answer.text = status.message();
+    answer.damaged = damaged;
     answer.time_us = time_us;
     outbox_.put(ticket, std::move(answer));
 }
@@ -76,10 +88,11 @@ void SendQueue::run() {
     for (;;) {
         SendOrder order = next();
         auto start = std::chrono::steady_clock::now();
-        Status status = send_object(order);
+        bool damaged = false;
+        Status status = send_object(order, damaged);
         auto spent =
             std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
-        answer(order.ticket, status, static_cast<std::uint64_t>(spent.count()));
+        answer(order.ticket, status, static_cast<std::uint64_t>(spent.count()), damaged);
     }
 }
 

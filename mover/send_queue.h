@@ -5,9 +5,11 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 
 #include "ckpt/mapping.h"
 #include "helper/outbox.h"
+#include "mover/object_check.h"
 #include "transport/bulk_sender.h"
 
 namespace dlrover::mover {
@@ -16,7 +18,8 @@ struct SendOrder {
     helper::Ticket ticket;
     std::vector<ckpt::SegmentGrant> segments;
     std::uint64_t bytes = 0;
-    transport::BulkJob job;  ///< all but the memory; can be called off
+    std::optional<KnownObject> object;  ///< what it has to be; none: the other side knows
+    transport::BulkJob job;             ///< all but the memory; can be called off
 };
 
 /// Thread of the members: any. Lives as long as the process.
@@ -39,7 +42,8 @@ class SendQueue {
   private:
     void run();
     SendOrder next();
-    void answer(const helper::Ticket &ticket, const Status &status, std::uint64_t time_us);
+    void answer(const helper::Ticket &ticket, const Status &status, std::uint64_t time_us,
+                bool damaged = false);
 
     helper::Outbox &outbox_;
     std::mutex mutex_;

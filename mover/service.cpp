@@ -60,23 +60,33 @@ Result<ckpt::ObjectIdentity> identity_in(const MessageT &message) {
                                 {}};
 }
 
+/// The object that `message` (ExpectObject, SendObject, FoldObject) tells of.
+template <typename MessageT>
+Result<KnownObject> object_in(const MessageT &message) {
+    auto who = identity_in(message);
+    if (!who) return who.take_status();
+    KnownObject object;
+    object.who = std::move(*who);
+    object.place = {message.data_bytes, message.table_offset, message.table_bytes, message.table_xxh3};
+    return object;
+}
+
 Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObjectT &message,
                                   std::vector<UniqueFd> fds) {
     auto key = make_key(message.key);
     if (!key) return key.take_status();
     auto from = transport::resolve(message.from);
     if (!from) return from.take_status();
-    auto who = identity_in(message);
-    if (!who) return who.take_status();
+    auto object = object_in(message);
+    if (!object) return object.take_status();
     ArrivalOrder order;
     order.ticket = ticket;
     order.transfer = message.transfer;
     order.key = *key;
     order.from = std::move(*from);
     order.segments = ckpt::to_grants(message.segments, std::move(fds));
-    order.who = std::move(*who);
-    order.place = {message.data_bytes, message.table_offset, message.table_bytes, message.table_xxh3};
-    order.parity = message.parity;
+    order.object = std::move(*object);
+    order.object.parity = message.parity;
     order.wait = std::chrono::milliseconds(message.wait_ms);
     return order;
 }
@@ -111,10 +121,9 @@ Result<FoldOrder> make_fold(helper::Ticket ticket, const local::FoldObjectT &mes
     order.last = message.last;
     order.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(message.wait_ms);
     if (!message.checkpoint) return order;
-    auto who = identity_in(message);
-    if (!who) return who.take_status();
-    order.object = {std::move(*who),
-                    {message.data_bytes, message.table_offset, message.table_bytes, message.table_xxh3}};
+    auto object = object_in(message);
+    if (!object) return object.take_status();
+    order.object = std::move(*object);
     return order;
 }
 
@@ -151,9 +160,7 @@ Status Service::listen(const local::MoverWelcomeT &welcome, local::MoverReadyT &
     options.hash = ckpt::block_kernel().hash;
     auto server = transport::BulkServer::start(options);
     if (!server) return server.take_status();
-    // By TCP each block is under a checksum on its way.
-    bool verify_chunks = transport::contains(options.methods, BulkMethod::ucx);
-    arrivals_.emplace(outbox_, std::move(*server), verify_chunks);
+    arrivals_.emplace(outbox_, std::move(*server));
     ready.port = arrivals_->port();
     ready.ways = options.methods;
     return {};
@@ -210,6 +217,12 @@ void Service::take_send(const local::SendObjectT &message, std::vector<UniqueFd>
     auto cancellation = transport::Cancellation::create();
     if (!cancellation) return refuse(cancellation.status().message());
     SendOrder order;
+    if (message.checkpoint) {
+        auto object = object_in(message);
+        if (!object) return refuse(object.status().message());
+        order.object = std::move(*object);
+        order.object->parity = message.parity;
+    }
     order.ticket = ticket;
     order.segments = ckpt::to_grants(message.segments, std::move(fds));
     order.bytes = message.bytes;

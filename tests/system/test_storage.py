@@ -16,6 +16,14 @@ from cluster import NIGHTLY, wait_until
 from stored_walk import RANKS, StoredWalks
 
 
+def flip_bit(path: str) -> None:
+    with open(path, "r+b", buffering=0) as memory:
+        memory.seek(4001)  # in the middle of x
+        byte = memory.read(1)[0]
+        memory.seek(4001)
+        memory.write(bytes([byte ^ 4]))
+
+
 class Storage(StoredWalks):
     LABEL = "storage"
 
@@ -68,31 +76,40 @@ class Storage(StoredWalks):
         self.assertNotIn("from 0", again.stdout)
         self.assertIn("rank-2.h5", again.stderr)
 
-    def damage_memory_of(self, rank: int, copied: bool) -> None:
+    def damage_memory_of(self, rank: int, copied: bool, copies_too: bool) -> None:
         """One bit in each slot of that rank, which dies then."""
-        worker = next(p for _, p in self.cluster.processes()
-                      if p.command and p.command[-3:-2] and p.command[0].endswith("python3") and p.environment().get("RANK") == str(rank))
+        home, worker = next((node, p) for node, p in self.cluster.processes()
+                            if p.command and p.command[-3:-2] and p.command[0].endswith("python3") and p.environment().get("RANK") == str(rank))
         os.kill(worker.pid, signal.SIGSTOP)  # the others wait for it: nothing newer comes
         if copied:  # or what is copied then would be the damaged bytes
             wait_until(lambda: -1 < self.complete_step() == self.safe_step(), 60, "copies of the newest step", 0.1)
-        slots = set()
-        for line in pathlib.Path(f"/proc/{worker.pid}/maps").read_text().splitlines():
-            place, _, _, _, inode = line.split()[:5]
-            if "memfd:dlrover-segment" not in line or inode in slots:
-                continue
-            with open(f"/proc/{worker.pid}/map_files/{place}", "r+b", buffering=0) as memory:
-                memory.seek(4001)  # in the middle of x
-                byte = memory.read(1)[0]
-                memory.seek(4001)
-                memory.write(bytes([byte ^ 4]))
-            slots.add(inode)
+        slots = self.mapped_segments(worker.pid)
         self.assertGreaterEqual(len(slots), 2)
+        for path in slots.values():
+            flip_bit(path)
+        if copies_too:
+            self.damage_copies(next(node for node in self.cluster.nodes if node != home))
         os.kill(worker.pid, signal.SIGKILL)
 
-    def go_on_from_damage(self, process: subprocess.Popen, *words: str, copied: bool = False) -> int:
+    def mapped_segments(self, pid: int) -> "dict[int, str]":
+        """By inode: where it can be written."""
+        maps = (line.split() for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:dlrover-segment" in line)
+        return {int(fields[4]): f"/proc/{pid}/map_files/{fields[0]}" for fields in maps}
+
+    def damage_copies(self, node: str) -> None:
+        """One bit in each segment of that node that is no rank's of its own."""
+        own = {inode for home, p in self.cluster.processes() if home == node for inode in self.mapped_segments(p.pid)}
+        daemon = pathlib.Path(f"/proc/{self.cluster.daemon_pid(node)}/fd")
+        paths = {fd.stat().st_ino: str(fd) for fd in daemon.iterdir() if "memfd:dlrover-segment" in os.readlink(fd)}
+        copies = {inode: path for inode, path in paths.items() if inode not in own}
+        self.assertGreaterEqual(len(copies), 2)
+        for path in copies.values():
+            flip_bit(path)
+
+    def go_on_from_damage(self, process: subprocess.Popen, *words: str, copied: bool = False, copies_too: bool = False) -> int:
         """The event of rank 3 with these words comes, and the training ends right. Returns the step that rank 3 began with last."""
         job = int(self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split()[0])
-        self.damage_memory_of(3, copied)
+        self.damage_memory_of(3, copied, copies_too)
         def told() -> bool:
             return any(e["rank"] == 3 and all(word in e["text"] for word in words) for e in self.cluster.events(job))
         wait_until(told, 60, f"an event with {words}", 0.1)
@@ -113,6 +130,12 @@ class Storage(StoredWalks):
         process = self.start("--dlrover-ckpt-every=off", "--dlrover-redundancy=partner:1", steps=250, pause=0.03)
         wait_until(lambda: self.reached(restart=0) > 20 or process.poll() is not None, 60, "twenty steps", 0.05)
         self.assertGreater(self.go_on_from_damage(process, "fetched from", copied=True), 15)
+
+    def test_a_flipped_bit_in_the_copy_too_falls_through_to_storage(self) -> None:
+        process = self.start("--dlrover-ckpt-every=10", "--dlrover-redundancy=partner:1", steps=250, pause=0.03)
+        stored = wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint", 0.05)
+        begun = self.go_on_from_damage(process, "could not be fetched from", copied=True, copies_too=True)
+        self.assertGreater(begun, stored[0])
 
     def test_after_a_failure_and_at_the_end(self) -> None:
         process = self.start("--dlrover-ckpt-every=off", steps=400, pause=0.03, env={"DIE_AT": "12"})

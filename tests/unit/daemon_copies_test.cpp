@@ -145,6 +145,31 @@ BOOST_AUTO_TEST_CASE(a_damaged_object_gives_way_to_its_copy) {
     BOOST_TEST(n1.port->sent[worker.id].back().body.AsRestorePlan() != nullptr);
 }
 
+BOOST_AUTO_TEST_CASE(no_copy_is_made_of_damaged_bytes) {
+    BOOST_TEST(try_save_everywhere(5));
+    run(2s);
+    m1->damaged = true;
+    BOOST_TEST(try_save_everywhere(6));
+    run(3s);
+    // n1 has owned to both; the step before stays.
+    std::set<std::uint32_t> of_n1{w1.first_rank, w1.first_rank + 1};
+    for (std::uint32_t rank : of_n1) {
+        BOOST_TEST(!held(n1, 6).contains(rank));
+        BOOST_TEST(!held(n2, 6).contains(rank));
+    }
+    BOOST_TEST(warned(n1, "of step 6 is damaged in the memory of n1"));
+    BOOST_TEST(held(n1, 5) == all_ranks);
+    BOOST_TEST(held(n2, 5) == all_ranks);
+    n1.exited(a1, w1, 1, 3 << 8);
+    await_worlds();
+    BOOST_TEST(w1.restore_step == 5);
+    m1->damaged = false;
+    BOOST_TEST(try_save_everywhere(7));
+    run(3s);
+    BOOST_TEST(held(n1, 7) == all_ranks);
+    BOOST_TEST(held(n2, 7) == all_ranks);
+}
+
 BOOST_AUTO_TEST_CASE(what_is_not_safe_yet_frees_nothing) {
     BOOST_TEST(try_save_everywhere(5));
     run(2s);
@@ -386,6 +411,15 @@ BOOST_AUTO_TEST_CASE(what_its_source_has_lost_is_given_up) {
     BOOST_TEST(fails_with("could not be fetched from node n1: it does not hold that object any more"));
 }
 
+BOOST_AUTO_TEST_CASE(what_is_damaged_where_it_would_come_from_is_given_up) {
+    m1->damaged = true;
+    begin_world();
+    run(16s);
+    BOOST_TEST(fails_with("could not be fetched from node n1: it does not hold that object any more"));
+    BOOST_TEST(warned(n1, "of step 5 is damaged in the memory of n1"));
+    BOOST_TEST(!held(n1, 5).contains(w2.first_rank));
+}
+
 BOOST_AUTO_TEST_CASE(what_is_fetched_comes_whatever_happens_to_the_words) {
     unruly = true;
     begin_world();
@@ -553,6 +587,7 @@ struct OneNodesCopies {
         hooks.address_of = hooks.name_of = [](NodeIndex node) { return "n" + std::to_string(node.value()); };
         hooks.changed = [] {};
         hooks.protection = [](bool, const std::string &) {};
+        hooks.damaged = [](Rank, const CheckpointId &) {};
         hooks.fetched = [this](const Status &status) { ended.push_back(status.message()); };
         return hooks;
     }

@@ -216,6 +216,12 @@ BOOST_AUTO_TEST_CASE(an_object_is_sent) {
     say(std::move(sent));
     BOOST_TEST(told.is({{"sent", ok}}));
     BOOST_TEST(!told.retry);
+    told = {};
+    local::ObjectSentT wrong;
+    wrong.order = send();
+    wrong.damaged = true;
+    say(std::move(wrong));
+    BOOST_TEST(told.is({{"sent", Code::corrupt}}));
 }
 
 BOOST_AUTO_TEST_CASE(what_the_mover_could_not_do_is_told_with_its_reason) {

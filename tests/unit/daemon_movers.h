@@ -53,13 +53,16 @@ struct Mover : Helper {
         say(std::move(answer));
     }
     void take_send(const local::SendObjectT &send, Mover &other) {
-        bool reached = other.expected.contains(send.key) && !other.hung, arrived = reached && !other.fails;
+        bool reached = other.expected.contains(send.key) && !other.hung;
+        bool arrived = reached && !other.fails && !damaged;
         if (reached) other.arrive(other.expected.at(send.key), arrived);
         if (reached) other.expected.erase(send.key);
         local::ObjectSentT answer;
         answer.order = send.order;
         answer.ok = arrived;
         answer.text = arrived ? "" : "the block's checksum is wrong";
+        answer.damaged = !arrived && damaged;
+        if (answer.damaged) BOOST_TEST((send.checkpoint != nullptr), "or it can not be looked at");
         say(std::move(answer));
     }
     /// What is added twice is gone again; the last part must find the others.
@@ -100,6 +103,7 @@ struct Mover : Helper {
     }
 
     bool slow = false, fails = false, hung = false;
+    bool damaged = false;     ///< is what it sends, in its node's own memory
     bool send_one = false;    ///< though it is slow
     bool spoilt = false;      ///< what is made of parts
     bool lost_folds = false;  ///< are not answered

@@ -65,7 +65,8 @@ class MoverNode : public HelperNode {
     }
     /// As the other node's order `as` says.
     std::uint64_t send(const MemoryObject &object, const MoverNode &to, std::uint64_t as,
-                       std::uint16_t way = tcp, std::uint32_t wait_ms = long_ms) {
+                       std::uint16_t way = tcp, std::uint32_t wait_ms = long_ms,
+                       const std::function<void(local::SendObjectT &)> &change = {}) {
         UniqueFd fd(
             ::open(("/proc/self/fd/" + std::to_string(object.memory.get())).c_str(), O_RDONLY | O_CLOEXEC));
         local::SendObjectT order;
@@ -78,6 +79,7 @@ class MoverNode : public HelperNode {
         order.port = to.ready.port;
         order.way = way;
         order.wait_ms = wait_ms;
+        if (change) change(order);
         std::uint64_t number = order.order;
         push(proto::make_local(0, std::move(order)), {fd.get()});
         return number;
@@ -252,6 +254,68 @@ BOOST_AUTO_TEST_CASE(a_table_that_has_changed_is_found) {
     object.flip(object.table_offset + 20);
     BOOST_TEST(!a.sent(a.send(object, b, order)).ok);
     BOOST_TEST(!b.arrived(order).ok);
+}
+
+BOOST_AUTO_TEST_CASE(bytes_that_were_damaged_before_they_were_sent_are_found_and_owned_to) {
+    start();
+    auto as_rank = [&](std::uint32_t rank) {
+        return [&, rank](local::SendObjectT &order) {
+            order.checkpoint = object.order(checkpoint(10), 2, rank).checkpoint;
+            order.rank = rank;
+            order.data_bytes = object.data_bytes;
+            order.table_offset = object.table_offset;
+            order.table_bytes = object.table_bytes;
+            order.table_xxh3 = object.table_xxh3;
+        };
+    };
+    auto exchange = [&](std::uint32_t expected, const std::function<void(local::SendObjectT &)> &change) {
+        auto order = b.expect(object, room, expected);
+        BOOST_REQUIRE(b.expecting(order).ok);
+        auto sent = a.sent(a.send(object, b, order, tcp, long_ms, change));
+        BOOST_TEST(b.arrived(order).ok == sent.ok);
+        return sent;
+    };
+    auto sent = exchange(1, as_rank(1));
+    BOOST_TEST(sent.ok, sent.text);
+    BOOST_TEST(!sent.damaged);
+    sent = exchange(0, as_rank(1));  // the other side is wrong
+    BOOST_TEST(!sent.ok);
+    BOOST_TEST(!sent.damaged);
+    object.flip(5'000'000);
+    sent = exchange(1, {});
+    BOOST_TEST(!sent.ok);
+    BOOST_TEST(!sent.damaged, "nothing is known of it");
+    BOOST_TEST(sent.text == "chunk \"w\" does not match its checksum");
+    sent = exchange(1, as_rank(1));
+    BOOST_TEST(!sent.ok);
+    BOOST_TEST(sent.damaged);
+    BOOST_TEST(!sent.retry);
+    BOOST_TEST(sent.text == "it is damaged in this node's memory: chunk \"w\" does not match its checksum");
+    object.flip(5'000'000);
+    BOOST_TEST(exchange(1, as_rank(1)).ok, "whole again");
+}
+
+BOOST_AUTO_TEST_CASE(a_parity_that_was_damaged_before_it_was_sent_is_found) {
+    start();
+    auto parity = [&](local::SendObjectT &order) {
+        order.checkpoint = object.order(checkpoint(10), 2, 0).checkpoint;
+        order.parity = true;
+        order.data_bytes = object.data_bytes;
+        order.table_xxh3 = object.table_xxh3;
+    };
+    object.data_bytes = object.table_offset + object.table_bytes;
+    object.table_offset = object.data_bytes;
+    object.table_bytes = 0;
+    object.table_xxh3 = ckpt::chunk_checksum(content(object, object.data_bytes));
+    for (bool damaged : {false, true}) {
+        if (damaged) object.flip(77);
+        auto order = b.expect(object, room, 0, long_ms, true);
+        BOOST_REQUIRE(b.expecting(order).ok);
+        auto sent = a.sent(a.send(object, b, order, tcp, long_ms, parity));
+        BOOST_TEST(sent.ok == !damaged, sent.text);
+        BOOST_TEST(sent.damaged == damaged);
+        BOOST_TEST(b.arrived(order).ok == !damaged);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_mover_that_is_killed_is_no_end) {
@@ -531,7 +595,7 @@ BOOST_AUTO_TEST_CASE(an_object_is_moved_and_each_chunk_looked_at) {
     object.flip(5'000'000);
     sent = a.sent(a.send(object, b, order, ucx));
     BOOST_TEST(!sent.ok);
-    BOOST_TEST(sent.text == "chunk \"w\" arrived without its checksum");
+    BOOST_TEST(sent.text == "chunk \"w\" does not match its checksum");
     BOOST_TEST(!b.arrived(order).ok);
 }
 
