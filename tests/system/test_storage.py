@@ -78,8 +78,7 @@ class Storage(StoredWalks):
 
     def damage_memory_of(self, rank: int, copied: bool, copies_too: bool) -> None:
         """One bit in each slot of that rank, which dies then."""
-        home, worker = next((node, p) for node, p in self.cluster.processes()
-                            if p.command and p.command[-3:-2] and p.command[0].endswith("python3") and p.environment().get("RANK") == str(rank))
+        home, worker = next((node, p) for node, p in self.workers() if p.environment().get("RANK") == str(rank))
         os.kill(worker.pid, signal.SIGSTOP)  # the others wait for it: nothing newer comes
         if copied:  # or what is copied then would be the damaged bytes
             wait_until(lambda: -1 < self.complete_step() == self.safe_step(), 60, "copies of the newest step", 0.1)
@@ -91,6 +90,10 @@ class Storage(StoredWalks):
             self.damage_copies(next(node for node in self.cluster.nodes if node != home))
         os.kill(worker.pid, signal.SIGKILL)
 
+    def workers(self) -> list:
+        """With their nodes. A node's mover maps segments, too."""
+        return [(node, p) for node, p in self.cluster.processes() if p.command and p.command[-3:-2] and p.command[0].endswith("python3")]
+
     def mapped_segments(self, pid: int) -> "dict[int, str]":
         """By inode: where it can be written."""
         maps = (line.split() for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines() if "memfd:dlrover-segment" in line)
@@ -98,7 +101,7 @@ class Storage(StoredWalks):
 
     def damage_copies(self, node: str) -> None:
         """One bit in each segment of that node that is no rank's of its own."""
-        own = {inode for home, p in self.cluster.processes() if home == node for inode in self.mapped_segments(p.pid)}
+        own = {inode for home, p in self.workers() if home == node for inode in self.mapped_segments(p.pid)}
         daemon = pathlib.Path(f"/proc/{self.cluster.daemon_pid(node)}/fd")
         paths = {fd.stat().st_ino: str(fd) for fd in daemon.iterdir() if "memfd:dlrover-segment" in os.readlink(fd)}
         copies = {inode: path for inode, path in paths.items() if inode not in own}
