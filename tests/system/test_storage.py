@@ -135,9 +135,9 @@ class Storage(StoredWalks):
         self.assertGreater(self.go_on_from_damage(process, "fetched from", copied=True), 15)
 
     def test_a_flipped_bit_in_the_copy_too_falls_through_to_storage(self) -> None:
-        process = self.start("--dlrover-ckpt-every=10", "--dlrover-redundancy=partner:1", steps=250, pause=0.03)
+        process = self.start("--dlrover-ckpt-every=10", "--dlrover-redundancy=partner:1", "--dlrover-max-restarts=10", steps=250, pause=0.03)
         stored = wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint", 0.05)
-        begun = self.go_on_from_damage(process, "could not be fetched from", copied=True, copies_too=True)
+        begun = self.go_on_from_damage(process, f"damaged in the memory of {self.cluster.nodes[0]}", copied=True, copies_too=True)
         self.assertGreater(begun, stored[0])
 
     def test_after_a_failure_and_at_the_end(self) -> None:
