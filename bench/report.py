@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
 
 #: Two-sided 95 % points of Student's distribution by degrees of freedom.
@@ -32,7 +33,7 @@ def median_with_interval(values: "list[float]") -> "tuple[float, float, float]":
     """(median, low and high end of its 95 % interval), whatever the distribution"""
     ordered = sorted(values)
     low = max(0, math.floor((len(ordered) - 1.96 * math.sqrt(len(ordered))) / 2))
-    return ordered[len(ordered) // 2], ordered[low], ordered[-1 - low]
+    return statistics.median(ordered), ordered[low], ordered[-1 - low]
 
 
 def first_line(*argv: str) -> str:
