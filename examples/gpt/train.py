@@ -58,6 +58,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--memory-every", type=int, default=1, metavar="N", help="checkpoint into memory every N steps")
+    parser.add_argument("--storage-every", type=int, default=0, metavar="N", help="checkpoint to storage every N steps (0: only what the job's options say)")
     parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path(__file__).with_name("README.md"), help="what to learn")
     parser.add_argument("--checkpoint-dir", default="", help="a folder of checkpoints to begin from, where the job has none")
     return parser.parse_args()
@@ -107,10 +108,11 @@ def main() -> None:
             print(f"step {step} loss {loss.item():.6f}", flush=True)
         if step == stop_at and rank == dist.get_world_size() - 1 and not checkpoint:
             os._exit(9)  # for a try: as if this rank had crashed
-        if step % options.memory_every == 0:
+        to_storage = options.storage_every > 0 and step % options.storage_every == 0
+        if to_storage or step % options.memory_every == 0:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(),
                      "rng": torch.get_rng_state(), "step": step}  # fmt: skip
-            checkpointer.save_checkpoint(step, state, storage_type=StorageType.MEMORY)
+            checkpointer.save_checkpoint(step, state, storage_type=StorageType.DISK if to_storage else StorageType.MEMORY)
     dist.barrier()
     dist.destroy_process_group()
 
