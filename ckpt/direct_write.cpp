@@ -81,9 +81,11 @@ Status DirectWriter::run() {
         Status status = write(buffer->get(), window.begin, window.end - window.begin);
         if (status.ok()) status = settle(at);
         fault_point("writer_mid_file");
-        if (status.ok()) continue;
-        give_up();
-        return status;
+        if (!status.ok()) {
+            give_up();
+            return status;
+        }
+        if (watch_) watch_(window.end - window.begin);
     }
     return {};
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,6 +36,9 @@ class DirectWriter {
     DirectWriter(int fd, const std::string &path, FileStretch stretch, std::vector<FilePart> parts,
                  bool direct, bool hash);
 
+    /// Told of each window's bytes once they are written, by the thread that wrote them. Before run().
+    void watch(std::function<void(std::uint64_t bytes)> watch) { watch_ = std::move(watch); }
+
     /// Writes windows until none is left or one failed, here or in another thread: that one says why. What
     /// can not go directly is written through `fd`; the caller calls fsync.
     Status run();
@@ -60,6 +64,7 @@ class DirectWriter {
     const FileStretch stretch_;
     const std::vector<FilePart> parts_;
     const bool hash_;
+    std::function<void(std::uint64_t bytes)> watch_;
     std::vector<std::size_t> first_hash_;  ///< of each part, and one more
     std::vector<std::uint64_t> hashes_;    ///< each written by one thread
     UniqueFd direct_;

@@ -124,6 +124,7 @@ Result<StorageImage> write_content(int fd, const FileContent &content, const std
     DLROVER_TRY(reserve(fd, places.end, path));
     DirectWriter writer(fd, path, {places.begin, places.end}, parts_of(content.object, content.table, places),
                         options.direct, options.check_source);
+    writer.watch(options.watch);
     ChunkWrites chunks(writer);
     StorageFrames none(0);
     StorageFrames &frames = options.frames != nullptr ? *options.frames : none;

@@ -15,6 +15,8 @@ struct StorageWriteOptions {
     bool check_source = true;  ///< corrupt, and no file, where memory does not have the table's checksums
     /// Asked, if set, when memory has been read for the last time: a failure, and there is no file.
     std::function<Status()> confirm;
+    /// Told, if set, of data bytes as storage takes them, padding included; by several threads.
+    std::function<void(std::uint64_t bytes)> watch;
     /// Of files written before, where the next may look like one of them.
     StorageFrames *frames = nullptr;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/status_text.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/ids.h"
@@ -130,12 +131,73 @@ void write_ranks(JsonWriter &json, const GroupStatusT &g) {
     json.end_array();
 }
 
+bool is_same(const proto::local::StoredCheckpointT *a, const proto::local::StoredCheckpointT &b) {
+    return a && a->train_step == b.train_step && a->generation && b.generation &&
+           a->generation->term() == b.generation->term() && a->generation->number() == b.generation->number();
+}
+
+/// How far the nodes that answered are with the checkpoint that is being written.
+struct Flight {
+    std::uint64_t written = 0, bytes = 0;
+    double rate = 0;     ///< bytes/s of the nodes that are not done
+    double left_s = -1;  ///< of the slowest; -1: not known
+    std::vector<const proto::local::StorageProgressT *> nodes;
+};
+
+Flight flight_of(const proto::local::StorageStatusT &s) {
+    Flight out;
+    bool known = true;
+    for (const auto &node : s.progress) {
+        if (!node || !s.storing || !is_same(node->checkpoint.get(), *s.storing)) continue;
+        out.nodes.push_back(node.get());
+        out.written += node->written_bytes;
+        out.bytes += node->bytes;
+        if (node->written_bytes >= node->bytes) continue;
+        known &= node->written_bytes > 0 && node->time_us > 0;
+        if (!known) continue;
+        double rate = static_cast<double>(node->written_bytes) * 1e6 / static_cast<double>(node->time_us);
+        out.rate += rate;
+        out.left_s = std::max(out.left_s, static_cast<double>(node->bytes - node->written_bytes) / rate);
+    }
+    if (!known) out.left_s = -1;
+    return out;
+}
+
+/// ": 12 GiB of 48 GiB (26 %), 1.9 GiB/s, about 19 s left"
+std::string flight_text(const Flight &flight) {
+    if (flight.bytes == 0) return "";
+    std::string text = ": " + format_size_bytes(flight.written) + " of " + format_size_bytes(flight.bytes);
+    auto percent =
+        static_cast<int>(100.0 * static_cast<double>(flight.written) / static_cast<double>(flight.bytes));
+    text += " (" + std::to_string(percent) + " %)";
+    if (flight.left_s < 0) return text;
+    auto left = std::chrono::microseconds(static_cast<std::int64_t>(std::min(flight.left_s, 1e9) * 1e6));
+    return text + ", " + format_size_bytes(static_cast<std::uint64_t>(flight.rate)) + "/s, about " +
+           format_duration(left) + " left";
+}
+
+void write_flight(JsonWriter &json, const Flight &flight) {
+    json.key("storing").begin_object();
+    json.field("written_bytes", flight.written).field("bytes", flight.bytes);
+    json.field("bytes_per_s", static_cast<std::uint64_t>(flight.rate));
+    json.field("left_us", flight.left_s < 0 ? std::int64_t{-1}
+                                            : static_cast<std::int64_t>(std::min(flight.left_s, 1e9) * 1e6));
+    json.key("nodes").begin_array();
+    for (const auto *node : flight.nodes) {
+        json.begin_object().field("node", node->node).field("written_bytes", node->written_bytes);
+        json.field("bytes", node->bytes).field("time_us", node->time_us).end_object();
+    }
+    json.end_array().end_object();
+}
+
 std::string storage_text(const proto::local::StorageStatusT &s) {
     std::string text;
     if (s.stored) text += "step " + std::to_string(s.stored->train_step);
     if (s.stored && s.stored_age_us > 0) text += ", " + time_text(s.stored_age_us) + " ago";
     if (!s.stored) text += "nothing of this run yet";
-    if (s.storing) text += "; step " + std::to_string(s.storing->train_step) + " is on its way";
+    if (s.storing)
+        text += "; step " + std::to_string(s.storing->train_step) + " is on its way to storage" +
+                flight_text(flight_of(s));
     text += "; in " + printable(s.ckpt_dir);
     if (!s.text.empty()) text += "; trouble: " + printable(s.text);
     return text;
@@ -149,6 +211,7 @@ void write_storage(JsonWriter &json, const proto::local::StorageStatusT &s) {
     step("stored_step", s.stored);
     json.field("stored_age_us", s.stored_age_us);
     step("storing_step", s.storing);
+    write_flight(json, flight_of(s));
     json.field("failures", s.failures).field("silent_us", s.silent_us).field("trouble", s.text).end_object();
 }
 

@@ -92,11 +92,13 @@ bool GroupStorage::on_writer_message(const Client &from, const local::MessageT &
     auto *found = body.AsFolderFound();
     auto *object = body.AsObjectStored();
     auto *checkpoint = body.AsCheckpointStored();
-    if (!found && !object && !checkpoint && !body.AsStorageAnswered()) return false;
+    auto *progress = body.AsObjectProgress();
+    if (!found && !object && !checkpoint && !progress && !body.AsStorageAnswered()) return false;
     if (!is_writer(from.id)) return true;  // its successor does it again
     silence_.on_answer();
     if (found) on_folder_found(*found);
     if (object) on_object_stored(*object);
+    if (progress) on_progress(*progress);
     if (checkpoint) on_checkpoint_stored(*checkpoint);
     silence_.set_owed(writer_owes());
     return true;
@@ -296,11 +298,13 @@ void GroupStorage::begin_part(NodeIndex home, const FlushWord &order) {
     }
     if (part_ && part_->home == home && part_->order.order > order.order) return;
     release_part();
-    part_ = Part{home, order, {}, false};
+    part_ = Part{.home = home, .order = order, .begun = services_.loop.now()};
     for (Rank rank : services_.arena.holders(order.id)) {
         if (hooks_.is_elsewhere(rank, order.world_size)) continue;
         auto object = services_.arena.begin_read(rank, order.id);
-        if (object.ok()) part_->objects.emplace_back(rank, std::move(*object));
+        if (!object.ok()) continue;
+        part_->bytes += object->seal.data_bytes;
+        part_->objects.emplace_back(rank, std::move(*object));
     }
     if (part_->objects.empty())
         return fail_part(facts_.node + " no longer has its objects of " + step_text(order.id));
@@ -309,8 +313,10 @@ void GroupStorage::begin_part(NodeIndex home, const FlushWord &order) {
 
 void GroupStorage::store_next() {
     if (!part_ || part_->stored || !writer_) return;
+    part_->partly = 0;
     if (part_->objects.empty()) {
         part_->stored = true;
+        part_->took = services_.loop.now() - part_->begun;
         trouble_.clear();
         return answer_home(FlushWord::Kind::Stored, {});
     }
@@ -343,8 +349,27 @@ void GroupStorage::on_object_stored(const local::ObjectStoredT &stored) {
     if (stored.rank != rank.value()) return;
     if (!stored.ok) return fail_part(bounded(stored.text));
     services_.arena.end_read(rank, object.place.slot);
+    part_->written += object.seal.data_bytes;
     part_->objects.pop_back();
     store_next();
+}
+
+/// The writer is a process of the user: more than there is, or less than before, is not believed.
+void GroupStorage::on_progress(const local::ObjectProgressT &progress) {
+    if (!part_ || part_->stored || part_->objects.empty() || progress.order != part_->order.order) return;
+    const auto &[rank, object] = part_->objects.back();
+    if (progress.rank != rank.value() || progress.bytes > object.seal.data_bytes) return;
+    part_->partly = std::max(part_->partly, progress.bytes);
+}
+
+std::unique_ptr<local::StorageProgressT> GroupStorage::progress() const {
+    auto out = std::make_unique<local::StorageProgressT>();
+    out->node = facts_.node;
+    out->checkpoint = describe(part_->order.id, part_->order.world_size);
+    out->written_bytes = part_->written + part_->partly;
+    out->bytes = part_->bytes;
+    out->time_us = (part_->stored ? part_->took : services_.loop.now() - part_->begun).count();
+    return out;
 }
 
 void GroupStorage::fail_part(const std::string &text) {
@@ -584,6 +609,7 @@ std::unique_ptr<local::StorageStatusT> GroupStorage::status() const {
     if (stored_) out->stored = describe(*stored_, 0);
     if (stored_us_ > 0) out->stored_age_us = wall_clock_us() - stored_us_;
     if (flying_) out->storing = describe(flying_->step.id, flying_->step.world_size);
+    if (part_) out->progress.push_back(progress());
     if (flusher_) out->failures = flusher_->failures();
     out->text = flusher_ && !flusher_->trouble().empty() ? flusher_->trouble() : trouble_;
     if (!silence_.is_long()) return out;

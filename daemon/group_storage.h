@@ -84,12 +84,18 @@ class GroupStorage {
         FlushWord order;
         std::vector<std::pair<Rank, Arena::Object>> objects;  ///< kept; the last is with the writer
         bool stored = false;
+        std::uint64_t bytes = 0;    ///< of all its objects
+        std::uint64_t written = 0;  ///< of those that are there
+        std::uint64_t partly = 0;   ///< of the one with the writer
+        EventLoop::Time begun{0}, took{0};
     };
 
     // this node's part
     void begin_part(NodeIndex home, const FlushWord &order);
     void store_next();
     void on_object_stored(const local::ObjectStoredT &stored);
+    void on_progress(const local::ObjectProgressT &progress);
+    std::unique_ptr<local::StorageProgressT> progress() const;
     void fail_part(const std::string &text);
     void release_part();
     void answer_home(FlushWord::Kind kind, const std::string &text);

@@ -66,6 +66,13 @@ void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesSt
     into->parity_bytes += from->parity_bytes;
 }
 
+/// Both have all.
+void merge_progress(StorageStatusT &into, StorageStatusT &from) {
+    std::ranges::move(from.progress, std::back_inserter(into.progress));
+    from.progress.clear();
+    for (const auto &node : into.progress) from.progress.push_back(std::make_unique<StorageProgressT>(*node));
+}
+
 /// Both say the longer one.
 void merge_silence(StorageStatusT &into, StorageStatusT &from) {
     const StorageStatusT &longer = into.silent_us >= from.silent_us ? into : from;
@@ -89,7 +96,10 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
         merge_movers(same->mover, group->mover);
         merge_copies(same->copies, group->copies, theirs_leads);
         // Rank 0's node knows more of storage than the others.
-        if (group->storage && same->storage) merge_silence(*same->storage, *group->storage);
+        if (group->storage && same->storage) {
+            merge_silence(*same->storage, *group->storage);
+            merge_progress(*same->storage, *group->storage);
+        }
         bool theirs_knows = group->storage && (group->storage->stored || group->storage->storing);
         if (theirs_knows && (!same->storage || !same->storage->stored))
             same->storage = std::move(group->storage);

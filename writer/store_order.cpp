@@ -88,7 +88,8 @@ Result<StoreOrder> make_store_order(Ticket ticket, std::shared_ptr<const Line> l
     return order;
 }
 
-Result<std::uint64_t> store_object(StoreOrder &order, ckpt::StorageFrames &frames) {
+Result<std::uint64_t> store_object(StoreOrder &order, ckpt::StorageFrames &frames,
+                                   std::function<void(std::uint64_t bytes)> watch) {
     auto range = ckpt::SegmentRange::map(std::move(order.segments), ckpt::Access::read_only);
     if (!range) return range.take_status();
     auto bytes = ckpt::find_object_table({range->base(), range->bytes()}, order.place);
@@ -105,6 +106,7 @@ Result<std::uint64_t> store_object(StoreOrder &order, ckpt::StorageFrames &frame
     ckpt::StorageWriteOptions options;
     options.confirm = [&] { return check_still_wanted(order); };
     options.frames = &frames;
+    options.watch = std::move(watch);
     auto written =
         ckpt::write_storage_file(folder.data_folder(order.checkpoint.id),
                                  {{range->base(), order.place.data_bytes}, *bytes, order.ledger}, options);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -37,7 +38,8 @@ Result<StoreOrder> make_store_order(Ticket ticket, std::shared_ptr<const Line> l
 /// Takes the order's segments. The object is in its file when this returns its length; otherwise no file has
 /// its name but one from before. A whole file of the same object is left alone. Trusts nothing of the order,
 /// but that the memory stays as it is while the daemon is there and the order not cancelled. `frames`: of
-/// objects before. Blocks.
-Result<std::uint64_t> store_object(StoreOrder &order, ckpt::StorageFrames &frames);
+/// objects before. `watch`: told of data bytes as storage takes them, by several threads. Blocks.
+Result<std::uint64_t> store_object(StoreOrder &order, ckpt::StorageFrames &frames,
+                                   std::function<void(std::uint64_t bytes)> watch);
 
 }  // namespace dlrover::writer

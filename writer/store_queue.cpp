@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "writer/attempt.h"
+#include "writer/object_progress.h"
 
 namespace dlrover::writer {
 
@@ -64,7 +65,9 @@ void StoreQueue::run() {
     for (;;) {
         StoreOrder order = next();
         auto start = std::chrono::steady_clock::now();
-        auto stored = attempt<std::uint64_t>([&] { return store_object(order, frames); });
+        ObjectProgress progress(outbox_, order.ticket, order.rank, order.place.data_bytes);
+        auto stored = attempt<std::uint64_t>(
+            [&] { return store_object(order, frames, [&](std::uint64_t bytes) { progress.add(bytes); }); });
         auto spent =
             std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
         answer(order, stored, static_cast<std::uint64_t>(spent.count()));

@@ -87,6 +87,10 @@ std::vector<Bytes> seeds() {
     start.argv = {"srun", "--jobid=57", "--", "train"};
     start.environment = {"PATH=/bin"};
     start.cwd = "/home/alice";
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>());
+    reply.groups[0]->storage = std::make_unique<StorageStatusT>();
+    reply.groups[0]->storage->progress.push_back(std::make_unique<StorageProgressT>());
     SegmentFilledT filled;
     filled.text = "no room";
     return {seed(MoverHelloT()),       seed(std::move(expect)),  seed(std::move(send)),
@@ -97,7 +101,8 @@ std::vector<Bytes> seeds() {
             seed(std::move(prepared)), seed(std::move(plan)),    seed(RestoreKeptT()),
             seed(OutcomeRequestT()),   seed(std::move(fold)),    seed(ObjectFoldedT()),
             seed(NodeCheckRequestT()), seed(std::move(check)),   seed(std::move(measure)),
-            seed(NodeMeasuredT()),     seed(StepEndedT()),       seed(std::move(start))};
+            seed(NodeMeasuredT()),     seed(StepEndedT()),       seed(std::move(start)),
+            seed(ObjectProgressT()),   seed(std::move(reply))};
 }
 
 }  // namespace dlrover::fuzz

@@ -108,6 +108,8 @@ std::vector<Attempt> attempts() {
         attempt<local::ObjectArrivedT>("ObjectArrived", Role::Mover),
         attempt<local::ObjectSentT>("ObjectSent", Role::Mover),
         attempt<local::NodeMeasuredT>("NodeMeasured", Role::Mover),
+        attempt<local::StorageAnsweredT>("StorageAnswered", Role::Writer),
+        attempt<local::ObjectProgressT>("ObjectProgress", Role::Writer),
         attempt<local::StatusRequestT>("StatusRequest", Role::Cli),
         attempt<local::EventsRequestT>("EventsRequest", Role::Cli),
         attempt<local::OutcomeRequestT>("OutcomeRequest", Role::Cli),

@@ -15,7 +15,7 @@ import typing
 import unittest
 
 from cluster import wait_until
-from stored_walk import Folder, StoredWalks
+from stored_walk import RANKS, Folder, StoredWalks
 
 #: After how long storage is called silent here, and how long the end waits for it.
 SILENT_AFTER, END_SILENCE = 3, 6
@@ -120,6 +120,38 @@ class Trouble(StoredWalks):
                 self.finish_by_cancel(process)
                 for path in self.top.iterdir():
                     subprocess.run(["rm", "-r", str(path)], check=True)
+
+    def test_slow_storage_shows_how_far_it_is(self) -> None:
+        """The writers run for a moment, then rest: as if each call took long."""
+        self.top = self.cluster.work / "slow"
+        self.top.mkdir()
+        self.top.chmod(0o777)
+        self.folder = Folder(self.top)
+        size = 8 << 20  # values of 8 bytes, a rank
+        process = self.start("--dlrover-ckpt-every=1", "--dlrover-ckpt-keep=1", steps=100000, pause=0.3, size=size)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        wait_until(lambda: self.folder.steps() or process.poll() is not None, 90, "a checkpoint on storage", 0.05)
+        self.assertIsNone(process.poll())
+        seen: "dict[int, list[int]]" = {}
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not any(len(set(bytes_)) >= 4 for bytes_ in seen.values()):
+            with self.stopped_writers(("n1", "n2")):
+                time.sleep(0.3)
+                storage = self.status()
+            storing = storage["storing"]
+            if storage["storing_step"] >= 0 and len(storing["nodes"]) == 2:
+                self.assertEqual(storing["bytes"], sum(node["bytes"] for node in storing["nodes"]))
+                self.assertGreaterEqual(storing["bytes"], RANKS * size * 8)
+                self.assertLessEqual(storing["written_bytes"], storing["bytes"])
+                seen.setdefault(storage["storing_step"], []).append(storing["written_bytes"])
+            time.sleep(0.02)
+        rising = next((bytes_ for bytes_ in seen.values() if len(set(bytes_)) >= 4), None)
+        self.assertIsNotNone(rising, seen)
+        self.assertEqual(rising, sorted(rising), "it never goes back")
+        print(f"data bytes on storage, as dlrover status said: {rising}")
+        self.assertIsNone(process.poll(), "the training goes on")
+        self.cluster.run("scancel", "-u", "alice", user="root", check=True)
+        process.communicate(timeout=60)
 
     def test_the_end_does_not_wait_for_storage_that_never_answers(self) -> None:
         process = self.start_asking(steps=400)

@@ -172,6 +172,56 @@ BOOST_AUTO_TEST_CASE(status_says_the_essentials) {
     BOOST_TEST(contains(status_json(reply), "\"state\":\"recovering\""));
 }
 
+StoredCheckpointT stored_checkpoint(std::uint64_t step) {
+    StoredCheckpointT out;
+    out.generation = std::make_unique<dlrover::proto::Generation>(1, 3);
+    out.train_step = step;
+    return out;
+}
+
+std::unique_ptr<StorageProgressT> storage_progress(const char *node, std::uint64_t step,
+                                                   std::uint64_t written, std::uint64_t bytes,
+                                                   std::int64_t time_us) {
+    auto out = std::make_unique<StorageProgressT>();
+    out->node = node;
+    out->checkpoint = std::make_unique<StoredCheckpointT>(stored_checkpoint(step));
+    out->written_bytes = written;
+    out->bytes = bytes;
+    out->time_us = time_us;
+    return out;
+}
+
+BOOST_AUTO_TEST_CASE(how_far_a_checkpoint_is_on_its_way_to_storage) {
+    constexpr std::uint64_t gib = 1u << 30;
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>(example_group()));
+    GroupStatusT &g = *reply.groups[0];
+    g.storage = std::make_unique<StorageStatusT>();
+    StorageStatusT &s = *g.storage;
+    s.ckpt_dir = "/data";
+    s.storing = std::make_unique<StoredCheckpointT>(stored_checkpoint(1200));
+    BOOST_TEST(contains(status_details(g), "step 1200 is on its way to storage; in /data"));
+    // Of a step before, and of a node that has been done with this one for long.
+    s.progress.push_back(storage_progress("n3", 1100, gib, gib, 1000000));
+    s.progress.push_back(storage_progress("n1", 1200, 0, 4 * gib, 2000000));
+    BOOST_TEST(contains(status_details(g), "on its way to storage: 0 B of 4.0 GiB (0 %); in"));
+    s.progress[1]->written_bytes = 2 * gib;
+    s.progress.push_back(storage_progress("n2", 1200, 4 * gib, 4 * gib, 1000000));
+    BOOST_TEST(contains(status_details(g), "6.0 GiB of 8.0 GiB (75 %), 1.0 GiB/s, about 2.0 s left; in"));
+    std::string json = status_json(reply);
+    BOOST_TEST(contains(json,
+                        "\"storing\":{\"written_bytes\":6442450944,\"bytes\":8589934592,"
+                        "\"bytes_per_s\":1073741824,\"left_us\":2000000,\"nodes\":[{\"node\":\"n1\","),
+               json);
+    BOOST_TEST(!contains(json, "n3"));
+    // One that has written nothing yet: nobody knows how long it takes.
+    s.progress.push_back(storage_progress("n4", 1200, 0, 4 * gib, 2000000));
+    BOOST_TEST(contains(status_details(g), "6.0 GiB of 12 GiB (50 %); in"));
+    BOOST_TEST(contains(status_json(reply), "\"left_us\":-1"));
+    s.storing = nullptr;
+    BOOST_TEST(!contains(status_details(g), "on its way"));
+}
+
 BOOST_AUTO_TEST_CASE(the_mover_of_a_step_with_copies) {
     StatusReplyT reply;
     reply.groups.push_back(std::make_unique<GroupStatusT>(example_group()));

@@ -57,6 +57,13 @@ struct Writer : Helper {
         say(std::move(found));
     }
     void say_storage_answers() { say(local::StorageAnsweredT{}); }
+    void say_written(std::uint64_t bytes, std::uint64_t order_offset = 0) {
+        local::ObjectProgressT word;
+        word.order = held.first + order_offset;
+        word.rank = held.second;
+        word.bytes = bytes;
+        say(std::move(word));
+    }
     void answer_store(std::uint64_t order, std::uint32_t rank) {
         local::ObjectStoredT answer;
         answer.order = order;
@@ -347,6 +354,48 @@ BOOST_AUTO_TEST_CASE(slow_storage_is_not_silent) {
     t.run(310s);
     BOOST_TEST(t.ended(t.n1, t.a1));
     BOOST_TEST(t.ended(t.n2, t.a2));
+}
+
+BOOST_AUTO_TEST_CASE(the_status_says_how_much_each_node_has_written) {
+    Fixture t(1);
+    t.await_worlds();
+    t.d1->slow = t.d2->slow = true;
+    t.save_everywhere(5);
+    t.run(2s);
+    auto written = [&](Writer &of) {
+        auto storage = t.storage_at(t.other().node);  // who is asked asks the other
+        BOOST_REQUIRE(storage->storing);
+        BOOST_REQUIRE(storage->progress.size() == 2u);
+        auto same = std::ranges::find(storage->progress, of.node.name, [](const auto &p) { return p->node; });
+        BOOST_REQUIRE(same != storage->progress.end());
+        const auto &part = **same;
+        BOOST_TEST(part.checkpoint->train_step == 5u);
+        BOOST_TEST(part.time_us >= 2000000);
+        return std::pair(part.written_bytes, part.bytes);
+    };
+    std::uint64_t all = written(t.home()).second;
+    BOOST_REQUIRE(all > 8u);
+    for (auto *writer : {&t.home(), &t.other()}) {
+        BOOST_TEST(written(*writer).first == 0u);
+        writer->say_written(4);
+        t.run(1s);
+        BOOST_TEST(written(*writer).first == 4u);
+        // What can not be, goes back or is of another order is not believed.
+        writer->say_written(all + 1);
+        writer->say_written(3);
+        writer->say_written(5, 1);
+        t.run(1s);
+        BOOST_TEST(written(*writer).first == 4u);
+    }
+    t.home().slow = false;
+    t.home().answer_store(t.home().held.first, t.home().held.second);
+    t.run(5s);
+    BOOST_TEST(written(t.home()).first == all);
+    BOOST_TEST(written(t.other()).first == 4u);
+    t.other().slow = false;
+    t.other().answer_store(t.other().held.first, t.other().held.second);
+    t.run(5s);
+    BOOST_TEST(!t.storage_at(t.home().node)->storing);
 }
 
 BOOST_AUTO_TEST_CASE(a_writer_without_orders_owes_nothing) {

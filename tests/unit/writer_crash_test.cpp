@@ -11,6 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 #include "writer_process.h"
 
 using namespace dlrover;
@@ -85,6 +88,24 @@ BOOST_AUTO_TEST_CASE(killed_anywhere_the_next_writer_finishes) {
             BOOST_TEST(leftovers(dir.path).empty());
         }
     }
+}
+
+BOOST_AUTO_TEST_CASE(the_daemon_hears_how_much_of_an_object_is_written) {
+    Folder dir;
+    Node node(dir.path);
+    node.start_writer({.fault = "writer_mid_file:1:stop"});
+    auto object = make_object(7, 0, 1, 4u << 20);
+    auto order = node.push_store(object, checkpoint(7), 1, 0);
+    BOOST_TEST(WIFSTOPPED(node.wait_writer(true)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // a word may come again
+    node.signal_writer(SIGCONT);
+    auto word = *node.wait_for(local::Body::ObjectProgress).body.AsObjectProgress();
+    BOOST_TEST(word.order == order);
+    BOOST_TEST(word.rank == 0u);
+    BOOST_TEST(word.bytes > 0u);
+    BOOST_TEST(word.bytes <= object.order(checkpoint(7), 1, 0).data_bytes);
+    auto stored = node.stored(order);
+    BOOST_TEST(stored.ok, stored.text);
 }
 
 BOOST_AUTO_TEST_CASE(a_cancelled_order_that_waits_is_not_done) {
