@@ -134,6 +134,7 @@ void DirectWriter::copy_part(std::size_t index, std::byte *window, FileStretch a
 
 /// The file's last bytes, if they are no whole block, go through the page cache.
 Status DirectWriter::write(const std::byte *window, std::uint64_t at, std::uint64_t bytes) {
+    if (int error = fault_error("storage_write"); error != 0) return file_error("write of", path_, error);
     std::uint64_t done = 0, blocks = bytes / block_bytes * block_bytes;
     while (direct_works_ && done < blocks && done % block_bytes == 0) {
         ssize_t n = ::pwrite(direct_.get(), window + done, blocks - done, static_cast<off_t>(at + done));

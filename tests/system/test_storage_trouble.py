@@ -2,6 +2,7 @@
 """Storage that never answers, is full, can not be written or is gone: training goes on, somebody says so in plain words, and the next checkpoint after it is stored."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -55,9 +56,9 @@ class Trouble(StoredWalks):
         done = self.cluster.run("dlrover", "status", self.job(), "--json", user="root", node=node, check=True)
         return json.loads(done.stdout)["groups"][0]["storage"]
 
-    def start_asking(self, *options: str, steps: int = 100000, pause: float = 0.03) -> subprocess.Popen:
+    def start_asking(self, *options: str, steps: int = 100000, pause: float = 0.03, **more: str) -> subprocess.Popen:
         """Every rank asks for every step on storage. Returns when the first is there."""
-        process = self.start("--dlrover-ckpt-every=off", "--dlrover-ckpt-keep=2", *options, env={"ASK_ALL": "1"}, steps=steps, pause=pause)
+        process = self.start("--dlrover-ckpt-every=off", "--dlrover-ckpt-keep=2", *options, env={"ASK_ALL": "1", **more}, steps=steps, pause=pause)
         self.addCleanup(lambda: process.poll() is None and process.kill())
         wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint on storage", 0.05)
         self.assertIsNone(process.poll(), "".join(process.communicate()) if process.poll() is not None else "")
@@ -193,6 +194,26 @@ class Trouble(StoredWalks):
         stored = self.folder.steps()
         filler.unlink()
         self.expect_newer(process, stored[-1] if stored else -1)
+        self.finish_by_cancel(process)
+
+    def test_a_full_quota(self) -> None:
+        """Not every kernel has quotas: the writer's calls fail as if one were full, where the build folder has a writer that can."""
+        writer = pathlib.Path(os.environ.get("DLROVER_BUILD", "."), "tests/system/faults/dlrover-writer").resolve()
+        if not writer.exists():
+            self.skipTest("make fault-programs has not been run, or DLROVER_BUILD is not set")
+        programs, full = self.cluster.work / "programs", self.cluster.work / "quota-is-full"
+        programs.mkdir()
+        programs.chmod(0o755)
+        wrapper = programs / "dlrover-writer"
+        wrapper.write_text(f"#!/bin/sh\nDLROVER_FAULT_ERROR=storage_write:{errno.EDQUOT}:{full} exec {writer}\n")
+        wrapper.chmod(0o755)
+        process = self.start_asking(DLROVER_SBINDIR=str(programs))  # the guard looks for the writer there first
+        full.touch()
+        self.expect_trouble(process, "Disk quota exceeded", str(self.top), "raise the quota")
+        stored = self.folder.steps()
+        self.folder.expect_whole(stored[-1], 1000)
+        full.unlink()
+        self.expect_newer(process, stored[-1])
         self.finish_by_cancel(process)
 
     def test_a_read_only_file_system(self) -> None:

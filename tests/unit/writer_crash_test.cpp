@@ -11,7 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "writer_process.h"
@@ -88,6 +90,29 @@ BOOST_AUTO_TEST_CASE(killed_anywhere_the_next_writer_finishes) {
             BOOST_TEST(leftovers(dir.path).empty());
         }
     }
+}
+
+BOOST_AUTO_TEST_CASE(a_quota_that_is_full_is_named_and_costs_nothing_that_was_there) {
+    Folder dir, other;
+    Node node(dir.path);
+    std::string full = other.path.string() + "/full";
+    node.start_writer({.fault_error = "storage_write:" + std::to_string(EDQUOT) + ":" + full});
+    BOOST_TEST(node.store(make_object(7, 0, 1), checkpoint(7), 1, 0).ok);
+    BOOST_TEST(node.completed(node.push_complete(checkpoint(7), 1, 0)).ok);
+    std::ofstream(full).put(' ');
+    auto object = make_object(8, 0, 1);
+    auto refused = node.store(object, checkpoint(8), 1, 0);
+    BOOST_TEST(!refused.ok);
+    BOOST_TEST(refused.text.find("Disk quota exceeded") != std::string::npos, refused.text);
+    BOOST_TEST(refused.text.find("make room there, or raise the quota or limit") != std::string::npos,
+               refused.text);
+    BOOST_TEST(refused.text.find(dir.path.string()) != std::string::npos, refused.text);
+    BOOST_TEST(leftovers(dir.path).empty());
+    check_stored(dir.path, 7, 1);
+    fs::remove(full);
+    BOOST_TEST(node.store(object, checkpoint(8), 1, 0).ok);
+    BOOST_TEST(node.completed(node.push_complete(checkpoint(8), 1, 0)).ok);
+    check_stored(dir.path, 8, 1);
 }
 
 BOOST_AUTO_TEST_CASE(the_daemon_hears_how_much_of_an_object_is_written) {

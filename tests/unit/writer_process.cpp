@@ -13,6 +13,7 @@ namespace {
 void set_up(const WriterSpec &spec) {
     ::setenv("SLURM_RESTART_COUNT", std::to_string(spec.restarts).c_str(), 1);
     if (!spec.fault.empty()) ::setenv("DLROVER_FAULT", spec.fault.c_str(), 1);
+    if (!spec.fault_error.empty()) ::setenv("DLROVER_FAULT_ERROR", spec.fault_error.c_str(), 1);
     if (spec.file_limit) {
         rlimit limit{*spec.file_limit, *spec.file_limit};
         ::setrlimit(RLIMIT_FSIZE, &limit);
