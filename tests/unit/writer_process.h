@@ -16,7 +16,7 @@ namespace dlrover::test {
 struct WriterSpec {
     std::uint32_t job = 7, step = 0, restarts = 0;
     std::string fault;                        ///< DLROVER_FAULT
-    std::string fault_error = {};                  ///< DLROVER_FAULT_ERROR
+    std::string fault_error = {};             ///< DLROVER_FAULT_ERROR
     std::optional<std::uint64_t> file_limit;  ///< RLIMIT_FSIZE
 };
 
