@@ -159,7 +159,7 @@ Flight flight_of(const proto::local::StorageStatusT &s) {
         out.rate += rate;
         out.left_s = std::max(out.left_s, static_cast<double>(node->bytes - node->written_bytes) / rate);
     }
-    if (!known) out.left_s = -1;
+    if (!known) out.rate = 0, out.left_s = -1;
     return out;
 }
 

@@ -548,11 +548,14 @@ void Arena::save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done) {
 
 void Arena::drop_free_slots(Rank rank, RankSlots &slots) {
     for (std::uint32_t i = 0; i < slots.held.size(); ++i) {
-        if (slots.table.slots()[i].state != ckpt::SlotState::free || !slots.held[i].on_record) continue;
-        slots.held[i].on_record = false;
-        set_seal(slots.held[i], {});
-        services_.keeper.drop(slot_name(rank, SlotIndex(i)));
-        if (!std::exchange(slots.held[i].former, false)) continue;
+        const ckpt::Slot &slot = slots.table.slots()[i];
+        if (slot.state != ckpt::SlotState::free) continue;
+        if (std::exchange(slots.held[i].on_record, false)) {
+            set_seal(slots.held[i], {});
+            services_.keeper.drop(slot_name(rank, SlotIndex(i)));
+        }
+        // Who still reads it must not find zeros.
+        if (slot.readers != 0 || !std::exchange(slots.held[i].former, false)) continue;
         while (!slots.held[i].segments.empty()) drop_last_segment(slots.held[i]);
     }
 }
@@ -612,7 +615,9 @@ Arena::Object Arena::read(RankSlots &slots, SlotIndex slot) {
 }
 
 void Arena::end_read(Rank rank, SlotIndex slot) {
-    of(rank).table.drop_reader(slot);
+    RankSlots &slots = of(rank);
+    slots.table.drop_reader(slot);
+    if (slots.held[slot.value()].former) drop_free_slots(rank, slots);
 }
 
 // ---- generations ----
@@ -701,10 +706,10 @@ void Arena::drop_parity(Rank place, const CheckpointId &id) {
     drop_free_slots(place, *entry->second);
 }
 
-bool Arena::drop_damaged(Rank rank, const CheckpointId &id) {
+bool Arena::drop_damaged(Rank rank, const CheckpointId &id, std::optional<SlotIndex> where) {
     auto entry = ranks_.find(rank);
     auto slot = entry == ranks_.end() ? std::nullopt : entry->second->table.find(id);
-    if (!slot) return false;
+    if (!slot || (where && *where != *slot)) return false;
     entry->second->table.void_slot(*slot);
     drop_free_slots(rank, *entry->second);
     return true;

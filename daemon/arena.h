@@ -155,7 +155,7 @@ class Arena {
     std::shared_ptr<const ParityObject> parity(Rank place, const CheckpointId &id) const;
     /// It does not match its checksums: from now on it is not here; who reads it keeps it until end_read().
     /// false: it was not here.
-    bool drop_damaged(Rank rank, const CheckpointId &id);
+    bool drop_damaged(Rank rank, const CheckpointId &id, std::optional<SlotIndex> where = {});
     /// It is not whole after all, or not needed; a reader's stays.
     void drop_parity(Rank place, const CheckpointId &id);
 

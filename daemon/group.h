@@ -336,7 +336,8 @@ class Group : private JobMemory {
     void refuse_restore(ConnectionId to, std::uint32_t id, const std::string &missing);
     void on_restore_done(Worker &worker, const local::RestoreDoneT &done);
     static bool was_given(const Worker &worker, std::int64_t rank);
-    void drop_damaged(Rank rank, const CheckpointId &id);
+    /// slot: where it was found; what lies elsewhere by now is not that.
+    void drop_damaged(Rank rank, const CheckpointId &id, std::optional<SlotIndex> slot = {});
     void on_restore_spread(Worker &worker, std::uint32_t id);
     std::string restore_text(const Worker &worker, bool stored) const;
     void end_worker(Worker &worker);

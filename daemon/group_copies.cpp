@@ -153,7 +153,7 @@ void GroupCopies::on_word(NodeIndex from, const MoveWord &word) {
         case Kind::Refuse:
             if (word.number == 0 && is_wanted(word.rank, word.id)) fetch_trouble_ = word.text;
             if (word.number == 0) parity_.on_part_failed(from, word.rank, word.text);
-            if (outgoing(from, word.number) != nullptr) fail(word.number, word.text);
+            if (outgoing(from, word.number) != nullptr) fail(word.number, word.text, false);
             return;
         case Kind::Held:
             if (outgoing(from, word.number) == nullptr) return;
@@ -255,33 +255,36 @@ void GroupCopies::on_accept(NodeIndex from, const MoveWord &word) {
 void GroupCopies::on_sent(std::uint64_t number, const elastic::Copy &copy, SlotIndex slot,
                           const Status &status) {
     services_.arena.end_read(copy.rank, slot);
-    if (status.code() == Code::corrupt)
-        later([this, rank = copy.rank, id = copy.id] { hooks_.damaged(rank, id); });
+    if (status.code() == Code::corrupt) {
+        act(copier_.lost(services_.loop.now(), copy.rank, copy.id));
+        later([this, rank = copy.rank, id = copy.id, slot] { hooks_.damaged(rank, id, slot); });
+    }
     auto it = outgoing_.find(number);
     if (it == outgoing_.end()) return;
     it->second.deadline = services_.loop.now() + word_limit;
     if (!status.ok()) fail(number, status.message());
 }
 
-/// What the mover still reads is let go when it says so.
-void GroupCopies::finish(std::uint64_t number) {
+/// What the mover still reads is let go when it says so. cancel: else it ends by itself, and says more.
+void GroupCopies::finish(std::uint64_t number, bool cancel) {
     auto it = outgoing_.find(number);
     if (it == outgoing_.end()) return;
     if (it->second.order == 0)
         services_.arena.end_read(it->second.copy.rank, it->second.object.place.slot);
-    else if (mover_ != nullptr)
+    else if (mover_ != nullptr && cancel)
         mover_->cancel(it->second.order);
     outgoing_.erase(it);
 }
 
-void GroupCopies::fail(std::uint64_t number, const std::string &text) {
+/// cancel: false where the other side refused it: this one's mover may be looking whether the fault is here.
+void GroupCopies::fail(std::uint64_t number, const std::string &text, bool cancel) {
     auto it = outgoing_.find(number);
     if (it == outgoing_.end()) return;
     MoveWord word = word_about(Kind::Drop, it->second.copy.rank, it->second.copy.id);
     word.number = number;
     word.text = text;
     hooks_.send(it->second.copy.to, word);
-    finish(number);
+    finish(number, cancel);
     act(copier_.failed(services_.loop.now(), number, text));
 }
 

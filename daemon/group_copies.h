@@ -33,7 +33,7 @@ class GroupCopies {
         std::function<void()> changed;
         std::function<void(bool works, const std::string &text)> protection;
         /// An object that was to leave does not match its checksums: this node's memory has lost it.
-        std::function<void(Rank rank, const CheckpointId &id)> damaged;
+        std::function<void(Rank rank, const CheckpointId &id, SlotIndex slot)> damaged;
         /// What this node's ranks go on from is here, or will not be: `status`.
         std::function<void(const Status &status)> fetched;
     };
@@ -127,8 +127,8 @@ class GroupCopies {
     void offer(std::uint64_t number, const Outgoing &out);
     void on_accept(NodeIndex from, const MoveWord &word);
     void on_sent(std::uint64_t number, const elastic::Copy &copy, SlotIndex slot, const Status &status);
-    void finish(std::uint64_t number);
-    void fail(std::uint64_t number, const std::string &text);
+    void finish(std::uint64_t number, bool cancel = true);
+    void fail(std::uint64_t number, const std::string &text, bool cancel = true);
     Outgoing *outgoing(NodeIndex to, std::uint64_t number);
     void on_fetch(NodeIndex from, const MoveWord &word);
 

@@ -24,7 +24,9 @@ void Group::create_copies() {
             add_event(proto::EventKind::Warning, "Checkpoints are not copied to other nodes: " + text + ".");
         feed(elastic::LocalProtection{works});
     };
-    hooks.damaged = [this](Rank rank, const CheckpointId &id) { drop_damaged(rank, id); };
+    hooks.damaged = [this](Rank rank, const CheckpointId &id, SlotIndex slot) {
+        if (member_ && !over()) drop_damaged(rank, id, slot);
+    };
     hooks.fetched = [this](const Status &status) { on_fetched(status); };
     tables_ = std::make_unique<GroupTables>(
         GroupTables::Services{services_.loop, arena_, services_.budget, uid()},

@@ -381,8 +381,8 @@ void Group::end_reading(Worker &worker) {
 
 /// The next world takes a copy, or storage, in its place. Where there is neither nothing is better than what
 /// is there: then it stays.
-void Group::drop_damaged(Rank rank, const CheckpointId &id) {
-    if ((!copies_ && !storage_) || !arena_.drop_damaged(rank, id)) return;
+void Group::drop_damaged(Rank rank, const CheckpointId &id, std::optional<SlotIndex> slot) {
+    if ((!copies_ && !storage_) || !arena_.drop_damaged(rank, id, slot)) return;
     std::string what =
         is_rank(rank) ? "What rank " + std::to_string(rank.value()) + " has saved" : "A parity";
     add_event(proto::EventKind::Warning,

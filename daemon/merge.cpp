@@ -66,11 +66,11 @@ void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesSt
     into->parity_bytes += from->parity_bytes;
 }
 
-/// Both have all.
-void merge_progress(StorageStatusT &into, StorageStatusT &from) {
-    std::ranges::move(from.progress, std::back_inserter(into.progress));
-    from.progress.clear();
-    for (const auto &node : into.progress) from.progress.push_back(std::make_unique<StorageProgressT>(*node));
+/// All that both have, which goes into the one that stays.
+auto take_progress(StorageStatusT &into, StorageStatusT &from) {
+    auto all = std::move(into.progress);
+    std::ranges::move(std::exchange(from.progress, {}), std::back_inserter(all));
+    return all;
 }
 
 /// Both say the longer one.
@@ -96,13 +96,16 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
         merge_movers(same->mover, group->mover);
         merge_copies(same->copies, group->copies, theirs_leads);
         // Rank 0's node knows more of storage than the others.
-        if (group->storage && same->storage) {
+        decltype(same->storage->progress) progress;
+        bool both = group->storage && same->storage;
+        if (both) {
             merge_silence(*same->storage, *group->storage);
-            merge_progress(*same->storage, *group->storage);
+            progress = take_progress(*same->storage, *group->storage);
         }
         bool theirs_knows = group->storage && (group->storage->stored || group->storage->storing);
         if (theirs_knows && (!same->storage || !same->storage->stored))
             same->storage = std::move(group->storage);
+        if (both) same->storage->progress = std::move(progress);
         if (same_generation(*same, *group)) take_known_ranks(*same, *group);
     }
 }

@@ -2,6 +2,7 @@
 #include "elastic/copier.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace dlrover::elastic {
@@ -101,6 +102,24 @@ Copier::Actions Copier::failed(Time now, std::uint64_t number, const std::string
     if (job->urgent) jobs_.erase(jobs_.begin() + (job - jobs_.data()));
     trouble_ = text;
     if (now - good_at_ >= config_.patience) say(false, text, out);
+    start(now, out);
+    return out;
+}
+
+Copier::Actions Copier::lost(Time now, Rank rank, const CheckpointId &id) {
+    Actions out;
+    auto is_lost = [&](const Copy &copy) { return copy.rank == rank && copy.id == id; };
+    std::vector<Job> old;
+    std::ranges::copy_if(jobs_, std::back_inserter(old), [&](const Job &j) { return is_lost(j.copy); });
+    drop(old, out);
+    std::erase_if(jobs_, [&](const Job &j) { return is_lost(j.copy); });
+    auto waited = std::ranges::count_if(old, [](const Job &j) { return !j.urgent; });
+    auto known = std::erase_if(known_, is_lost);
+    done_ -= known - static_cast<std::size_t>(waited);
+    if (jobs_.empty()) {
+        good_at_ = now;
+        say(true, {}, out);
+    }
     start(now, out);
     return out;
 }

@@ -64,6 +64,8 @@ class Copier {
     /// A new world: nothing of before is wanted.
     Actions clear(Time now);
     Actions done(Time now, std::uint64_t number);
+    /// This node does not hold that object any more: nobody gets it from here.
+    Actions lost(Time now, Rank rank, const CheckpointId &id);
     Actions failed(Time now, std::uint64_t number, const std::string &text);
     Actions tick(Time now);
 

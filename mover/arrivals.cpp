@@ -12,7 +12,7 @@ struct Arrivals::Arrival {
     ArrivalOrder order;
     ckpt::SegmentRange range;
     Clock::time_point start = Clock::now();
-    std::atomic<bool> answered{false};
+    std::atomic<bool> answered{false}, cancelled{false};
 
     void answer(helper::Outbox &outbox, const Status &status) {
         if (answered.exchange(true)) return;
@@ -43,7 +43,7 @@ Status Arrivals::expect(ArrivalOrder order) {
     target.deadline = Clock::now() + arrival->order.wait;
     // However the bytes came: what was damaged before it was sent must not become a copy.
     target.verify = [arrival, end] {
-        return verify_object({arrival->range.base(), end}, arrival->order.object);
+        return verify_object({arrival->range.base(), end}, arrival->order.object, &arrival->cancelled);
     };
     target.done = [arrival, &outbox = outbox_](const Status &status) { arrival->answer(outbox, status); };
     DLROVER_TRY(server_->expect(std::move(target)));
@@ -54,9 +54,15 @@ Status Arrivals::expect(ArrivalOrder order) {
 void Arrivals::cancel(const helper::Ticket &ticket) {
     auto it = orders_.find(ticket.order);
     if (it == orders_.end() || it->second->order.ticket != ticket) return;
+    it->second->cancelled = true;  // or forget() waits until every byte is compared
     server_->forget(it->second->order.transfer);
     it->second->answer(outbox_, Status(Code::stale, "the order was cancelled"));
     orders_.erase(it);
+}
+
+Arrivals::~Arrivals() {
+    for (auto &[number, arrival] : orders_) arrival->cancelled = true;
+    server_.reset();  // waits for its threads
 }
 
 void Arrivals::drop_answered() {

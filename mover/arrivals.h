@@ -30,6 +30,9 @@ class Arrivals {
 
     Arrivals(helper::Outbox &outbox, std::unique_ptr<transport::BulkServer> server)
         : outbox_(outbox), server_(std::move(server)) {}
+    ~Arrivals();
+    Arrivals(const Arrivals &) = delete;
+    Arrivals &operator=(const Arrivals &) = delete;
 
     std::uint16_t port() const noexcept { return server_->port(); }
     /// From then on the object may be sent; ObjectArrived follows once.

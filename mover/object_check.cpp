@@ -14,7 +14,8 @@ Status verify_parity(std::span<const std::byte> memory, const ckpt::ObjectPlace 
 
 }  // namespace
 
-Status verify_object(std::span<const std::byte> memory, const KnownObject &object) {
+Status verify_object(std::span<const std::byte> memory, const KnownObject &object,
+                     const std::atomic<bool> *stop) {
     const ckpt::ObjectPlace &place = object.place;
     if (object.parity) return verify_parity(memory, place);
     auto bytes = ckpt::find_object_table(memory, place);
@@ -27,6 +28,7 @@ Status verify_object(std::span<const std::byte> memory, const KnownObject &objec
     for (std::uint64_t i = 0; i < table->count(); ++i) {
         ckpt::ChunkInfo chunk = table->chunk(i);
         if (chunk.keeper) continue;  // another rank's object has its bytes
+        if (stop != nullptr && stop->load()) return Status(Code::stale, "the order was cancelled");
         if (ckpt::chunk_checksum(memory.subspan(chunk.offset, chunk.bytes)) != chunk.checksum)
             return Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +
                                              "\" does not match its checksum");

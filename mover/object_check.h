@@ -2,6 +2,7 @@
 // Whether memory holds what it is said to hold.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <span>
 
@@ -16,7 +17,10 @@ struct KnownObject {
 };
 
 /// The object lies in `memory` as `place` says, is `who`'s (whatever its lineage, which the daemon knows),
-/// and each of its chunks matches its checksum. Reads every byte once.
-Status verify_object(std::span<const std::byte> memory, const KnownObject &object);
+/// and each of its chunks matches its checksum (not those that another rank's object has for it). Reads every
+/// byte once. corrupt: memory does not hold what it held; stale: it is another object, or `stop`, which is
+/// asked before each chunk, said so.
+Status verify_object(std::span<const std::byte> memory, const KnownObject &object,
+                     const std::atomic<bool> *stop = nullptr);
 
 }  // namespace dlrover::mover

@@ -7,7 +7,7 @@
 namespace dlrover::mover {
 namespace {
 
-/// Whose the wrong bytes are that the other side has found. Not ok: this node's.
+/// Whose the wrong bytes are that the other side has found. corrupt: this node's.
 Status look_at_own(const SendOrder &order, const Status &said) {
     if (said.code() != Code::corrupt || !order.object) return {};
     return verify_object(order.job.memory, *order.object).with_context("it is damaged in this node's memory");
@@ -22,7 +22,7 @@ Status send_object(SendOrder &order, bool &damaged) {
     order.job.memory = {range->base(), order.bytes};
     Status sent = transport::bulk_send(order.job);
     Status own = look_at_own(order, sent);
-    damaged = !own.ok();
+    damaged = own.code() == Code::corrupt;
     return damaged ? std::move(own) : std::move(sent);
 }
 

@@ -34,7 +34,7 @@ class SendQueue {
 
     /// False: too many wait.
     [[nodiscard]] bool submit(SendOrder order);
-    /// Ends it wherever it is. Answered.
+    /// Ends it wherever it is; a look at this node's own memory goes on to its end. Answered.
     void cancel(const helper::Ticket &ticket);
     /// Not answered: nobody listens.
     void cancel_all();

@@ -5,6 +5,7 @@
 import json
 import os
 import pathlib
+import time
 import unittest
 
 from cluster import NIGHTLY, Cluster, prefix, wait_until
@@ -120,8 +121,12 @@ class Steady(unittest.TestCase):
         """A checkpoint of this step or a newer one is on storage, and none on its way."""
         wait_until(lambda: (self.stored() or [-1])[-1] >= least, 60, f"step {least} or a newer one on storage")
         def idle() -> bool:
-            done = self.cluster.run("dlrover", "status", "--json", user="root", node="n1", check=True)
-            return json.loads(done.stdout)["groups"][0]["storage"]["storing_step"] == -1
+            for _ in range(4):  # the next one may be about to begin
+                done = self.cluster.run("dlrover", "status", "--json", user="root", node="n1", check=True)
+                if json.loads(done.stdout)["groups"][0]["storage"]["storing_step"] != -1:
+                    return False
+                time.sleep(0.1)
+            return True
         wait_until(idle, 60, "no checkpoint is on its way to storage")
 
     def measure(self) -> "dict[str, tuple[int, int]]":

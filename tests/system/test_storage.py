@@ -137,8 +137,10 @@ class Storage(StoredWalks):
     def test_a_flipped_bit_in_the_copy_too_falls_through_to_storage(self) -> None:
         process = self.start("--dlrover-ckpt-every=10", "--dlrover-redundancy=partner:1", "--dlrover-max-restarts=10", steps=250, pause=0.03)
         stored = wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint", 0.05)
-        begun = self.go_on_from_damage(process, f"damaged in the memory of {self.cluster.nodes[0]}", copied=True, copies_too=True)
+        begun = self.go_on_from_damage(process, "State restored from storage", copied=True, copies_too=True)
         self.assertGreater(begun, stored[0])
+        found = [e for e in self.events() if "damaged in the memory of" in e["text"]]
+        self.assertEqual({e["text"].split("memory of ")[1].split()[0] for e in found if e["rank"] == 3}, set(self.cluster.nodes), found)
 
     def test_after_a_failure_and_at_the_end(self) -> None:
         process = self.start("--dlrover-ckpt-every=off", steps=400, pause=0.03, env={"DIE_AT": "12"})

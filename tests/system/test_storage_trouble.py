@@ -135,7 +135,7 @@ class Trouble(StoredWalks):
         self.assertIsNone(process.poll())
         seen: "dict[int, list[int]]" = {}
         end = time.monotonic() + 60
-        while time.monotonic() < end and not any(len(set(bytes_)) >= 4 for bytes_ in seen.values()):
+        while time.monotonic() < end and not any(len(set(bytes_)) >= 2 for bytes_ in seen.values()):
             with self.stopped_writers(("n1", "n2")):
                 time.sleep(0.3)
                 storage = self.status()
@@ -146,7 +146,7 @@ class Trouble(StoredWalks):
                 self.assertLessEqual(storing["written_bytes"], storing["bytes"])
                 seen.setdefault(storage["storing_step"], []).append(storing["written_bytes"])
             time.sleep(0.02)
-        rising = next((bytes_ for bytes_ in seen.values() if len(set(bytes_)) >= 4), None)
+        rising = next((bytes_ for bytes_ in seen.values() if len(set(bytes_)) >= 2), None)
         self.assertIsNotNone(rising, seen)
         self.assertEqual(rising, sorted(rising), "it never goes back")
         print(f"data bytes on storage, as dlrover status said: {rising}")

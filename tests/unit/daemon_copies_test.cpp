@@ -160,6 +160,8 @@ BOOST_AUTO_TEST_CASE(no_copy_is_made_of_damaged_bytes) {
     BOOST_TEST(warned(n1, "of step 6 is damaged in the memory of n1"));
     BOOST_TEST(held(n1, 5) == all_ranks);
     BOOST_TEST(held(n2, 5) == all_ranks);
+    run(20s);
+    BOOST_TEST(!warned(n1, "not copied"), "nobody waits for them");
     n1.exited(a1, w1, 1, 3 << 8);
     await_worlds();
     BOOST_TEST(w1.restore_step == 5);
@@ -587,7 +589,7 @@ struct OneNodesCopies {
         hooks.address_of = hooks.name_of = [](NodeIndex node) { return "n" + std::to_string(node.value()); };
         hooks.changed = [] {};
         hooks.protection = [](bool, const std::string &) {};
-        hooks.damaged = [](Rank, const CheckpointId &) {};
+        hooks.damaged = [](Rank, const CheckpointId &, SlotIndex) {};
         hooks.fetched = [this](const Status &status) { ended.push_back(status.message()); };
         return hooks;
     }

@@ -296,6 +296,30 @@ BOOST_AUTO_TEST_CASE(objects_of_one_row_are_made_again_by_different_nodes) {
 
 // ---- what is asked for again -----------------------------------------------------------------------
 
+BOOST_AUTO_TEST_CASE(what_is_lost_here_is_copied_to_nobody) {
+    Copier copier({}, 0);
+    CheckpointId id{{Term(1), 1}, TrainStep(5)};
+    Time now{0};
+    auto begun = copier.protect(now, id, {Rank(0), Rank(1)}, {NodeIndex(1), NodeIndex(2)});
+    BOOST_REQUIRE(begun.size() == 2u);  // of each node's one
+    for (const auto &action : begun) BOOST_TEST(std::get<CopyBegin>(action).copy.rank.value() == 0u);
+    auto first = std::get<CopyBegin>(begun[0]).number, second = std::get<CopyBegin>(begun[1]).number;
+    copier.done(now, first);
+    auto after = copier.lost(now, Rank(0), id);
+    BOOST_TEST(std::ranges::count_if(after, [&](const auto &action) {
+                   auto *dropped = std::get_if<CopyDrop>(&action);
+                   return dropped != nullptr && dropped->number == second;
+               }) == 1);
+    BOOST_TEST(copier.protected_count() == 0u);
+    BOOST_TEST(copier.wanted_count() == 2u);
+    // What failed because of it is nobody's trouble.
+    BOOST_TEST(copier.failed(now + std::chrono::seconds(60), second, "it is damaged").empty());
+    BOOST_TEST(copier.lost(now, Rank(0), id).empty());
+    auto rest = copier.lost(now, Rank(1), id);
+    BOOST_TEST(copier.wanted_count() == 0u);
+    BOOST_TEST(copier.deadline() == Time::max());
+}
+
 BOOST_AUTO_TEST_CASE(copies_are_asked_for_again_until_their_step_is_safe) {
     CopierConfig config;
     config.recheck = 5s;
