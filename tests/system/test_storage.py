@@ -110,11 +110,12 @@ class Storage(StoredWalks):
             flip_bit(path)
 
     def go_on_from_damage(self, process: subprocess.Popen, *words: str, copied: bool = False, copies_too: bool = False) -> int:
-        """The event of rank 3 with these words comes, and the training ends right. Returns the step that rank 3 began with last."""
+        """Events of rank 3 with each of these words come, and the training ends right. Returns the step that rank 3 began with last."""
         job = int(self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split()[0])
         self.damage_memory_of(3, copied, copies_too)
         def told() -> bool:
-            return any(e["rank"] == 3 and all(word in e["text"] for word in words) for e in self.cluster.events(job))
+            texts = [e["text"] for e in self.cluster.events(job) if e["rank"] == 3]
+            return all(any(word in text for text in texts) for word in words)
         wait_until(told, 60, f"an event with {words}", 0.1)
         out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, out + err)
@@ -137,10 +138,8 @@ class Storage(StoredWalks):
     def test_a_flipped_bit_in_the_copy_too_falls_through_to_storage(self) -> None:
         process = self.start("--dlrover-ckpt-every=10", "--dlrover-redundancy=partner:1", "--dlrover-max-restarts=10", steps=250, pause=0.03)
         stored = wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint", 0.05)
-        begun = self.go_on_from_damage(process, "State restored from storage", copied=True, copies_too=True)
+        begun = self.go_on_from_damage(process, "damaged in the memory of n1", "damaged in the memory of n2", "State restored from storage", copied=True, copies_too=True)
         self.assertGreater(begun, stored[0])
-        found = [e for e in self.events() if "damaged in the memory of" in e["text"]]
-        self.assertEqual({e["text"].split("memory of ")[1].split()[0] for e in found if e["rank"] == 3}, set(self.cluster.nodes), found)
 
     def test_after_a_failure_and_at_the_end(self) -> None:
         process = self.start("--dlrover-ckpt-every=off", steps=400, pause=0.03, env={"DIE_AT": "12"})
