@@ -85,6 +85,9 @@ class Trouble(StoredWalks):
 
     # ---- storage that never answers ----
 
+    def silences(self) -> "list[dict]":
+        return [event for event in self.events() if "Storage has been silent" in event["text"]]
+
     @contextlib.contextmanager
     def stopped_writers(self, nodes: "tuple[str, ...]") -> "typing.Iterator[None]":
         """As if a call into storage did not return."""
@@ -108,6 +111,7 @@ class Trouble(StoredWalks):
                         status = wait_until(lambda: self.status(node) if self.status(node)["silent_us"] > 0 else None, 30, f"{node} calls storage silent", 0.2)
                         self.assertGreaterEqual(status["silent_us"], SILENT_AFTER * 1e6)
                         self.assertRegex(status["trouble"], f"storage has been silent for .* s: {self.top} does not answer dlrover-writer on n[12]")
+                    wait_until(lambda: len(self.silences()) == len(nodes), 30, "each node's own word of it", 0.2)  # it asks its writer at its own time
                     said = self.cluster.run("dlrover", "status", self.job(), user="alice", node="n1", check=True).stdout
                     self.assertIn("storage has been silent for", said)
                     self.assertIn("training goes on", said)
@@ -117,7 +121,7 @@ class Trouble(StoredWalks):
                 self.expect_newer(process, stored)
                 wait_until(lambda: self.event("Storage answers again"), 10, "a word that storage answers", 0.2)
                 self.assertEqual(self.status()["silent_us"], 0)
-                self.assertEqual(len([e for e in self.events() if "Storage has been silent" in e["text"]]), len(nodes))
+                self.assertEqual(len(self.silences()), len(nodes))
                 self.finish_by_cancel(process)
                 for path in self.top.iterdir():
                     subprocess.run(["rm", "-r", str(path)], check=True)

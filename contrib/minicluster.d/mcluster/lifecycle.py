@@ -65,6 +65,7 @@ def start(cluster):
         conf.make_folders(cluster)
         cluster.save()
         bring_up(cluster, reader)
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # from here on it is up: an interrupt comes too late
         os.write(writer, b"!")
     except BaseException:
         tear_down(cluster)
