@@ -151,11 +151,13 @@ Status CheckpointFolder::verify(const Manifest &manifest) const {
     return {};
 }
 
-Result<CheckpointFolder::Chosen> CheckpointFolder::newest() const {
+Result<CheckpointFolder::Chosen> CheckpointFolder::newest(
+    const std::function<bool(const CheckpointId &)> &wanted) const {
     auto listing = list_checkpoints(folder_);
     if (!listing) return listing.take_status();
     std::vector<Status> passed_over;
     for (const CheckpointId &id : listing->complete) {
+        if (wanted && !wanted(id)) continue;
         auto manifest = read_manifest(id);
         Status status = manifest.ok() ? check(*manifest) : manifest.take_status();
         if (status.ok()) return Chosen{std::move(*manifest), std::move(passed_over)};

@@ -3,6 +3,7 @@
 // runs as the user whose folder it is, and needs no HDF5.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,8 +50,9 @@ class CheckpointFolder {
         std::vector<Status> passed_over;  ///< why newer ones were not taken, newest first
     };
     /// The highest one that passes check(). Only damage is passed over: trouble with reading is the answer.
-    /// not_found: none does; the sentence says why for the newest.
-    Result<Chosen> newest() const;
+    /// not_found: none does; the sentence says why for the newest. Of those that `wanted` takes, where it is
+    /// given.
+    Result<Chosen> newest(const std::function<bool(const CheckpointId &)> &wanted = {}) const;
 
     /// Makes a checkpoint complete: checks all files as check() does, then writes its manifest, then the hint
     /// `latest`. `manifest` is what the writers reported. already_exists: there is another manifest of that

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "ckpt/checkpoint_folder.h"
@@ -56,12 +57,20 @@ Status nothing_whole(const Destination &to, const std::string &why) {
                                      "--dlrover-name, to begin anew");
 }
 
-Status choose_newest(const Destination &to, proto::local::FolderFoundT &found) {
+Status choose_newest(const Destination &to, const std::vector<PassedOver> &passed_over,
+                     proto::local::FolderFoundT &found) {
     auto listing = ckpt::list_checkpoints(to.folder);
     if (!listing) return listing.take_status();
     if (listing->complete.empty() && listing->suspect.empty()) return {};
     if (listing->complete.empty()) return nothing_whole(to, "all of them are set aside");
-    auto chosen = ckpt::CheckpointFolder(to.folder).newest();
+    auto wanted = [&](const ckpt::CheckpointId &id) {
+        return std::ranges::none_of(passed_over, [&](const PassedOver &p) { return p.covers(id); });
+    };
+    if (std::ranges::none_of(listing->complete, wanted)) return {};
+    auto chosen = ckpt::CheckpointFolder(to.folder).newest(wanted);
+    // Among those that are passed over there may be a whole one.
+    if (chosen.status().code() == Code::not_found && !std::ranges::all_of(listing->complete, wanted))
+        return {};
     if (chosen.status().code() == Code::not_found) return nothing_whole(to, chosen.status().message());
     if (!chosen) return chosen.take_status();
     say_passed_over(chosen->passed_over, found.text);
@@ -76,7 +85,8 @@ Status choose_newest(const Destination &to, proto::local::FolderFoundT &found) {
 
 }  // namespace
 
-proto::local::FolderFoundT look_at_folder(const Destination &to, const RunId &run, const std::string &node) {
+proto::local::FolderFoundT look_at_folder(const Destination &to, const RunId &run, const std::string &node,
+                                          const std::vector<PassedOver> &passed_over) {
     proto::local::FolderFoundT found;
     Status status = try_to_write(to, node);
     if (status.ok()) {
@@ -87,7 +97,7 @@ proto::local::FolderFoundT look_at_folder(const Destination &to, const RunId &ru
     found.ok = status.ok();
     if (!status.ok()) found.text = in_words(status, to);
     // What can not be written may still be read: the run can go on from it.
-    if (Status read = choose_newest(to, found); !read.ok()) {
+    if (Status read = choose_newest(to, passed_over, found); !read.ok()) {
         found.ok = false;
         add_sentence(found.text, in_words(read, to));
     }

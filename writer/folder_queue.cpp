@@ -125,8 +125,8 @@ void FolderQueue::finish(const std::shared_ptr<Waiting> &waiting, Result<Complet
 
 void FolderQueue::look(const LookOrder &order) {
     using proto::local::FolderFoundT;
-    auto found =
-        attempt<FolderFoundT>([&] { return Result<FolderFoundT>(look_at_folder(order.to, run_, node_)); });
+    auto found = attempt<FolderFoundT>(
+        [&] { return Result<FolderFoundT>(look_at_folder(order.to, run_, node_, order.passed_over)); });
     FolderFoundT answer;
     if (found.ok())
         answer = std::move(*found);

@@ -10,6 +10,7 @@
 
 #include "helper/outbox.h"
 #include "writer/completion.h"
+#include "writer/folder_look.h"
 
 namespace dlrover::writer {
 
@@ -19,6 +20,7 @@ using helper::Ticket;
 struct LookOrder {
     Ticket ticket;
     Destination to;
+    std::vector<PassedOver> passed_over;
 };
 
 /// Checkpoints that wait for files are looked at in turns. Thread of the members: any. Lives as long as the

@@ -73,7 +73,12 @@ void Service::take_store(const local::StoreObjectT &message, std::vector<UniqueF
 }
 
 void Service::take_look(const local::LookAtFolderT &message) {
-    if (folders_.submit(LookOrder{ticket(message.order), to_})) return;
+    LookOrder order{ticket(message.order), to_, {}};
+    for (const auto &p : message.passed_over)
+        if (p && p->before)
+            order.passed_over.push_back(
+                {TrainStep(p->after), {Term(p->before->term()), p->before->number()}});
+    if (folders_.submit(std::move(order))) return;
     local::FolderFoundT refusal;
     refusal.text = too_many;
     outbox_.put(ticket(message.order), std::move(refusal));

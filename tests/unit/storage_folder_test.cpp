@@ -48,6 +48,21 @@ std::uint64_t newest_step(const Folder &folder, std::size_t passed_over) {
 
 BOOST_AUTO_TEST_SUITE(checkpoint_folder)
 
+BOOST_AUTO_TEST_CASE(the_newest_of_those_that_are_wanted) {
+    Folder folder;
+    for (std::uint64_t step : {10, 20, 30}) publish(folder, step);
+    CheckpointFolder checkpoints(folder / "");
+    auto below = [](std::uint64_t step) {
+        return [step](const CheckpointId &id) { return id.step < TrainStep(step); };
+    };
+    auto chosen = checkpoints.newest(below(30));
+    BOOST_REQUIRE(chosen.ok());
+    BOOST_TEST((chosen->manifest.id.step == TrainStep(20)));
+    BOOST_TEST(chosen->passed_over.empty());
+    BOOST_TEST((checkpoints.newest(below(10)).status().code() == Code::not_found));
+    BOOST_TEST(newest_step(folder, 0) == 30u);
+}
+
 BOOST_AUTO_TEST_CASE(the_newest_whole_one_is_taken) {
     Folder folder;
     CheckpointFolder checkpoints(folder / "");

@@ -150,6 +150,27 @@ BOOST_AUTO_TEST_CASE(runs_that_claim_at_once) {
     BOOST_TEST(owner.size() >= 4u);
 }
 
+BOOST_AUTO_TEST_CASE(what_failures_come_back_from_is_passed_over) {
+    Folder dir;
+    Node node(dir.path);
+    node.start_writer();
+    for (std::uint64_t step : {4, 8}) {
+        ckpt::CheckpointId id{{Term(term(1)), 1}, TrainStep(step)};
+        MemoryObject made = make_empty_object(id);
+        BOOST_TEST(node.store(made, id, 1, 0).ok);
+        BOOST_TEST(node.completed(node.push_complete(id, 1, 1000)).ok);
+    }
+    BOOST_REQUIRE(node.look().newest);
+    BOOST_TEST(node.look().newest->train_step == 8u);
+    auto found = node.look(7);
+    BOOST_TEST(found.ok, found.text);
+    BOOST_REQUIRE(found.newest);
+    BOOST_TEST(found.newest->train_step == 4u);
+    found = node.look(3);
+    BOOST_TEST(found.ok, found.text);
+    BOOST_TEST(!found.newest);
+}
+
 BOOST_AUTO_TEST_CASE(a_claim_without_an_owner_is_passed) {
     Folder dir;
     fs::create_directories(lineage_folder(dir.path));

@@ -92,8 +92,13 @@ local::CheckpointStoredT Node::completed(std::uint64_t order) {
     return answer;
 }
 
-local::FolderFoundT Node::look() {
+local::FolderFoundT Node::look(std::optional<std::uint64_t> after) {
     local::LookAtFolderT look;
+    if (after) {
+        look.passed_over.push_back(std::make_unique<local::PassedOverT>());
+        look.passed_over[0]->after = *after;
+        look.passed_over[0]->before = std::make_unique<proto::Generation>(std::uint64_t{1} << 40, 1);
+    }
     look.order = next_order++;
     push(proto::make_local(0, look));
     auto message = wait_for(local::Body::FolderFound);

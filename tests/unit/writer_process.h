@@ -39,7 +39,7 @@ class Node : public HelperNode {
     std::uint64_t push_complete(ckpt::CheckpointId id, std::uint32_t world, std::uint32_t wait_ms);
     local::ObjectStoredT stored(std::uint64_t order);
     local::CheckpointStoredT completed(std::uint64_t order);
-    local::FolderFoundT look();
+    local::FolderFoundT look(std::optional<std::uint64_t> after = {});  ///< steps after it are passed over
     /// Store and wait.
     local::ObjectStoredT store(const MemoryObject &object, ckpt::CheckpointId id, std::uint32_t world,
                                std::uint32_t rank);
