@@ -231,6 +231,13 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
         out->mover->node = services_.node;
     }
     if (copies_) out->copies = copies_status(view);
+    for (const elastic::Suspect &suspect : world_ ? world_->suspects : std::vector<elastic::Suspect>{}) {
+        auto entry = std::make_unique<local::SuspectStepT>();
+        entry->train_step = suspect.id.step.value();
+        entry->generation = to_proto_ptr(suspect.id.generation);
+        entry->back_to = suspect.back_to.value();
+        out->suspects.push_back(std::move(entry));
+    }
     out->started_us = record_.started_us;
     if (is_kept())
         out->kept_us =

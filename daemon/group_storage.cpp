@@ -132,6 +132,7 @@ void GroupStorage::tell_silence(EventLoop::Time lasted, bool over) {
 
 void GroupStorage::look(const elastic::LookAtStorage &question) {
     question_ = question.request;
+    passed_over_ = question.passed_over;
     ++look_order_;
     ask_writer();
     question_timer_ = services_.loop.after(writer_limit, [this] { on_no_writer(); });
@@ -141,6 +142,12 @@ void GroupStorage::ask_writer() {
     if (!writer_ || !question_) return;
     local::LookAtFolderT look;
     look.order = look_order_;
+    for (const elastic::Suspect &suspect : passed_over_) {
+        auto entry = std::make_unique<local::PassedOverT>();
+        entry->after = suspect.back_to.value();
+        entry->before = to_proto_ptr(suspect.since);
+        look.passed_over.push_back(std::move(entry));
+    }
     services_.port.push(*writer_, std::move(look));
     silence_.set_owed(true);
 }
@@ -206,8 +213,9 @@ void GroupStorage::on_world(const elastic::World &world, std::optional<elastic::
     bool nodes_left = flying_ && !std::ranges::all_of(flying_->step.nodes, [&](NodeIndex node) {
                           return std::ranges::find(world.nodes, node) != world.nodes.end();
                       });
-    // What was complete in memory is lost, or rank 0 is elsewhere now.
-    if (stored || nodes_left || *home_ != facts_.self) stop_ordering();
+    bool went_back = fresh && !world.suspects.empty() && world.suspects.back().since == world.id;
+    // What was complete in memory is lost or suspect, or rank 0 is elsewhere now.
+    if (stored || went_back || nodes_left || *home_ != facts_.self) stop_ordering();
     if (*home_ != facts_.self) return;
     auto now = services_.loop.now();
     if (!flusher_) {

@@ -137,7 +137,8 @@ class GroupStorage {
     Facts facts_;
     Hooks hooks_;
     std::optional<ConnectionId> writer_;
-    std::optional<std::uint64_t> question_;  ///< elastic::LookAtStorage::request
+    std::optional<std::uint64_t> question_;      ///< elastic::LookAtStorage::request
+    std::vector<elastic::Suspect> passed_over_;  ///< by that question
     std::uint64_t look_order_ = 0;
     GenerationId world_;
     std::optional<NodeIndex> home_;

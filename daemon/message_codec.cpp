@@ -177,6 +177,16 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
     }
     w->groups = world.groups;
     w->rebuilds = pack_all<wire::RebuildT>(world.rebuilds);
+    for (const Suspect &s : world.suspects) {
+        auto suspect = std::make_unique<wire::SuspectT>();
+        suspect->generation = pack(s.id.generation);
+        suspect->train_step = s.id.step.value();
+        suspect->back_to = s.back_to.value();
+        suspect->since = pack(s.since);
+        w->suspects.push_back(std::move(suspect));
+    }
+    w->strikes = world.strikes.count;
+    w->strike_signature = world.strikes.signature;
     return w;
 }
 
@@ -439,6 +449,16 @@ class Unpacker {
         if (!w || !expect(w->train_step <= INT64_MAX)) return std::nullopt;
         return CheckpointId{unpack(w->generation), TrainStep(w->train_step)};
     }
+    std::vector<Suspect> suspects(const wire::WorldT &w) {
+        std::vector<Suspect> out;
+        if (!expect(w.suspects.size() <= max_suspects)) return out;
+        for (const auto &s : w.suspects)
+            if (expect(s->train_step <= INT64_MAX && s->back_to <= s->train_step))
+                out.push_back({{unpack(s->generation), TrainStep(s->train_step)},
+                               TrainStep(s->back_to),
+                               unpack(s->since)});
+        return out;
+    }
     std::optional<World> optional_world(const std::unique_ptr<wire::WorldT> &w) {
         if (!w) return std::nullopt;
         World world;
@@ -463,6 +483,8 @@ class Unpacker {
         if (!expect(w->groups.size() <= world.nodes.size() && w->rebuilds.size() <= max_list)) return world;
         world.groups = w->groups;
         for (const auto &r : w->rebuilds) world.rebuilds.push_back(rebuild(*r));
+        world.suspects = suspects(*w);
+        world.strikes = {w->strike_signature, w->strikes};
         expect(has_sound_groups(world));
         return world;
     }

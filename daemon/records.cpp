@@ -40,6 +40,21 @@ elastic::Rebuild from_record(const records::RebuildRecordT &record) {
     return rebuild;
 }
 
+std::unique_ptr<records::SuspectRecordT> to_record(const elastic::Suspect &suspect) {
+    auto record = std::make_unique<records::SuspectRecordT>();
+    record->generation = to_proto_ptr(suspect.id.generation);
+    record->train_step = suspect.id.step.value();
+    record->back_to = suspect.back_to.value();
+    record->since = to_proto_ptr(suspect.since);
+    return record;
+}
+
+elastic::Suspect from_record(const records::SuspectRecordT &record) {
+    return {{from_proto(record.generation), TrainStep(record.train_step)},
+            TrainStep(record.back_to),
+            from_proto(record.since)};
+}
+
 }  // namespace
 
 std::string group_key(JobId job, StepId step) {
@@ -98,6 +113,7 @@ records::WorldRecordT to_record(const elastic::World &world) {
     }
     record.groups = world.groups;
     for (const elastic::Rebuild &rebuild : world.rebuilds) record.rebuilds.push_back(to_record(rebuild));
+    for (const elastic::Suspect &suspect : world.suspects) record.suspects.push_back(to_record(suspect));
     return record;
 }
 
@@ -121,6 +137,8 @@ elastic::World from_record(const records::WorldRecordT &record) {
     world.groups = record.groups;
     for (const auto &rebuild : record.rebuilds)
         if (rebuild) world.rebuilds.push_back(from_record(*rebuild));
+    for (const auto &suspect : record.suspects)
+        if (suspect) world.suspects.push_back(from_record(*suspect));
     return world;
 }
 

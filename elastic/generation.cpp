@@ -153,7 +153,7 @@ void Member::State::try_commit() {
     for (NodeIndex n : preparing->nodes) stuck = stuck || removed(n) || lost(n);
     if (stuck) return propose(preparing->reason, true);
     if (may_commit()) {
-        if (storage_settled()) commit();
+        if (search_settled()) commit();
         return;
     }
     if (now - preparing->since < config.timings.join) return;
@@ -179,13 +179,18 @@ std::optional<SealTally::Complete> Member::State::newest_in_memory(
     const std::vector<NodeIndex> &nodes) const {
     if (begins_again()) return newest_kept(nodes);
     std::uint32_t holders = world ? holders_wanted(*world) : 1;
-    SealTally reported = tally_reported(holders, [&](const CheckpointId &id) { return in_force(id); });
+    // Without copies what is older than a complete step is free.
+    if (config.copies == 0 && preparing->search == Search::further_back) return std::nullopt;
+    auto passed_over = to_pass_over();
+    auto trusted = [&](const CheckpointId &id) { return !covers(passed_over, id); };
+    SealTally reported =
+        tally_reported(holders, [&](const CheckpointId &id) { return in_force(id) && trusted(id); });
     auto newest = reported.newest(
         {bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
     if (config.copies == 0) return newest;
     bool older = !newest.has_value();
     if (older) {
-        reported = tally_reported(holders, [](const CheckpointId &) { return true; });
+        reported = tally_reported(holders, trusted);
         newest = reported.newest({});
     }
     // Of a step that was saved again one goes.
@@ -219,6 +224,7 @@ World Member::State::decide_world() {
     w.reason = preparing->reason;
     w.budget_used = preparing->budget_used;
     if (config.copies > 0) choose_holders(w);
+    Strikes strikes = count_strikes();
     complete = newest_in_memory(w.nodes);
     auto is_complete = [&](const CheckpointId &id) {
         return complete && *complete == SealTally::Complete{id.step, id.generation};
@@ -229,9 +235,9 @@ World Member::State::decide_world() {
     if (complete) {
         w.restore_step = complete->step;
         w.restore_generation = complete->generation;
-    } else if (storage.found && storage.found->newest && !bugged(PlantedBug::storage_passed_over)) {
-        w.restore_step = storage.found->newest->step;
-        w.restore_generation = storage.found->newest->generation;
+    } else if (auto *stored = stored_choice(); stored && !bugged(PlantedBug::storage_passed_over)) {
+        w.restore_step = stored->step;
+        w.restore_generation = stored->generation;
         w.stored_world_size = storage.found->world_size;
     }
     name_sources(w);
@@ -240,6 +246,7 @@ World Member::State::decide_world() {
         tally = tally_reported(holders_wanted(w), is_complete);
     }
     if (begins_again()) note_unused(w);
+    note_suspects(w, strikes);
     return w;
 }
 

@@ -69,7 +69,8 @@ void Member::State::decide_restart() {
     bool stepped = killed(cause);
     for (const Peer &p : peers)
         for (const RankProgress &r : p.report.progress) stepped = stepped || r.steps_done > 0;
-    auto verdict = budget.on_failure(cause.signature, stepped);
+    auto verdict = budget.on_failure(cause.signature, stepped, may_go_back());
+    incident->only_further_back = budget.hopeless();
     if (verdict != RestartBudget::Verdict::restart) {
         incident->giving_up = verdict;  // the first cause may not have arrived yet
         return;

@@ -208,6 +208,7 @@ struct NodesAdded {
 /// takes the place of an older one. Only where GroupConfig::storage.
 struct LookAtStorage {
     std::uint64_t request = 0;
+    std::vector<Suspect> passed_over = {};  ///< what these cover is not meant
 };
 /// Work for a moment, if told to, and exchange bytes with that node; feed LocalCheck within seconds. The last
 /// word counts.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inside of Member, shared by its files: member.cpp (dispatch), local.cpp (inputs of this node),
 // follower.cpp, election.cpp, leader.cpp, generation.cpp (prepare and commit), incident.cpp, fence.cpp (lost
-// nodes and Slurm), stored.cpp (checkpoints on storage), kept.cpp (memory of the job's run before),
+// nodes and Slurm), stored.cpp (checkpoints on storage), suspect.cpp (steps that failures come back
+// from), kept.cpp (memory of the job's run before),
 // roster.cpp (nodes that join), checking.cpp (nodes that were lost and come back).
 #pragma once
 
@@ -29,6 +30,10 @@ struct Peer {
     NodeReport report;
 };
 
+/// Which steps a world may go on from: those before a step that has become suspect; those that are not of a
+/// suspect's line; all. The next one where there is none.
+enum class Search : std::uint8_t { further_back, trusted, any };
+
 struct Preparation {
     GenerationId id;
     std::vector<NodeIndex> nodes, spares;
@@ -36,6 +41,7 @@ struct Preparation {
     std::uint32_t restart_count = 0, budget_used = 0;
     std::string reason;
     Time since{0};
+    std::optional<Search> search;  ///< since all answers that it needs are there
 };
 
 /// From a failure to the first step after it.
@@ -46,6 +52,7 @@ struct Incident {
     std::vector<WorkerExit> exits;
     std::vector<NodeIndex> exit_nodes;  ///< of each exit
     std::string cause;
+    bool only_further_back = false;  ///< from the step that the world before went on from it is hopeless
     std::optional<RestartBudget::Verdict> giving_up;  ///< the first cause is awaited until the window closes
 };
 
@@ -78,6 +85,7 @@ struct StorageTalk {
     std::uint64_t last_request = 0;
     bool pending = false;
     std::optional<LocalStorage> found;
+    std::vector<Suspect> passed_over;  ///< as it was asked
     Time retry_at{0};
     /// Also an answer that is still on its way.
     void forget() {
@@ -472,6 +480,17 @@ struct Member::State {
     void ask_storage();
     void on_storage(const LocalStorage &m);
     bool storage_settled();
+    bool storage_answered();
+
+    // suspect.cpp
+    const WorkerExit *first_exit() const;
+    Strikes count_strikes() const;
+    bool may_go_back() const;
+    std::vector<Suspect> to_pass_over() const;
+    const CheckpointId *stored_choice() const;
+    bool search_settled();
+    bool search_on();
+    void note_suspects(World &w, const Strikes &strikes);
 
     // fence.cpp
     Duration silence(NodeIndex node) const;

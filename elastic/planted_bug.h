@@ -44,6 +44,7 @@ enum class PlantedBug : std::uint8_t {
     other_size_passed_over,         ///< a world does not go on from what one of another size has in memory
     other_size_freed_early,   ///< what another size's world has saved is free before a newer step is safe
     newcomer_called_absent,   ///< what Slurm said before a node was moved into the job counts against it
+    suspect_trusted,          ///< a world goes on from the step that failures come back from
     rebuild_from_other_step,  ///< parities of other steps count for the one to go on from
     parity_called_whole_too_early,  ///< when half of its row is in it (in the simulated node)
     folded_twice,                   ///< what is offered again is folded in again (in the simulated node)
@@ -56,7 +57,7 @@ enum class PlantedBug : std::uint8_t {
     mark_not_read_back,             ///< a mark that Slurm has taken counts, also when it is gone again
 };
 
-inline constexpr std::array<std::string_view, 45> planted_bug_names = {
+inline constexpr std::array<std::string_view, 46> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -92,6 +93,7 @@ inline constexpr std::array<std::string_view, 45> planted_bug_names = {
     "other_size_passed_over",
     "other_size_freed_early",
     "newcomer_called_absent",
+    "suspect_trusted",
     "rebuild_from_other_step",
     "parity_called_whole_too_early",
     "folded_twice",

@@ -167,10 +167,12 @@ bool Member::State::consider_giving_up() {
 /// from.
 void Member::State::find_safe(bool giving_up) {
     SealTally found = new_tally(holders_wanted(*world));
+    auto may_count = [&](const CheckpointId &id) {
+        return in_force(id) || (is_before(id, *complete) && !covers(world->suspects, id));
+    };
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (peers[i].joined && !removed(NodeIndex(i)))
-            tally_report(found, NodeIndex(i), peers[i].report,
-                         [&](const CheckpointId &id) { return in_force(id) || is_before(id, *complete); });
+            tally_report(found, NodeIndex(i), peers[i].report, may_count);
     protection.safe = found.newest_safe({});
     // What an earlier leader called safe may be on nodes that have not been heard.
     std::optional<CheckpointId> called;

@@ -8,22 +8,24 @@
 
 namespace dlrover::elastic {
 
-RestartBudget::Verdict RestartBudget::on_failure(std::uint64_t signature, bool stepped) {
+RestartBudget::Verdict RestartBudget::on_failure(std::uint64_t signature, bool stepped, bool may_go_back) {
     bool same = signature_ == signature && !stepped;
     repeats_ = same ? repeats_ + 1 : 0;
     signature_ = signature;
-    if (repeats_ >= hopeless_restarts) return Verdict::hopeless;
+    if (hopeless() && !may_go_back) return Verdict::hopeless;
     if (used_ >= max_restarts_) return Verdict::exhausted;
     ++used_;
     return Verdict::restart;
 }
 
 void RestartBudget::on_complete(TrainStep step) {
-    if (newest_ && step <= *newest_) return;
-    newest_ = step;
-    used_ = 0;
+    if (step <= progress_) return;
+    progress_ = step;
     repeats_ = 0;
     signature_.reset();
+    if (step <= newest_) return;
+    newest_ = step;
+    used_ = 0;
 }
 
 int exit_code_of(int wait_status) noexcept {

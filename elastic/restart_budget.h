@@ -11,8 +11,9 @@
 namespace dlrover::elastic {
 
 /// Two rules. Hopeless: the same failure at the same place in a row, without one training step or new
-/// complete checkpoint in between: at most two restarts. Budget: at most `max_restarts` restarts without a
-/// newly complete checkpoint in between. Membership changes are not failures and do not count.
+/// complete checkpoint in between: at most two restarts from one step. Budget: at most `max_restarts`
+/// restarts without a newly complete checkpoint in between. Membership changes are not failures and do not
+/// count.
 class RestartBudget {
   public:
     /// Restarts that a hopeless program gets.
@@ -22,8 +23,16 @@ class RestartBudget {
 
     enum class Verdict { restart, hopeless, exhausted };
     /// A failure with this signature; `stepped`: the failed generation had finished at least one training
-    /// step.
-    Verdict on_failure(std::uint64_t signature, bool stepped);
+    /// step; `may_go_back`: from an older step it may do better, and is not hopeless yet.
+    Verdict on_failure(std::uint64_t signature, bool stepped, bool may_go_back = false);
+    /// The group goes on from this older step: the same failure may not come again. Restarts are counted on.
+    void go_back(TrainStep to) noexcept {
+        progress_ = to;
+        repeats_ = 0;
+        signature_.reset();
+    }
+    /// From the step that it went on from so far.
+    bool hopeless() const noexcept { return repeats_ >= hopeless_restarts; }
     /// A checkpoint newer than every one before is complete.
     void on_complete(TrainStep step);
 
@@ -41,6 +50,7 @@ class RestartBudget {
     std::uint32_t repeats_ = 0;  ///< restarts after the same failure
     std::optional<std::uint64_t> signature_;
     std::optional<TrainStep> newest_;
+    std::optional<TrainStep> progress_;  ///< newest since the group has gone back
 };
 
 /// What srun shows: the exit status, or 128 + signal. 1 for a status that says success.

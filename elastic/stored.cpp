@@ -7,6 +7,7 @@ namespace dlrover::elastic {
 namespace {
 
 constexpr Duration look_again = std::chrono::seconds(2);
+constexpr Duration back_patience = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -19,7 +20,8 @@ bool Member::State::floor_unknown() const {
 void Member::State::ask_storage() {
     if (storage.pending || now < storage.retry_at) return;
     storage.pending = true;
-    out.push_back(LookAtStorage{++storage.last_request});
+    storage.passed_over = to_pass_over();
+    out.push_back(LookAtStorage{++storage.last_request, storage.passed_over});
 }
 
 void Member::State::on_storage(const LocalStorage &m) {
@@ -33,14 +35,25 @@ void Member::State::on_storage(const LocalStorage &m) {
         on_tick_follower();
 }
 
-/// Whether the prepared world can be decided. Where it needs storage that can not be used: the first world
-/// does not begin, before any work is lost; a later one waits a while.
+/// Whether the prepared world can be decided, as far as that needs storage.
 bool Member::State::storage_settled() {
-    if (!config.storage || newest_in_memory(preparing->nodes)) return true;
-    if (!storage.found) {
-        ask_storage();
-        return false;
+    bool back = preparing->search == Search::further_back;
+    if (!config.storage || (!back && newest_in_memory(preparing->nodes))) return true;
+    if (storage.passed_over != to_pass_over()) storage.forget();
+    if (storage.found) return storage_answered();
+    ask_storage();
+    // An older step is not worth a long wait.
+    if (back && now - preparing->since >= back_patience) {
+        storage.forget();
+        storage.found.emplace();
     }
+    return storage.found && storage_answered();
+}
+
+/// Where storage is needed that can not be used: the first world does not begin, before any work is lost; a
+/// later one waits a while.
+bool Member::State::storage_answered() {
+    bool back = preparing->search == Search::further_back;
     bool below = storage.found->next_term >= promise.term && !bugged(PlantedBug::storage_terms_ignored);
     if (storage.found->ok && below) {
         // Whoever let this run begin could not look.
@@ -49,7 +62,7 @@ bool Member::State::storage_settled() {
         election_deadline = now + place_delay();
         return false;
     }
-    if (storage.found->ok) return true;
+    if (storage.found->ok || back) return true;
     bool first = preparing->id.number == 1;
     if (first || now - preparing->since >= config.timings.join) {
         finish_group(1, storage.found->text);

@@ -123,6 +123,29 @@ struct Rebuild {
     friend bool operator==(const Rebuild &, const Rebuild &) = default;
 };
 
+/// Two failures came back from `id` with the same signature, and the world `since` went on from an older step
+/// instead: what was saved before it and after that step is of the suspect's line.
+struct Suspect {
+    CheckpointId id;
+    TrainStep back_to;
+    GenerationId since;
+    bool covers(const CheckpointId &other) const { return other.generation < since && other.step > back_to; }
+    friend bool operator==(const Suspect &, const Suspect &) = default;
+};
+inline constexpr std::size_t max_suspects = 8;  ///< of one world: the oldest go
+inline bool covers(const std::vector<Suspect> &suspects, const CheckpointId &id) {
+    for (const Suspect &s : suspects)
+        if (s.covers(id)) return true;
+    return false;
+}
+
+/// Failures in a row, with the same signature, of worlds that went on from one step.
+struct Strikes {
+    std::uint64_t signature = 0;
+    std::uint32_t count = 0;
+    friend bool operator==(const Strikes &, const Strikes &) = default;
+};
+
 /// A generation's world, as committed by the leader.
 struct World {
     GenerationId id;
@@ -148,6 +171,8 @@ struct World {
     std::vector<std::uint32_t> groups;
     /// Of restore_step's objects those that no node holds. A rebuilding node is that rank's source.
     std::vector<Rebuild> rebuilds;
+    std::vector<Suspect> suspects;  ///< in order of `since`
+    Strikes strikes;                ///< of worlds before this one, from restore_step
     friend bool operator==(const World &, const World &) = default;
 };
 

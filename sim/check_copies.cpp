@@ -89,6 +89,7 @@ void Simulator::check_sources(const World &world) const {
 
 /// As long as no more nodes are gone than it has copies.
 void Simulator::check_safe_kept(const World &world) {
+    if (safe_ && covers(world.suspects, safe_->id)) safe_.reset();
     if (!safe_) return;
     if (world.restore_step && *world.restore_step >= safe_->id.step) {
         // What a world of this size has saved again takes the place of what one of another size had saved.

@@ -91,6 +91,7 @@ void Simulator::check_world(const World &world) {
               world.nodes.size() % config_.node_unit == 0,
           "a world of a size that is not allowed");
     check_restore(world);
+    check_suspects(world);
     if (!newest_world_) check_kept(world);
     check_partners(world);
     check_sources(world);
@@ -108,6 +109,19 @@ void Simulator::check_stored(const World &world) {
                 world.restore_generation == storage_.newest->generation &&
                 world.stored_world_size == storage_.world_size;
     check(same, "a restore from a checkpoint that is not on storage");
+}
+
+/// Storage always has an older step here: what failures have come back from twice is not tried again, nor
+/// what is of its line.
+void Simulator::check_suspects(const World &world) const {
+    check(world.suspects.size() <= max_suspects, "too many steps are suspect");
+    for (const Suspect &s : newest_world_ ? newest_world_->suspects : std::vector<Suspect>{})
+        check(covers(world.suspects, s.id), "a suspect step is forgotten");
+    if (!world.restore_step || !storage_.newest) return;
+    CheckpointId from{world.restore_generation, *world.restore_step};
+    check(!covers(world.suspects, from), "a world goes on from a suspect step");
+    check(world.strikes.count < 2 || *world.restore_step <= storage_.newest->step,
+          "a world goes on from a step that two failures have come back from");
 }
 
 void Simulator::check_restore(const World &world) {
@@ -142,7 +156,8 @@ void Simulator::check_restore(const World &world) {
             Seal like;
             like.step = p.parity.id.step;
             like.generation = p.parity.id.generation;
-            if (counted_on(i, world.id) && in_force(like) && !first && !nodes_[i].dead) add(near);
+            bool trusted = !covers(world.suspects, p.parity.id);
+            if (counted_on(i, world.id) && in_force(like) && trusted && !first && !nodes_[i].dead) add(near);
         }
         for (const Seal &s : gone ? std::vector<Seal>{} : nodes_[i].objects) {
             auto add = [&](auto &to) {
@@ -152,7 +167,8 @@ void Simulator::check_restore(const World &world) {
             };
             add(sealed);
             bool known = config_.copies > 0 ? counted_on(i, world.id) && in_force(s) : in_world;
-            if (known && !first && !nodes_[i].dead) add(near);
+            bool trusted = !covers(world.suspects, {s.generation, s.step});
+            if (known && trusted && !first && !nodes_[i].dead) add(near);
         }
     }
     auto complete = [](const auto &entry) {

@@ -73,12 +73,14 @@ void Simulator::plan_storage() {
     storage_.newest = CheckpointId{{Term((std::uint64_t{5} << 32) | 3), 7}, TrainStep(3)};
     storage_.world_size = 1 + storage_random_.below(8);
     storage_.next_term = Term(std::uint64_t{6} << 32);
+    poison_planned_ = poison_random_.chance(40);
 }
 
 void Simulator::look_at_storage(std::uint32_t node, const LookAtStorage &look) {
     LocalStorage answer = storage_;
     answer.request = look.request;
     answer.ok = true;
+    if (answer.newest && covers(look.passed_over, *answer.newest)) answer.newest.reset();
     bool slow = storage_random_.chance(5);
     Payload p;
     p.input = std::move(answer);

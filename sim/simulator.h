@@ -385,6 +385,7 @@ class Simulator {
     // faults.cpp
     void plan_faults();
     void plan_storage();
+    bool poisons(const elastic::World &world);
     void look_at_storage(std::uint32_t node, const elastic::LookAtStorage &look);
     void inject(Fault fault);
     void cut_links(Fault fault, std::uint32_t node, std::uint32_t head);
@@ -410,6 +411,7 @@ class Simulator {
     void check_world(const elastic::World &world);
     void check_stored(const elastic::World &world);
     void check_restore(const elastic::World &world);
+    void check_suspects(const elastic::World &world) const;
     void check_void(const elastic::StepsVoid &steps);
     void check_sealed(const elastic::Seal &seal);
     /// By one of the ranks.
@@ -450,6 +452,7 @@ class Simulator {
     Random joins_random_{options_.seed ^ 0x6a6f696e73u};
     Random cuts_random_{options_.seed ^ 0x63757473u};
     Random marks_random_{options_.seed ^ 0x6d61726b73u};
+    Random poison_random_{options_.seed ^ 0x706f69736f6eu};
     Random expansion_random_{options_.seed ^ 0x657870616e64u};
     elastic::LocalStorage storage_;  ///< what is there before the run
     elastic::GroupConfig config_;    ///< with all nodes that have joined
@@ -471,6 +474,8 @@ class Simulator {
     bool chaos_ = false;
     std::uint32_t torn_ = 0;  ///< steps to come in which a worker fails while the others seal
     bool hopeless_ = false, signalled_ = false;
+    bool poison_planned_ = false;  ///< a step that is saved now is bad, and what is there before it is not
+    std::optional<CheckpointId> poison_;  ///< whose worlds fail, all in one way
     CopyFault copy_fault_ = CopyFault::none;
     CodeFault code_fault_ = CodeFault::none;
     std::uint64_t rows_begun_ = 0;

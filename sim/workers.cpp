@@ -57,6 +57,7 @@ void Simulator::start_workers(std::uint32_t node, const GenerationId &generation
     ++run.running;
     if (n.copies.fetching.empty()) check_restored(node, world);
     if (hopeless_ && node == world.nodes.front().value()) return fail_worker(node, 3 << 8, 77);
+    if (poisons(world) && node == world.nodes.back().value()) return fail_worker(node, 3 << 8, 88);
     if (run.running < world.nodes.size() || run.ticking) return;
     run.ticking = true;
     check_one_world(generation);
@@ -64,6 +65,14 @@ void Simulator::start_workers(std::uint32_t node, const GenerationId &generation
     Payload p;
     p.generation = generation;
     push(now_ + milliseconds(100), Kind::step, node, keep(std::move(p)));
+}
+
+/// The first step of this run that a world goes on from, until one has gone further back.
+bool Simulator::poisons(const World &world) {
+    if (!poison_planned_ || !world.restore_step) return false;
+    CheckpointId from{world.restore_generation, *world.restore_step};
+    if (!poison_ && world.stored_world_size == 0) poison_ = from;
+    return poison_ == from;
 }
 
 /// Some programs save the step that they have just been restored from, before they take another.

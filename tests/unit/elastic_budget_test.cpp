@@ -68,6 +68,24 @@ BOOST_AUTO_TEST_CASE(only_a_newer_complete_step_renews) {
     BOOST_TEST((b.on_failure(3, true) == Verdict::exhausted));
 }
 
+/// New checkpoints of steps that have been there are hope, but renew nothing.
+BOOST_AUTO_TEST_CASE(after_a_step_back_the_same_failure_begins_anew) {
+    RestartBudget b(6);
+    b.on_complete(TrainStep(200));
+    for (int i = 0; i < 2; ++i) BOOST_TEST((b.on_failure(7, false) == Verdict::restart));
+    BOOST_TEST((b.on_failure(7, false, true) == Verdict::restart));
+    BOOST_TEST(b.hopeless());
+    b.go_back(TrainStep(100));
+    BOOST_TEST(!b.hopeless());
+    for (int i = 0; i < 2; ++i) BOOST_TEST((b.on_failure(7, false) == Verdict::restart));
+    b.on_complete(TrainStep(110));
+    BOOST_TEST(b.used() == 5u);
+    BOOST_TEST((b.on_failure(7, false) == Verdict::restart));
+    BOOST_TEST((b.on_failure(8, false) == Verdict::exhausted));
+    b.on_complete(TrainStep(210));
+    BOOST_TEST(b.used() == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(exit_codes_are_those_srun_shows) {
     BOOST_TEST(exit_code_of(3 << 8) == 3);
     BOOST_TEST(exit_code_of(SIGSEGV) == 139);

@@ -115,6 +115,8 @@ class TestGroup {
     using Storage = LocalStorage;
     /// What every node's writer says; none: it does not answer.
     std::optional<Storage> storage;
+    /// What is there, where it is not always the same: `newest` is the newest of it that is not passed over.
+    std::vector<CheckpointId> folder;
     void answer_storage(std::uint32_t node) {
         auto asked_now = actions<LookAtStorage>(node);
         if (asked_now.empty() || !storage) return;
@@ -163,6 +165,8 @@ class TestGroup {
         if (auto *a = std::get_if<LookAtStorage>(&action); a && storage) {
             Storage answer = *storage;
             answer.request = a->request;
+            for (const CheckpointId &id : folder)
+                if (!covers(a->passed_over, id)) answer.newest = std::max(answer.newest, std::optional(id));
             queue_.emplace_back(node, answer);
         }
         if (auto *a = std::get_if<AskSlurm>(&action)) {

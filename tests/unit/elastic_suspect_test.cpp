@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that failures come back from: after two with the same signature an older step.
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <csignal>
+
+#include "tests/unit/elastic_group.h"
+
+using namespace dlrover;
+using namespace dlrover::elastic;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t nan = 77, other = 78;
+
+/// Three nodes of one rank; node 1 leads.
+struct Fixture {
+    static GroupConfig config(bool storage, std::uint32_t copies, std::uint32_t restarts) {
+        GroupConfig c = TestGroup::config(3, 3, 3);
+        c.storage = storage;
+        c.copies = copies;
+        c.max_restarts = restarts;
+        return c;
+    }
+    explicit Fixture(bool storage = true, std::uint32_t copies = 0, std::uint32_t restarts = 6)
+        : g(config(storage, copies, restarts)) {
+        if (storage) {
+            g.storage.emplace();
+            g.storage->ok = true;
+            g.storage->world_size = 3;
+        }
+        g.job_nodes = nodes({0, 1, 2});
+        g.start();
+        BOOST_REQUIRE(g.leader() == 1u);
+    }
+    World world() const { return g.world(1); }
+    /// Every rank seals it; it goes to storage too.
+    void save(std::uint64_t step, bool to_storage = true) {
+        World w = world();
+        CheckpointId id{w.id, TrainStep(step)};
+        for (std::uint32_t r = 0; r < 3; ++r)
+            g.feed(w.nodes[r].value(), LocalSealed{Seal{id.step, Rank(r), 3, id.generation}});
+        g.run(500ms);
+        if (to_storage) g.folder.push_back(id);
+    }
+    void fail(std::uint64_t signature, int status = 256) {
+        GenerationId before = world().id;
+        g.fail(world().nodes[2].value(), 2, status, signature);
+        g.run(3s);
+        BOOST_REQUIRE((world().id > before || over()));
+    }
+    /// Some steps without a checkpoint.
+    void train(std::uint64_t steps) {
+        RankProgress p;
+        p.steps_done = steps;
+        g.feed(world().nodes[0].value(), LocalProgress{{p}});
+        g.run(500ms);
+    }
+    bool over() const { return g.count<End>(1) > 0; }
+    std::uint64_t from() const { return world().restore_step.value_or(TrainStep(0)).value(); }
+    std::vector<std::string> warnings(std::uint32_t node = 1) const {
+        std::vector<std::string> texts;
+        for (const Note &n : g.actions<Note>(node))
+            if (n.kind == Note::Kind::warning) texts.push_back(n.text);
+        return texts;
+    }
+    TestGroup g;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(suspect_steps)
+
+BOOST_AUTO_TEST_CASE(two_failures_from_one_step_lead_to_the_one_before_it) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.fail(nan);  // of the world that has saved it: not from it
+    f.fail(nan);
+    BOOST_TEST(f.from() == 200u);
+    BOOST_TEST(f.world().strikes.count == 1u);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 100u);
+    BOOST_TEST(f.world().stored_world_size == 3u);
+    BOOST_REQUIRE(f.world().suspects.size() == 1u);
+    BOOST_TEST((f.world().suspects.front().id == f.g.folder[1]));
+    BOOST_TEST((f.world().suspects.front().since == f.world().id));
+    BOOST_REQUIRE(f.warnings().size() == 1u);
+    BOOST_TEST(
+        f.warnings().front() ==
+        "Step 200: two failures came back from it (rank 2 on node 2 exited with code 1); going on from "
+        "step 100 on storage.");
+}
+
+BOOST_AUTO_TEST_CASE(it_counts_although_the_program_takes_steps) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.fail(other);
+    for (int i = 0; i < 2; ++i) {
+        BOOST_TEST(f.from() == 200u);
+        f.train(5);
+        f.fail(nan);
+    }
+    BOOST_TEST(f.from() == 100u);
+}
+
+BOOST_AUTO_TEST_CASE(another_failure_begins_a_new_row) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.fail(other);
+    for (std::uint64_t signature : {nan, other, nan, other}) f.fail(signature);
+    BOOST_TEST(f.from() == 200u);
+    BOOST_TEST(f.world().suspects.empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_newer_checkpoint_begins_a_new_row) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.fail(nan);
+    f.fail(nan);
+    f.save(300);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 300u);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 300u);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 200u);
+}
+
+BOOST_AUTO_TEST_CASE(the_same_step_saved_again_is_the_same_state) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.fail(nan);
+    f.save(200);
+    f.fail(nan);
+    f.save(200);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 100u);
+}
+
+BOOST_AUTO_TEST_CASE(an_end_from_outside_blames_no_state) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    for (int i = 0; i < 4; ++i) {
+        f.fail(nan, SIGKILL);
+        BOOST_TEST(f.from() == 200u);
+    }
+    BOOST_TEST(f.world().strikes.count == 0u);
+}
+
+/// What worlds before have saved after the step gone back to is not chosen any more; what is saved since is.
+BOOST_AUTO_TEST_CASE(the_suspects_line_stays_passed_over) {
+    Fixture f;
+    f.save(100);
+    f.save(150);
+    f.save(200);
+    f.g.folder.erase(f.g.folder.begin() + 1);  // its manifest comes late
+    f.fail(other);
+    f.fail(nan);
+    f.fail(nan);
+    BOOST_REQUIRE(f.from() == 100u);
+    f.g.folder.push_back({f.g.folder[1].generation, TrainStep(150)});
+    f.fail(other);
+    BOOST_TEST(f.from() == 100u);
+    f.save(110);
+    f.fail(other);
+    BOOST_TEST(f.from() == 110u);
+    BOOST_TEST(f.world().stored_world_size == 0u);
+    BOOST_REQUIRE(f.world().suspects.size() == 1u);
+    BOOST_TEST((f.world().suspects.front().id.step == TrainStep(200)));
+    f.save(200);
+    f.fail(other);
+    BOOST_TEST(f.from() == 200u);
+}
+
+BOOST_AUTO_TEST_CASE(back_and_back_again) {
+    Fixture f(true, 0, 12);
+    for (std::uint64_t step : {10, 20, 30}) f.save(step);
+    f.fail(other);
+    for (std::uint64_t step : {30, 20}) {
+        BOOST_TEST(f.from() == step);
+        f.fail(nan);
+        BOOST_TEST(f.from() == step);
+        f.fail(nan);
+    }
+    BOOST_TEST(f.from() == 10u);
+    BOOST_REQUIRE(f.world().suspects.size() == 1u);  // the later one covers the earlier one
+    BOOST_TEST((f.world().suspects.front().back_to == TrainStep(10)));
+}
+
+/// Never from the beginning: the step is kept, and a program that does nothing more is given up as ever.
+BOOST_AUTO_TEST_CASE(without_an_older_step_it_is_kept) {
+    for (bool storage : {true, false}) {
+        Fixture f(storage);
+        f.save(200, storage);
+        f.fail(other);
+        f.fail(nan);
+        BOOST_TEST(f.from() == 200u);
+        f.fail(nan);
+        BOOST_TEST(f.from() == 200u);
+        BOOST_TEST(f.world().suspects.empty());
+        BOOST_TEST(!f.over());
+        f.fail(nan);
+        BOOST_TEST(f.over());
+        BOOST_TEST(f.g.actions<End>(1).back().message.find("at the same place 3 times") != std::string::npos);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(all_restarts_are_counted_on_the_way_back) {
+    Fixture f(true, 0, 3);
+    f.save(100);
+    f.save(200);
+    for (int i = 0; i < 3; ++i) f.fail(nan);
+    BOOST_TEST(f.from() == 100u);
+    BOOST_TEST(!f.over());
+    f.fail(nan);
+    BOOST_TEST(f.over());
+}
+
+/// Better a suspect step than none.
+BOOST_AUTO_TEST_CASE(where_all_is_suspect_the_newest_is_taken) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.fail(other);
+    f.fail(nan);
+    f.fail(nan);
+    BOOST_REQUIRE(f.from() == 100u);
+    f.g.folder.erase(f.g.folder.begin());
+    f.fail(other);
+    BOOST_TEST(f.from() == 200u);
+    BOOST_TEST(!f.over());
+}
+
+BOOST_AUTO_TEST_CASE(storage_that_does_not_answer_is_not_waited_for_long) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.fail(other);
+    f.fail(nan);
+    f.g.storage.reset();
+    GenerationId before = f.world().id;
+    f.g.fail(f.world().nodes[2].value(), 2, 256, nan);
+    f.g.run(4s);
+    BOOST_TEST((f.world().id == before));
+    f.g.run(2s);
+    BOOST_TEST((f.world().id > before));
+    BOOST_TEST(f.from() == 200u);
+    BOOST_TEST(f.world().strikes.count == 2u);
+    // It is back, and so is the failure.
+    f.g.storage.emplace();
+    f.g.storage->ok = true;
+    f.g.storage->world_size = 3;
+    f.fail(nan);
+    BOOST_TEST(f.from() == 100u);
+}
+
+/// The count and what is suspect are on record.
+BOOST_AUTO_TEST_CASE(a_new_leader_goes_on_counting) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.fail(other);
+    f.fail(nan);
+    BOOST_REQUIRE(f.from() == 200u);
+    auto change_leader = [&](std::uint32_t of) {
+        f.g.crash(of);
+        for (std::uint32_t node : {0u, 1u, 2u})
+            if (node != of) f.g.feed(node, PeerLink{NodeIndex(of), true});
+        f.g.run(3s);
+        f.g.boot(of);
+        f.g.feed(of, LocalReady{true, f.world().id});
+        f.g.run(1s);
+        BOOST_REQUIRE(f.g.leader() != of);
+    };
+    change_leader(1);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 100u);
+    change_leader(f.g.leader());
+    f.fail(other);
+    BOOST_TEST(f.from() == 100u);
+    BOOST_TEST(f.world().suspects.size() == 1u);
+}
+
+/// The safe step is older than one that has no copies yet.
+BOOST_AUTO_TEST_CASE(back_to_what_is_in_memory) {
+    Fixture f(false, 1);
+    auto copy = [&](std::uint64_t step) {
+        World w = f.world();
+        for (std::uint32_t r = 0; r < 3; ++r)
+            f.g.feed(w.partners[r].value(), LocalSealed{Seal{TrainStep(step), Rank(r), 3, w.id}});
+        f.g.run(500ms);
+    };
+    f.save(100, false);
+    copy(100);
+    f.save(200, false);
+    f.fail(other);
+    BOOST_TEST(f.from() == 200u);
+    f.fail(nan);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 100u);
+    BOOST_TEST(f.world().stored_world_size == 0u);
+    BOOST_TEST(f.warnings().back().find("going on from step 100.") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
