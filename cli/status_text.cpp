@@ -190,6 +190,18 @@ void write_flight(JsonWriter &json, const Flight &flight) {
     json.end_array().end_object();
 }
 
+std::string suspect_text(const proto::local::SuspectStepT &s) {
+    return "step " + std::to_string(s.train_step) + ", two failures came back from it; gone on from step " +
+           std::to_string(s.back_to);
+}
+
+void write_suspect(JsonWriter &json, const proto::local::SuspectStepT &s) {
+    json.begin_object().field("train_step", s.train_step).key("generation").begin_object();
+    json.field("term", s.generation ? s.generation->term() : std::uint64_t{0});
+    json.field("number", s.generation ? s.generation->number() : std::uint64_t{0}).end_object();
+    json.field("back_to", s.back_to).end_object();
+}
+
 std::string storage_text(const proto::local::StorageStatusT &s) {
     std::string text;
     if (s.stored) text += "step " + std::to_string(s.stored->train_step);
@@ -320,6 +332,10 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
         .field("kept_us", g.kept_us);
     json.field("redundancy", g.redundancy).field("note", g.note).field("started_us", g.started_us);
     write_ranks(json, g);
+    json.key("suspects").begin_array();
+    for (const auto &suspect : g.suspects)
+        if (suspect) write_suspect(json, *suspect);
+    json.end_array();
     json.key("goodput");
     if (g.goodput)
         write_goodput(json, *g.goodput);
@@ -414,6 +430,8 @@ std::string status_details(const GroupStatusT &g) {
                  " of " + std::to_string(g.max_restarts) + " left before the next complete checkpoint");
     for (const auto &c : g.checkpoints)
         if (c) add_line(out, "checkpoint", checkpoint_text(*c));
+    for (const auto &suspect : g.suspects)
+        if (suspect) add_line(out, "suspect", suspect_text(*suspect));
     if (g.arena_bytes > 0) add_line(out, "memory here", memory_text(g));
     if (g.kept_us > 0)
         add_line(out, "memory kept",

@@ -222,6 +222,22 @@ BOOST_AUTO_TEST_CASE(how_far_a_checkpoint_is_on_its_way_to_storage) {
     BOOST_TEST(!contains(status_details(g), "on its way"));
 }
 
+BOOST_AUTO_TEST_CASE(a_step_that_failures_came_back_from) {
+    auto g = example_group();
+    BOOST_TEST(!contains(status_details(g), "suspect"));
+    auto suspect = std::make_unique<SuspectStepT>();
+    suspect->train_step = 200;
+    suspect->back_to = 100;
+    g.suspects.push_back(std::move(suspect));
+    BOOST_TEST(
+        contains(status_details(g), "step 200, two failures came back from it; gone on from step 100\n"));
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>(std::move(g)));
+    BOOST_TEST(contains(status_json(reply),
+                        "\"suspects\":[{\"train_step\":200,\"generation\":{\"term\":0,\"number\":0},"
+                        "\"back_to\":100}]"));
+}
+
 BOOST_AUTO_TEST_CASE(the_mover_of_a_step_with_copies) {
     StatusReplyT reply;
     reply.groups.push_back(std::make_unique<GroupStatusT>(example_group()));
