@@ -53,9 +53,12 @@ std::vector<Suspect> Member::State::to_pass_over() const {
     return all;
 }
 
-/// A writer may be of a version that passes over nothing.
+/// A writer may be of a version that passes over nothing, and another job of the lineage may have put a newer
+/// generation there, of any step.
 const CheckpointId *Member::State::stored_choice() const {
     bool any = storage.found && storage.found->newest && !covers(to_pass_over(), *storage.found->newest);
+    if (any && preparing->search == Search::further_back)
+        any = storage.found->newest->step < *world->restore_step;
     return any ? &*storage.found->newest : nullptr;
 }
 

@@ -117,6 +117,8 @@ void Simulator::check_suspects(const World &world) const {
     check(world.suspects.size() <= max_suspects, "too many steps are suspect");
     for (const Suspect &s : newest_world_ ? newest_world_->suspects : std::vector<Suspect>{})
         check(covers(world.suspects, s.id), "a suspect step is forgotten");
+    if (!world.suspects.empty())
+        check(world.suspects.back().back_to < world.suspects.back().id.step, "a step back that is none");
     if (!world.restore_step || !storage_.newest) return;
     CheckpointId from{world.restore_generation, *world.restore_step};
     check(!covers(world.suspects, from), "a world goes on from a suspect step");

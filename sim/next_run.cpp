@@ -34,7 +34,9 @@ void Simulator::begin_next_run() {
     expect_kept();
     ++config_.slurm_restart_count;
     // The run before has left its claim on storage.
-    if (config_.storage) storage_.next_term = Term(((acting_term_.value() >> 32) + 1) << 32);
+    // Of a run that nobody has led storage knows nothing.
+    if (config_.storage)
+        storage_.next_term = std::max(storage_.next_term, Term(((acting_term_.value() >> 32) + 1) << 32));
     slurm_ = {};
     for (std::uint32_t i = step_nodes_; i < nodes_.size(); ++i) lose_node(i);
     config_.nodes.resize(step_nodes_);

@@ -238,6 +238,19 @@ BOOST_AUTO_TEST_CASE(where_all_is_suspect_the_newest_is_taken) {
     BOOST_TEST(!f.over());
 }
 
+BOOST_AUTO_TEST_CASE(what_another_job_has_put_there_is_no_step_back) {
+    for (std::uint64_t step : {200, 300}) {
+        Fixture f;
+        f.save(200);
+        f.fail(other);
+        f.g.folder = {{{Term(9ull << 32), 1}, TrainStep(step)}};
+        f.fail(nan);
+        f.fail(nan);
+        BOOST_TEST(f.from() == 200u);
+        BOOST_TEST(f.world().suspects.empty());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(storage_that_does_not_answer_is_not_waited_for_long) {
     Fixture f;
     f.save(100);
