@@ -183,6 +183,7 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
         suspect->train_step = s.id.step.value();
         suspect->back_to = s.back_to.value();
         suspect->since = pack(s.since);
+        suspect->signature = s.signature;
         w->suspects.push_back(std::move(suspect));
     }
     w->strikes = world.strikes.count;
@@ -453,10 +454,11 @@ class Unpacker {
         std::vector<Suspect> out;
         if (!expect(w.suspects.size() <= max_suspects)) return out;
         for (const auto &s : w.suspects)
-            if (expect(s->train_step <= INT64_MAX && s->back_to <= s->train_step))
+            if (expect(s->train_step <= INT64_MAX && s->back_to < s->train_step))
                 out.push_back({{unpack(s->generation), TrainStep(s->train_step)},
                                TrainStep(s->back_to),
-                               unpack(s->since)});
+                               unpack(s->since),
+                               s->signature});
         return out;
     }
     std::optional<World> optional_world(const std::unique_ptr<wire::WorldT> &w) {

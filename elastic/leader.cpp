@@ -59,7 +59,7 @@ void Member::State::begin_reign() {
     baseline = goes_on && counted.generation == world->id ? counted : Goodput::Counted{};
     if (goes_on && counted.generation != world->id) meter->begin_generation(now, world->restore_step);
     budget = RestartBudget(config.max_restarts);
-    if (world) budget.resume(world->budget_used);
+    if (world) resume_budget();
     Note n;
     n.kind = Note::Kind::leader_elected;
     n.node = config.self;
@@ -70,6 +70,12 @@ void Member::State::begin_reign() {
         if (peers[i].granted && !is_self(NodeIndex(i))) count_seals(NodeIndex(i), peers[i].report);
     if (again && !goes_on) awaiting = "a new leader found no world in force";
     on_report(config.self, local);
+}
+
+void Member::State::resume_budget() {
+    std::optional<TrainStep> come_to;
+    if (!world->suspects.empty()) come_to = world->suspects.back().id.step;
+    budget.resume(world->budget_used, come_to);
 }
 
 /// True while a majority has answered recently: only then may this node decide anything.

@@ -42,6 +42,7 @@ struct Preparation {
     std::string reason;
     Time since{0};
     std::optional<Search> search;  ///< since all answers that it needs are there
+    TrainStep blamed;              ///< while searching further back: before this one
 };
 
 /// From a failure to the first step after it.
@@ -315,6 +316,7 @@ struct Member::State {
 
     // leader.cpp
     void begin_reign();
+    void resume_budget();
     void on_tick_leader();
     bool look_around();
     bool acting() const;
@@ -485,12 +487,15 @@ struct Member::State {
     // suspect.cpp
     const WorkerExit *first_exit() const;
     Strikes count_strikes() const;
+    TrainStep oldest_to_blame(std::uint64_t signature) const;
     bool may_go_back() const;
     std::vector<Suspect> to_pass_over() const;
     const CheckpointId *stored_choice() const;
+    void begin_search();
     bool search_settled();
     bool search_on();
     void note_suspects(World &w, const Strikes &strikes);
+    void tell_step_back(const World &w);
 
     // fence.cpp
     Duration silence(NodeIndex node) const;

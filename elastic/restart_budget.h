@@ -38,8 +38,11 @@ class RestartBudget {
 
     /// The last failure's first cause turned out to be another one.
     void correct(std::uint64_t signature) noexcept { signature_ = signature; }
-    /// What an earlier leader had counted.
-    void resume(std::uint32_t used) noexcept { used_ = used < max_restarts_ ? used : max_restarts_; }
+    /// What an earlier leader had counted; `newest`: the group has come so far, and gone back since.
+    void resume(std::uint32_t used, std::optional<TrainStep> newest = {}) noexcept {
+        used_ = used < max_restarts_ ? used : max_restarts_;
+        newest_ = newest;
+    }
 
     std::uint32_t used() const noexcept { return used_; }
     std::uint32_t left() const noexcept { return max_restarts_ - used_; }

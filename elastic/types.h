@@ -124,11 +124,13 @@ struct Rebuild {
 };
 
 /// Two failures came back from `id` with the same signature, and the world `since` went on from an older step
-/// instead: what was saved before it and after that step is of the suspect's line.
+/// instead: what was saved before it and after that step is of the suspect's line. Where that did not help,
+/// and the group went further back, `id` is still the newest step it had come to.
 struct Suspect {
     CheckpointId id;
     TrainStep back_to;
     GenerationId since;
+    std::uint64_t signature = 0;  ///< of the failures
     bool covers(const CheckpointId &other) const { return other.generation < since && other.step > back_to; }
     friend bool operator==(const Suspect &, const Suspect &) = default;
 };

@@ -122,7 +122,11 @@ void Simulator::check_suspects(const World &world) const {
     if (!world.restore_step || !storage_.newest) return;
     CheckpointId from{world.restore_generation, *world.restore_step};
     check(!covers(world.suspects, from), "a world goes on from a suspect step");
-    check(world.strikes.count < 2 || *world.restore_step <= storage_.newest->step,
+    TrainStep blamed = *world.restore_step;
+    for (const Suspect &s : world.suspects)
+        if (s.signature == world.strikes.signature && blamed <= s.id.step)
+            blamed = std::min(blamed, s.back_to);
+    check(world.strikes.count < 2 || blamed <= storage_.newest->step,
           "a world goes on from a step that two failures have come back from");
 }
 

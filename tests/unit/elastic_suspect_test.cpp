@@ -50,6 +50,17 @@ struct Fixture {
         g.run(3s);
         BOOST_REQUIRE((world().id > before || over()));
     }
+    void change_leader() {
+        std::uint32_t of = g.leader();
+        g.crash(of);
+        for (std::uint32_t node : {0u, 1u, 2u})
+            if (node != of) g.feed(node, PeerLink{NodeIndex(of), true});
+        g.run(3s);
+        g.boot(of);
+        g.feed(of, LocalReady{true, world().id});
+        g.run(1s);
+        BOOST_REQUIRE(g.leader() != of);
+    }
     /// Some steps without a checkpoint.
     void train(std::uint64_t steps) {
         RankProgress p;
@@ -194,6 +205,88 @@ BOOST_AUTO_TEST_CASE(back_and_back_again) {
     BOOST_TEST((f.world().suspects.front().back_to == TrainStep(10)));
 }
 
+/// Bad since before the step gone back to: what is saved on the way from there is no progress.
+BOOST_AUTO_TEST_CASE(the_same_way_to_the_same_failure_leads_further_back) {
+    Fixture f(true, 0, 12);
+    for (std::uint64_t step : {10, 20}) f.save(step);
+    f.save(25, false);
+    f.fail(nan);
+    f.fail(nan);
+    f.fail(nan);
+    BOOST_REQUIRE(f.from() == 20u);
+    f.save(24, false);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 24u);
+    f.save(25, false);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 10u);
+    BOOST_TEST(
+        f.warnings().back() ==
+        "Step 24: two failures came back although the group had gone back to step 20 (rank 2 on node 2 "
+        "exited with code 1); going on from step 10 on storage.");
+    BOOST_REQUIRE(f.world().suspects.size() == 1u);
+    BOOST_TEST((f.world().suspects.front().id.step == TrainStep(25)));
+    BOOST_TEST((f.world().suspects.front().back_to == TrainStep(10)));
+    // Beyond it all begins anew.
+    f.save(30);
+    f.fail(nan);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 30u);
+    f.save(40);
+    f.fail(nan);
+    f.fail(nan);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 30u);
+    BOOST_TEST(f.world().suspects.size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(another_failure_on_the_same_way_does_not) {
+    Fixture f(true, 0, 12);
+    for (std::uint64_t step : {10, 20, 30}) f.save(step);
+    for (int i = 0; i < 3; ++i) f.fail(nan);
+    BOOST_REQUIRE(f.from() == 20u);
+    for (std::uint64_t step : {24, 26, 28}) {
+        f.save(step, false);
+        f.fail(other);
+        BOOST_TEST(f.from() == step);
+    }
+    BOOST_TEST(f.world().strikes.count == 0u);
+}
+
+/// Nothing is older than where it has gone back to: it goes on as if it had not.
+BOOST_AUTO_TEST_CASE(the_same_way_again_with_nothing_older) {
+    Fixture f(true, 0, 12);
+    f.save(20);
+    f.save(25, false);
+    for (int i = 0; i < 3; ++i) f.fail(nan);
+    BOOST_REQUIRE(f.from() == 20u);
+    f.save(24, false);
+    for (int i = 0; i < 2; ++i) {
+        f.fail(nan);
+        BOOST_TEST(f.from() == 24u);
+    }
+    BOOST_TEST(!f.over());
+    f.fail(nan);
+    BOOST_TEST(f.over());
+}
+
+/// What the group saves again has no new restarts, whoever leads.
+BOOST_AUTO_TEST_CASE(restarts_are_renewed_beyond_the_suspect_only) {
+    Fixture f(true, 0, 6);
+    f.save(20);
+    f.save(25);
+    for (int i = 0; i < 3; ++i) f.fail(nan);
+    BOOST_REQUIRE(f.from() == 20u);
+    BOOST_REQUIRE(f.world().budget_used == 3u);
+    f.change_leader();
+    f.save(24, false);
+    f.fail(other);
+    BOOST_TEST(f.world().budget_used == 4u);
+    f.save(26, false);
+    f.fail(other);
+    BOOST_TEST(f.world().budget_used == 1u);
+}
+
 /// Never from the beginning: the step is kept, and a program that does nothing more is given up as ever.
 BOOST_AUTO_TEST_CASE(without_an_older_step_it_is_kept) {
     for (bool storage : {true, false}) {
@@ -282,20 +375,10 @@ BOOST_AUTO_TEST_CASE(a_new_leader_goes_on_counting) {
     f.fail(other);
     f.fail(nan);
     BOOST_REQUIRE(f.from() == 200u);
-    auto change_leader = [&](std::uint32_t of) {
-        f.g.crash(of);
-        for (std::uint32_t node : {0u, 1u, 2u})
-            if (node != of) f.g.feed(node, PeerLink{NodeIndex(of), true});
-        f.g.run(3s);
-        f.g.boot(of);
-        f.g.feed(of, LocalReady{true, f.world().id});
-        f.g.run(1s);
-        BOOST_REQUIRE(f.g.leader() != of);
-    };
-    change_leader(1);
+    f.change_leader();
     f.fail(nan);
     BOOST_TEST(f.from() == 100u);
-    change_leader(f.g.leader());
+    f.change_leader();
     f.fail(other);
     BOOST_TEST(f.from() == 100u);
     BOOST_TEST(f.world().suspects.size() == 1u);

@@ -205,14 +205,14 @@ BOOST_AUTO_TEST_CASE(suspects_that_cannot_be_are_refused) {
     World good;
     good.id = {Term(3), 9};
     good.nodes = {NodeIndex(0)};
-    good.suspects = {{{{Term(3), 5}, TrainStep(200)}, TrainStep(100), {Term(3), 7}}};
+    good.suspects = {{{{Term(3), 5}, TrainStep(200)}, TrainStep(100), {Term(3), 7}, 0xfedcba9876543210u}};
     good.strikes = {0xfedcba9876543210u, 1};
     auto bytes = encode_message(Commit{Term(3), good});
     auto decoded = decode_message(bytes, 3);
     BOOST_REQUIRE(decoded.ok());
     BOOST_TEST((std::get<Commit>(*decoded).world == good));
     World bad = good;
-    bad.suspects[0].back_to = TrainStep(201);
+    bad.suspects[0].back_to = TrainStep(200);
     BOOST_TEST(!decode_message(encode_message(Commit{Term(3), bad}), 3).ok());
     bad.suspects.assign(max_suspects + 1, good.suspects[0]);
     BOOST_TEST(!decode_message(encode_message(Commit{Term(3), bad}), 3).ok());
