@@ -33,6 +33,7 @@ if restored:
     first = restored.step + 1
 print("rank", world.rank, "from", first, flush=True)
 die_at = os.environ.get("DIE_AT")
+poison_at, noticed_at = os.environ.get("POISON_AT"), os.environ.get("NOTICED_AT")  # one rank's state goes bad, and fails later
 ask_at = [int(step) for step in os.environ.get("ASK_AT", "").split()]  # one rank's word; all wait until it is on storage
 ask_all = "ASK_ALL" in os.environ  # every step; nobody waits for storage
 longest = 0.0
@@ -41,6 +42,10 @@ for step in range(first, steps):
     while begun.min() < step + 1:
         time.sleep(0.001)
     state["x"] = (state["x"] * 1.0000001 + step) % 97.0
+    if poison_at == str(step) and world.rank == 1 and world.restart_count == 0:
+        state["x"][0] = numpy.nan
+    if noticed_at and step >= int(noticed_at) and not numpy.isfinite(state["x"]).all():
+        raise FloatingPointError("the state is not finite")
     dlrover.report_step(step)
     wait = 30 if step == steps - 1 or step in ask_at else 0
     saving = time.monotonic()
