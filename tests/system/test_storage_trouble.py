@@ -181,12 +181,15 @@ class Trouble(StoredWalks):
 
     def expect_trouble(self, process: subprocess.Popen, *words: str) -> None:
         """It is told once, in words; steps are asked for on storage all the while."""
-        event = wait_until(lambda: self.event("is not on storage"), 30, "a word about the trouble", 0.3)
+        event = wait_until(lambda: self.event("is not on storage", words[0]), 30, "a word about the trouble", 0.3)
         for word in words:
             self.assertIn(word, event["text"])
         self.assertIn(words[0], self.status()["trouble"])
         self.expect_progress(process)
-        self.assertEqual(len([e for e in self.events() if "is not on storage" in e["text"] and words[0] in e["text"]]), 1)
+        told = [words[0] in e["text"] for e in self.events() if "is not on storage" in e["text"]]
+        self.assertEqual(told.count(True), 1)
+        # What was being written just then may have met it in another way.
+        self.assertLessEqual(told.count(False), 1)
 
     def test_a_full_disk(self) -> None:
         process = self.start_asking()
@@ -238,7 +241,7 @@ class Trouble(StoredWalks):
         process = self.start_asking()
         away = self.top.with_name("away")
         self.top.rename(away)
-        self.expect_trouble(process, str(self.top), "ermission denied")  # to make it anew
+        self.expect_trouble(process, "ermission denied", str(self.top))  # to make it anew
         away.rename(self.top)
         self.expect_newer(process, self.folder.steps()[-1])
         self.finish_by_cancel(process)
