@@ -88,6 +88,20 @@ Result<proto::local::EventsReplyT> ask_events(const JobStep &job) {
     return std::move(*events);
 }
 
+Result<proto::local::RollbackReplyT> ask_rollback(const proto::local::GroupStatusT &group,
+                                                  std::uint64_t step) {
+    proto::local::RollbackRequestT request;
+    request.job_id = group.job_id;
+    request.step_id = group.step_id;
+    if (group.generation) request.generation = std::make_unique<proto::Generation>(*group.generation);
+    request.train_step = step;
+    auto reply = ask(std::move(request));
+    if (!reply) return reply.take_status();
+    auto *rollback = reply->message.body.AsRollbackReply();
+    if (!rollback) return Status(Code::corrupt, "the daemon's answer is not one to a rollback");
+    return std::move(*rollback);
+}
+
 Result<proto::local::NodeCheckReplyT> ask_node_check() {
     auto reply = ask(proto::local::NodeCheckRequestT());
     if (!reply) return reply.take_status();

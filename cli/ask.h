@@ -23,6 +23,9 @@ std::string socket_path();
 /// The groups of `job` (job 0: all of the caller; root: all), in order of job and step.
 Result<proto::local::StatusReplyT> ask_status(const JobStep &job);
 Result<proto::local::EventsReplyT> ask_events(const JobStep &job);
+/// step: the group, as its status said, is to go on from it.
+Result<proto::local::RollbackReplyT> ask_rollback(const proto::local::GroupStatusT &group,
+                                                  std::uint64_t step);
 /// What the site and this node have.
 Result<proto::local::NodeCheckReplyT> ask_node_check();
 

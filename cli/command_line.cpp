@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/units.h"
 #include "config.h"
 
 namespace dlrover::cli {
 namespace {
 
-constexpr const char *commands = "(there are: status, events, node, ckpt)";
+constexpr std::uint64_t largest_step = static_cast<std::uint64_t>(INT64_MAX) - 1;  // as the daemon
+constexpr const char *commands = "(there are: status, events, rollback, node, ckpt)";
 
 Status wrong(std::string text) {
     return Status(Code::invalid_argument, std::move(text));
@@ -27,7 +29,8 @@ Status unknown(const std::vector<std::string> &words, const char *taken_for, con
 
 Result<CommandLine> parse_command_line(std::vector<std::string> words) {
     CommandLine line;
-    CLI::App app("Looks at elastic jobs (srun --dlrover-elastic). See dlrover(1).", "dlrover");
+    CLI::App app("Looks at elastic jobs (srun --dlrover-elastic), and after them. See dlrover(1).",
+                 "dlrover");
     app.set_version_flag("--version", "dlrover " PACKAGE_VERSION);
     // Here for --help alone: main() hands its words on before.
     app.add_subcommand("ckpt", "Checkpoints on storage: ls, show, verify, rm, rollback, export, import");
@@ -39,6 +42,11 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
         app.add_subcommand("events", "Time line of a job: what failed, why, what was done, how long it took");
     events->add_option("job", line.job, "JOB or JOB.STEP")->required();
     events->add_flag("--json", line.json, "JSON instead of text");
+    auto *rollback = app.add_subcommand("rollback", "Let a running job go on from an older step");
+    rollback->add_option("job", line.job, "JOB or JOB.STEP")->required();
+    std::string step;
+    rollback->add_option("--step", step, "training step of a checkpoint")->required();
+    rollback->add_flag("--yes", line.yes, "do not ask");
     auto *node = app.add_subcommand("node", "What this node and the site have: node check");
     auto *check = node->add_subcommand(
         "check", "Is this node fit for elastic steps, and what does the site allow after a lost node?");
@@ -47,6 +55,8 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
     try {
         app.parse(std::move(words));
     } catch (const CLI::RequiredError &) {
+        if (rollback->parsed())
+            return wrong("rollback needs a job and a step: dlrover rollback JOB --step N");
         return wrong("events needs a job: dlrover events JOB");
     } catch (const CLI::ParseError &error) {
         std::ostringstream out, err;
@@ -60,11 +70,17 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
     if (app.get_subcommands().size() > 1) return wrong("one command at a time");
     if (auto extra = app.remaining(true); !extra.empty()) return unknown(extra, "unexpected word", "");
     if (node->parsed() && !check->parsed()) return wrong("node needs a command: dlrover node check");
-    if (!status->parsed() && !events->parsed() && !node->parsed())
+    if (!status->parsed() && !events->parsed() && !rollback->parsed() && !node->parsed())
         return wrong("ckpt has to be the first word");
-    line.command = status->parsed()   ? Command::status
-                   : events->parsed() ? Command::events
-                                      : Command::node_check;
+    if (rollback->parsed()) {
+        auto parsed = parse_uint(step, 0, largest_step);
+        if (!parsed) return wrong("--step: \"" + step + "\" is not a training step");
+        line.train_step = *parsed;
+    }
+    line.command = status->parsed()     ? Command::status
+                   : events->parsed()   ? Command::events
+                   : rollback->parsed() ? Command::rollback
+                                        : Command::node_check;
     return line;
 }
 

@@ -2,6 +2,7 @@
 // What the words of the command line ask for.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,13 +10,15 @@
 
 namespace dlrover::cli {
 
-enum class Command { show_text, status, events, node_check };
+enum class Command { show_text, status, events, node_check, rollback };
 
 struct CommandLine {
     Command command = Command::show_text;
     std::string text;  ///< of --help or --version: to be printed, nothing else is to be done
     std::string job;   ///< JOB or JOB.STEP; empty: none given
     bool json = false;
+    std::uint64_t train_step = 0;  ///< of a rollback
+    bool yes = false;              ///< do not ask
 };
 
 /// words: without the program's name. An error says what is wrong with them.

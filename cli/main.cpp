@@ -8,6 +8,7 @@
 #include "cli/command_line.h"
 #include "cli/events_text.h"
 #include "cli/node_text.h"
+#include "cli/rollback_command.h"
 #include "cli/status_text.h"
 
 namespace {
@@ -64,6 +65,16 @@ int run_events(const CommandLine &options) {
     return 0;
 }
 
+int run_rollback(const CommandLine &options) {
+    auto job = parse_job_step(options.job);
+    if (!job) return complain(job.status(), exit_usage);
+    auto reply = ask_status(*job);
+    if (!reply) return complain(reply.status(), exit_failure);
+    if (reply->groups.empty()) return no_such_job(options.job);
+    Status done = roll_back_job(*reply, options.train_step, options.yes);
+    return done.ok() ? 0 : complain(done, exit_failure);
+}
+
 int run_node_check(const CommandLine &options) {
     auto reply = ask_node_check();
     if (!reply) return complain(reply.status(), exit_failure);
@@ -86,6 +97,8 @@ int main(int argc, char **argv) {
             return run_status(*line);
         case Command::events:
             return run_events(*line);
+        case Command::rollback:
+            return run_rollback(*line);
         case Command::node_check:
             return run_node_check(*line);
     }

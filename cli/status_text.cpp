@@ -191,15 +191,15 @@ void write_flight(JsonWriter &json, const Flight &flight) {
 }
 
 std::string suspect_text(const proto::local::SuspectStepT &s) {
-    return "step " + std::to_string(s.train_step) + ", two failures came back from it; gone on from step " +
-           std::to_string(s.back_to);
+    std::string why = s.by_person ? ", rolled back by hand" : ", two failures came back from it";
+    return "step " + std::to_string(s.train_step) + why + "; gone on from step " + std::to_string(s.back_to);
 }
 
 void write_suspect(JsonWriter &json, const proto::local::SuspectStepT &s) {
     json.begin_object().field("train_step", s.train_step).key("generation").begin_object();
     json.field("term", s.generation ? s.generation->term() : std::uint64_t{0});
     json.field("number", s.generation ? s.generation->number() : std::uint64_t{0}).end_object();
-    json.field("back_to", s.back_to).end_object();
+    json.field("back_to", s.back_to).field("by_person", s.by_person).end_object();
 }
 
 std::string storage_text(const proto::local::StorageStatusT &s) {
@@ -307,7 +307,8 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
     json.key("generation").begin_object();
     json.field("term", g.generation ? g.generation->term() : std::uint64_t{0});
     json.field("number", g.generation ? g.generation->number() : std::uint64_t{0}).end_object();
-    json.field("leader", g.leader)
+    json.field("restore_step", g.restore_step)
+        .field("leader", g.leader)
         .field("node", g.node)
         .field("world_size", g.world_size)
         .key("nodes")

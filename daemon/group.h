@@ -87,6 +87,8 @@ class Group : private JobMemory {
     /// Without the others, which go on, or say how it ended.
     bool evicted() const { return record_.evicted; }
     local::OutcomeReplyT outcome() const;
+    /// uid: who asks, for the log.
+    local::RollbackReplyT roll_back(const local::RollbackRequestT &request, std::uint32_t uid);
     bool step_ended() const { return record_.removed_us != 0; }
     bool has_agents() const { return !agents_.empty(); }
     /// Since nobody of it is connected.
@@ -202,6 +204,9 @@ class Group : private JobMemory {
     bool watches_job() const;
     void watch_job();
     void look_at_job();
+
+    // group_rollback.cpp
+    std::string rollback_refusal(const local::RollbackRequestT &request) const;
 
     // group_preempted.cpp
     /// Nodes of the job itself that are before this one and were not lost.

@@ -236,8 +236,12 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
         entry->train_step = suspect.id.step.value();
         entry->generation = to_proto_ptr(suspect.id.generation);
         entry->back_to = suspect.back_to.value();
+        entry->by_person = suspect.by_person;
+        entry->since = to_proto_ptr(suspect.since);
         out->suspects.push_back(std::move(entry));
     }
+    if (world_ && world_->restore_step)
+        out->restore_step = static_cast<std::int64_t>(world_->restore_step->value());
     out->started_us = record_.started_us;
     if (is_kept())
         out->kept_us =

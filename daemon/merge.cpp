@@ -114,6 +114,10 @@ void merge_outcome(proto::local::OutcomeReplyT &into, const proto::local::Outcom
     if (from.outcome > into.outcome) into = from;
 }
 
+void merge_rollback(proto::local::RollbackReplyT &into, const proto::local::RollbackReplyT &from) {
+    if (from.state > into.state) into = from;
+}
+
 void merge_events(EventsReplyT &into, EventsReplyT from) {
     for (auto &group : from.groups) {
         GroupEventsT *same = find_same(into.groups, *group);

@@ -12,6 +12,7 @@ namespace dlrover::daemon {
 void merge_status(proto::local::StatusReplyT &into, proto::local::StatusReplyT from);
 /// Who knows more.
 void merge_outcome(proto::local::OutcomeReplyT &into, const proto::local::OutcomeReplyT &from);
+void merge_rollback(proto::local::RollbackReplyT &into, const proto::local::RollbackReplyT &from);
 /// Adds the groups of `from` to `into`; the events of a group that both have are put in order of time.
 void merge_events(proto::local::EventsReplyT &into, proto::local::EventsReplyT from);
 

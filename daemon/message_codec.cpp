@@ -154,6 +154,11 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     w->safe = pack(r.safe);
     w->parities = pack_all<wire::ParityT>(r.parities);
     w->knows = pack(r.knows);
+    if (r.rollback) {
+        w->rollback = std::make_unique<wire::RollbackT>();
+        w->rollback->from = pack(r.rollback->from);
+        w->rollback->to = r.rollback->to.value();
+    }
     return w;
 }
 
@@ -184,6 +189,7 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
         suspect->back_to = s.back_to.value();
         suspect->since = pack(s.since);
         suspect->signature = s.signature;
+        suspect->by_person = s.by_person;
         w->suspects.push_back(std::move(suspect));
     }
     w->strikes = world.strikes.count;
@@ -401,6 +407,8 @@ class Unpacker {
         r.exposed = w->exposed;
         r.safe = checkpoint(w->safe);
         r.knows = unpack(w->knows);
+        if (w->rollback && expect(w->rollback->to < INT64_MAX))
+            r.rollback = Rollback{unpack(w->rollback->from), TrainStep(w->rollback->to)};
         for (const auto &p : w->parities) r.parities.push_back(parity(*p));
         return r;
     }
@@ -458,7 +466,8 @@ class Unpacker {
                 out.push_back({{unpack(s->generation), TrainStep(s->train_step)},
                                TrainStep(s->back_to),
                                unpack(s->since),
-                               s->signature});
+                               s->signature,
+                               s->by_person});
         return out;
     }
     std::optional<World> optional_world(const std::unique_ptr<wire::WorldT> &w) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people ask: status and events. A user sees his own groups; root sees all.
+// What people ask: status, events, a rollback. A user has a say in his own groups; root in all.
 #include "daemon/daemon.h"
 #include "daemon/merge.h"
 
@@ -16,10 +16,14 @@ std::optional<std::uint32_t> relayed_job(const local::MessageT &message) {
         return events->job_id;
     if (const auto *outcome = message.body.AsOutcomeRequest(); outcome && outcome->relay)
         return outcome->job_id;
+    if (const auto *rollback = message.body.AsRollbackRequest(); rollback && rollback->relay)
+        return rollback->job_id;
     return std::nullopt;
 }
 
 bool is_known(local::MessageT &reply) {
+    if (auto *rollback = reply.body.AsRollbackReply())
+        return rollback->state != local::RollbackState::Unknown;
     auto *outcome = reply.body.AsOutcomeReply();
     return outcome && outcome->outcome != local::Outcome::Unknown;
 }
@@ -31,6 +35,7 @@ void merge_answer(local::MessageT &into, local::MessageT from) {
     if (auto *events = into.body.AsEventsReply())
         merge_events(*events, std::move(*from.body.AsEventsReply()));
     if (auto *outcome = into.body.AsOutcomeReply()) merge_outcome(*outcome, *from.body.AsOutcomeReply());
+    if (auto *rollback = into.body.AsRollbackReply()) merge_rollback(*rollback, *from.body.AsRollbackReply());
 }
 
 }  // namespace
@@ -78,13 +83,15 @@ std::set<std::string> Daemon::member_nodes(std::uint32_t uid, std::uint32_t job_
     return names;
 }
 
-std::optional<local::MessageT> Daemon::answer_query(std::uint32_t uid, const local::MessageT &message) const {
+std::optional<local::MessageT> Daemon::answer_query(std::uint32_t uid, const local::MessageT &message) {
     if (const auto *status = message.body.AsStatusRequest())
         return proto::make_local(0, status_for(uid, status->job_id));
     if (const auto *events = message.body.AsEventsRequest())
         return proto::make_local(0, events_for(uid, events->job_id, events->step_id));
     if (const auto *outcome = message.body.AsOutcomeRequest())
         return proto::make_local(0, outcome_for(uid, *outcome));
+    if (const auto *rollback = message.body.AsRollbackRequest())
+        return proto::make_local(0, roll_back(uid, *rollback));
     return std::nullopt;
 }
 
@@ -93,6 +100,12 @@ local::OutcomeReplyT Daemon::outcome_for(std::uint32_t uid, const local::Outcome
     bool his = it != groups_.end() && (uid == 0 || it->second->uid() == uid) &&
                it->second->registration().restart_count == request.restart_count;
     return his ? it->second->outcome() : local::OutcomeReplyT();
+}
+
+local::RollbackReplyT Daemon::roll_back(std::uint32_t uid, const local::RollbackRequestT &request) {
+    auto it = groups_.find({JobId(request.job_id), StepId(request.step_id)});
+    bool his = it != groups_.end() && (uid == 0 || it->second->uid() == uid);
+    return his ? it->second->roll_back(request, uid) : local::RollbackReplyT();
 }
 
 /// A daemon asks for one of its users.

@@ -156,6 +156,7 @@ void Member::State::install(const World &w) {
         promise.world = w;
         world = w;
         local.knows = w.id;
+        if (local.rollback && local.rollback->from < w.id) local.rollback.reset();
         persist();
     }
     if (local.running == w.id || born_world == w.id || (published && published->id == w.id)) return;

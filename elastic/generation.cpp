@@ -180,7 +180,8 @@ std::optional<SealTally::Complete> Member::State::newest_in_memory(
     if (begins_again()) return newest_kept(nodes);
     std::uint32_t holders = world ? holders_wanted(*world) : 1;
     // Without copies what is older than a complete step is free.
-    if (config.copies == 0 && preparing->search == Search::further_back) return std::nullopt;
+    bool freed = !complete || complete->step >= preparing->blamed;
+    if (config.copies == 0 && preparing->search == Search::further_back && freed) return std::nullopt;
     auto passed_over = to_pass_over();
     auto trusted = [&](const CheckpointId &id) { return !covers(passed_over, id); };
     SealTally reported =
@@ -225,6 +226,7 @@ World Member::State::decide_world() {
     w.budget_used = preparing->budget_used;
     if (config.copies > 0) choose_holders(w);
     Strikes strikes = count_strikes();
+    auto left = left_for(strikes);
     complete = newest_in_memory(w.nodes);
     auto is_complete = [&](const CheckpointId &id) {
         return complete && *complete == SealTally::Complete{id.step, id.generation};
@@ -246,7 +248,7 @@ World Member::State::decide_world() {
         tally = tally_reported(holders_wanted(w), is_complete);
     }
     if (begins_again()) note_unused(w);
-    note_suspects(w, strikes);
+    note_suspects(w, strikes, std::move(left));
     return w;
 }
 

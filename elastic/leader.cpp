@@ -74,7 +74,8 @@ void Member::State::begin_reign() {
 
 void Member::State::resume_budget() {
     std::optional<TrainStep> come_to;
-    if (!world->suspects.empty()) come_to = world->suspects.back().id.step;
+    if (!world->suspects.empty() && !world->suspects.back().by_person)
+        come_to = world->suspects.back().id.step;
     budget.resume(world->budget_used, come_to);
 }
 
@@ -379,6 +380,8 @@ void Member::State::consider_running() {
     for (NodeIndex n : world->nodes)
         if (removed(n)) return propose(names({n}) + " lost", false);
     if (go_on_without_slurm()) return;
+    if (const Rollback *word = rollback_wanted())
+        return propose("rolled back to step " + std::to_string(word->to.value()), false);
     for (NodeIndex n : world->nodes) {
         Peer &p = peers[n.value()];
         bool odd = p.joined && (is_self(n) || p.acked > 0) && answers(n) &&

@@ -124,6 +124,13 @@ void Member::State::on_signal(int signal) {
     tell_leader();
 }
 
+/// Told again with each report until another world is in force: leaders change.
+void Member::State::on_rollback(const Rollback &word) {
+    if (!world || word.from != world->id || finish) return;
+    local.rollback = word;
+    tell_leader();
+}
+
 /// Their slots may be reused.
 void Member::State::drop_freed_seals(const StepFreed &freed) {
     std::erase_if(local.seals, [&](const Seal &s) { return freed.frees({s.generation, s.step}); });

@@ -113,6 +113,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    [&](const NodeOffered &m) { s.on_offer(m); },
                    [&](const NodesComing &m) { s.on_coming(m.count); },
                    [&](const LocalCheck &m) { s.on_local_check(m); },
+                   [&](const LocalRollback &m) { s.on_rollback(m.rollback); },
                },
                input);
     return std::exchange(s.out, {});

@@ -116,11 +116,16 @@ struct LocalCheck {
     Duration work{0}, exchange{0};
     std::string text;  ///< what went wrong
 };
+/// A person's word, said at this node. Not heeded where `from` is not in force any more.
+struct LocalRollback {
+    Rollback rollback;
+};
 struct Tick {};
 
-using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
-                           LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
-                           PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck>;
+using Input =
+    std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
+                 LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage, PeerLink,
+                 SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck, LocalRollback>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 

@@ -43,6 +43,7 @@ struct Preparation {
     Time since{0};
     std::optional<Search> search;  ///< since all answers that it needs are there
     TrainStep blamed;              ///< while searching further back: before this one
+    bool by_person = false;        ///< it is a person's word to go further back
 };
 
 /// From a failure to the first step after it.
@@ -281,6 +282,7 @@ struct Member::State {
     void on_parity(const Parity &parity);
     void on_objects(const LocalObjects &m);
     void on_protection(bool works);
+    void on_rollback(const Rollback &word);
     void on_signal(int signal);
     void drop_freed_seals(const StepFreed &freed);
     void tell_leader();
@@ -494,8 +496,11 @@ struct Member::State {
     void begin_search();
     bool search_settled();
     bool search_on();
-    void note_suspects(World &w, const Strikes &strikes);
+    const Rollback *rollback_wanted() const;
+    std::optional<Suspect> left_for(const Strikes &strikes) const;
+    void note_suspects(World &w, const Strikes &strikes, std::optional<Suspect> left);
     void tell_step_back(const World &w);
+    void tell_rollback(const World &w, const CheckpointId &left);
 
     // fence.cpp
     Duration silence(NodeIndex node) const;

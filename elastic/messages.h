@@ -23,12 +23,13 @@ struct NodeReport {
     std::vector<Rank> finished;     ///< ranks of `running` that ended with 0
     std::vector<WorkerExit> exits;  ///< of `running`
     std::vector<RankProgress> progress;
-    int signal = 0;                     ///< meant for the job; 0: none
-    std::optional<CheckpointId> asked;  ///< StorageAsked: the newest known here
-    bool exposed = false;               ///< its objects can not be copied to its partners now
-    std::optional<CheckpointId> safe;   ///< the newest that a leader of this world has called safe
-    std::vector<Parity> parities;       ///< that are whole
-    GenerationId knows;                 ///< the newest world that it has on record
+    int signal = 0;                         ///< meant for the job; 0: none
+    std::optional<CheckpointId> asked;      ///< StorageAsked: the newest known here
+    bool exposed = false;                   ///< its objects can not be copied to its partners now
+    std::optional<CheckpointId> safe;       ///< the newest that a leader of this world has called safe
+    std::vector<Parity> parities;           ///< that are whole
+    GenerationId knows;                     ///< the newest world that it has on record
+    std::optional<Rollback> rollback = {};  ///< said here, and not done yet
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 

@@ -31,6 +31,11 @@ class RestartBudget {
         repeats_ = 0;
         signature_.reset();
     }
+    /// The same by a person's word: what is done again from there is progress.
+    void begin_anew(TrainStep from) noexcept {
+        go_back(from);
+        newest_ = from;
+    }
     /// From the step that it went on from so far.
     bool hopeless() const noexcept { return repeats_ >= hopeless_restarts; }
     /// A checkpoint newer than every one before is complete.

@@ -42,8 +42,9 @@ bool Member::State::storage_settled() {
     if (storage.passed_over != to_pass_over()) storage.forget();
     if (storage.found) return storage_answered();
     ask_storage();
-    // An older step is not worth a long wait.
-    if (back && now - preparing->since >= back_patience) {
+    // An older step is not worth a long wait, unless a person wants it.
+    Duration patience = preparing->by_person ? config.timings.join : back_patience;
+    if (back && now - preparing->since >= patience) {
         storage.forget();
         storage.found.emplace();
     }

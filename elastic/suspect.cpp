@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that failures come back from: after two with the same signature the state itself may be what is
-// wrong, and the next world goes on from an older step.
+// wrong, and the next world goes on from an older step. It also does where a person says so (dlrover
+// rollback).
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ bool blames_state(const WorkerExit &e) {
 bool comes_again(const World &world, TrainStep step, std::uint64_t signature) {
     if (world.suspects.empty()) return false;
     const Suspect &last = world.suspects.back();
-    return step <= last.id.step && signature == last.signature;
+    return !last.by_person && step <= last.id.step && signature == last.signature;
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ std::vector<Suspect> Member::State::to_pass_over() const {
     if (!world || (preparing && preparing->search == Search::any)) return {};
     std::vector<Suspect> all = world->suspects;
     if (!preparing || preparing->search != Search::further_back) return all;
-    CheckpointId from{world->restore_generation, *world->restore_step};
+    CheckpointId from{world->restore_generation, world->restore_step.value_or(preparing->blamed)};
     all.push_back({from, TrainStep(preparing->blamed.value() - 1), preparing->id});
     return all;
 }
@@ -80,9 +81,21 @@ const CheckpointId *Member::State::stored_choice() const {
     return any ? &*storage.found->newest : nullptr;
 }
 
+/// None: nobody wants it of the world in force.
+const Rollback *Member::State::rollback_wanted() const {
+    for (const Peer &p : peers)
+        if (world && p.report.rollback && p.report.rollback->from == world->id) return &*p.report.rollback;
+    return nullptr;
+}
+
+/// A person's word stands above what failures tell.
 void Member::State::begin_search() {
-    preparing->search = may_go_back() ? Search::further_back : Search::trusted;
-    if (preparing->search == Search::further_back)
+    const Rollback *word = rollback_wanted();
+    preparing->by_person = word != nullptr;
+    preparing->search = word || may_go_back() ? Search::further_back : Search::trusted;
+    if (word)
+        preparing->blamed = TrainStep(word->to.value() + 1);
+    else if (preparing->search == Search::further_back)
         preparing->blamed = oldest_to_blame(count_strikes().signature);
 }
 
@@ -101,30 +114,55 @@ bool Member::State::search_settled() {
 bool Member::State::search_on() {
     bool back = preparing->search == Search::further_back;
     preparing->search = back && !world->suspects.empty() ? Search::trusted : Search::any;
-    if (!back || first_exit() == nullptr || !incident->only_further_back) return true;
+    if (!back || preparing->by_person || first_exit() == nullptr || !incident->only_further_back) return true;
     incident->giving_up = RestartBudget::Verdict::hopeless;
     preparing.reset();
     return false;
 }
 
+/// What the prepared world leaves behind, if it goes further back: the newest step that the group has come
+/// to, or that failures have come back from.
+std::optional<Suspect> Member::State::left_for(const Strikes &strikes) const {
+    bool back = preparing->search == Search::further_back;
+    if (!world || (!back && !preparing->by_person)) return std::nullopt;
+    Suspect left{{world->restore_generation, world->restore_step.value_or(TrainStep(0))},
+                 TrainStep(0),
+                 preparing->id,
+                 strikes.signature};
+    if (!preparing->by_person) {
+        if (comes_again(*world, left.id.step, strikes.signature)) left.id = world->suspects.back().id;
+        return left;
+    }
+    left.by_person = true;
+    left.signature = 0;
+    for (const auto &known : {complete, complete_told})
+        if (known && known->step >= left.id.step) left.id = {known->generation, known->step};
+    // Where it has come no further, what was begun since.
+    if (left.id.step < preparing->blamed) left.id = {world->id, preparing->blamed};
+    return left;
+}
+
 /// What the worlds before had found suspect, and what this one has gone back from.
-void Member::State::note_suspects(World &w, const Strikes &strikes) {
+void Member::State::note_suspects(World &w, const Strikes &strikes, std::optional<Suspect> left) {
     if (!world) return;
     w.suspects = world->suspects;
+    bool back = w.restore_step && left && preparing->search == Search::further_back;
+    if (left && left->by_person) tell_rollback(w, left->id);
     if (!w.restore_step) return;
-    if (preparing->search != Search::further_back) {
+    if (!back) {
         bool again = comes_again(w, *w.restore_step, strikes.signature);
         if (again || w.restore_step == world->restore_step) w.strikes = strikes;
         return;
     }
-    tell_step_back(w);
-    Suspect suspect{
-        {world->restore_generation, *world->restore_step}, *w.restore_step, w.id, strikes.signature};
-    if (comes_again(*world, suspect.id.step, strikes.signature)) suspect.id = world->suspects.back().id;
-    std::erase_if(w.suspects, [&](const Suspect &s) { return s.back_to >= suspect.back_to; });
+    if (!left->by_person) tell_step_back(w);
+    left->back_to = *w.restore_step;
+    std::erase_if(w.suspects, [&](const Suspect &s) { return s.back_to >= left->back_to; });
     if (w.suspects.size() >= max_suspects) w.suspects.erase(w.suspects.begin());
-    w.suspects.push_back(suspect);
-    budget.go_back(suspect.back_to);
+    w.suspects.push_back(*left);
+    if (left->by_person)
+        budget.begin_anew(left->back_to);
+    else
+        budget.go_back(left->back_to);
 }
 
 void Member::State::tell_step_back(const World &w) {
@@ -139,6 +177,23 @@ void Member::State::tell_step_back(const World &w) {
         n.text += "from it";
     n.text += (incident ? " (" + describe_cause(*incident) + ")" : "") + "; going on from step " +
               std::to_string(w.restore_step->value()) + (w.stored_world_size > 0 ? " on storage." : ".");
+    out.push_back(std::move(n));
+}
+
+void Member::State::tell_rollback(const World &w, const CheckpointId &left) {
+    Note n;
+    n.kind = Note::Kind::warning;
+    n.generation = w.id;
+    n.step = left.step;
+    std::string wanted = std::to_string(preparing->blamed.value() - 1);
+    std::string from = w.restore_step ? "step " + std::to_string(w.restore_step->value()) : "the beginning";
+    bool found = preparing->search == Search::further_back;
+    n.text = "Rolled back by hand to step " + wanted + ": ";
+    if (!found)
+        n.text += "it was not found any more, nor an older one; ";
+    else if (w.restore_step && w.restore_step->value() + 1 != preparing->blamed.value())
+        n.text += "it was not found any more; ";
+    n.text += "going on from " + from + (w.stored_world_size > 0 ? " on storage." : ".");
     out.push_back(std::move(n));
 }
 

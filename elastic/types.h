@@ -123,6 +123,13 @@ struct Rebuild {
     friend bool operator==(const Rebuild &, const Rebuild &) = default;
 };
 
+/// A person's word: the world `from` is to give way to one that goes on from the step `to`.
+struct Rollback {
+    GenerationId from;
+    TrainStep to;
+    friend bool operator==(const Rollback &, const Rollback &) = default;
+};
+
 /// Two failures came back from `id` with the same signature, and the world `since` went on from an older step
 /// instead: what was saved before it and after that step is of the suspect's line. Where that did not help,
 /// and the group went further back, `id` is still the newest step it had come to.
@@ -131,6 +138,7 @@ struct Suspect {
     TrainStep back_to;
     GenerationId since;
     std::uint64_t signature = 0;  ///< of the failures
+    bool by_person = false;       ///< no failures: a person's word (Rollback)
     bool covers(const CheckpointId &other) const { return other.generation < since && other.step > back_to; }
     friend bool operator==(const Suspect &, const Suspect &) = default;
 };

@@ -92,6 +92,7 @@ void Simulator::check_world(const World &world) {
           "a world of a size that is not allowed");
     check_restore(world);
     check_suspects(world);
+    check_rollback(world);
     if (!newest_world_) check_kept(world);
     check_partners(world);
     check_sources(world);
@@ -128,6 +129,17 @@ void Simulator::check_suspects(const World &world) const {
             blamed = std::min(blamed, s.back_to);
     check(world.strikes.count < 2 || blamed <= storage_.newest->step,
           "a world goes on from a step that two failures have come back from");
+}
+
+/// Only where a person wants it of the world in force, and not to a newer step.
+void Simulator::check_rollback(const World &world) const {
+    if (world.suspects.empty() || !world.suspects.back().by_person) return;
+    const Suspect &last = world.suspects.back();
+    if (last.since != world.id) return;
+    auto wanted = newest_world_ ? rollbacks_.find(newest_world_->id) : rollbacks_.end();
+    check(wanted != rollbacks_.end(), "a rollback that nobody wanted");
+    bool found = std::ranges::any_of(wanted->second, [&](TrainStep to) { return last.back_to <= to; });
+    check(found && world.restore_step == last.back_to, "a rollback to a newer step than was wanted");
 }
 
 void Simulator::check_restore(const World &world) {

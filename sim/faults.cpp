@@ -68,6 +68,27 @@ void Simulator::cut_smaller_side() {
     trace("fault: the smaller side goes");
 }
 
+/// Some while nothing else goes wrong, most amid faults.
+void Simulator::plan_rollbacks() {
+    std::uint32_t count = 1 + rollback_random_.below(4);
+    auto end = static_cast<std::uint64_t>(faults_end_.count());
+    for (std::uint32_t i = 0; i < count; ++i)
+        push(Time(rollback_random_.between(3000000, std::max<std::uint64_t>(end, 6000000))), Kind::rollback,
+             0);
+}
+
+/// At any node, of any step so far.
+void Simulator::roll_back() {
+    std::uint32_t node = rollback_random_.below(nodes_.size());
+    auto choice = rollback_random_.next();
+    const Node &n = nodes_[node];
+    if (!newest_world_ || !n.member || n.dead || n.frozen_until > now_) return;
+    TrainStep to(choice % (runs_[newest_world_->id].step + 1));
+    trace("fault: a person wants step " + std::to_string(to.value()) + " back");
+    rollbacks_[newest_world_->id].insert(to);
+    feed(node, LocalRollback{{newest_world_->id, to}});
+}
+
 std::uint32_t Simulator::random_node() {
     return random_.below(nodes_.size());
 }

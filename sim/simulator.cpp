@@ -26,7 +26,7 @@ const char *const input_names[] = {"Tick",          "LocalReady",      "LocalExi
                                    "LocalStopped",  "LocalSealed",     "LocalParity", "LocalObjects",
                                    "LocalProgress", "LocalProtection", "LocalSignal", "Stored",
                                    "PeerMessage",   "PeerLink",        "SlurmAnswer", "LocalStorage",
-                                   "NodeOffered",   "NodesComing",     "LocalCheck"};
+                                   "NodeOffered",   "NodesComing",     "LocalCheck",  "LocalRollback"};
 const char *const message_names[] = {"VoteRequest", "VoteReply",    "Heartbeat",   "HeartbeatReply",
                                      "Prepare",     "PrepareReply", "Commit",      "Report",
                                      "Finish",      "CheckOrder",   "CheckReport", "Dismissal"};
@@ -61,6 +61,7 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
     plan_parities();
     plan_joins();
     plan_faults();
+    if (options_.rollbacks) plan_rollbacks();
 }
 
 Simulator::~Simulator() = default;
@@ -100,8 +101,9 @@ Outcome Simulator::run() {
             ++outcome.events;
             if (e.kind != Kind::fault && e.kind != Kind::heal && e.kind != Kind::check &&
                 e.kind != Kind::next_run && e.kind != Kind::cut && e.kind != Kind::cut_check &&
-                e.kind != Kind::offer && e.kind != Kind::coming && e.kind != Kind::expanded &&
-                e.kind != Kind::expansion_late && nodes_[e.node].frozen_until > now_) {
+                e.kind != Kind::offer && e.kind != Kind::coming && e.kind != Kind::rollback &&
+                e.kind != Kind::expanded && e.kind != Kind::expansion_late &&
+                nodes_[e.node].frozen_until > now_) {
                 Node &n = nodes_[e.node];
                 if (e.kind == Kind::deadline && n.deadline_at == e.at) n.deadline_at = n.frozen_until;
                 e.at = n.frozen_until;  // its order keeps it in sequence
@@ -212,6 +214,8 @@ void Simulator::handle(const Event &e) {
             return on_late_expansion(p);
         case Kind::coming:
             return look_at_queue();
+        case Kind::rollback:
+            return roll_back();
         case Kind::check:
             return push(now_ + milliseconds(500), Kind::check, 0);
         case Kind::copy_fault:

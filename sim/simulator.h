@@ -29,6 +29,7 @@ struct Options {
         code;                   ///< parities instead; none: from the seed, unless `copies` is given
     std::optional<bool> joins;  ///< Slurm grants nodes in place of others; none: from the seed
     bool no_shrink = false;     ///< Slurm takes nodes out of the job once, or never; marks get lost
+    bool rollbacks = false;     ///< persons want older steps back (dlrover rollback)
 };
 
 struct Outcome {
@@ -84,6 +85,7 @@ class Simulator {
         expanded,
         expansion_late,
         coming,
+        rollback,
         check
     };
     struct Event {
@@ -395,6 +397,8 @@ class Simulator {
     void check_larger_side() const;
     void inject_local(Fault fault, std::uint32_t node);
     void heal();
+    void plan_rollbacks();
+    void roll_back();
     std::uint32_t random_node();
     std::optional<std::uint32_t> leader() const;
     void freeze(std::uint32_t node);
@@ -412,6 +416,7 @@ class Simulator {
     void check_stored(const elastic::World &world);
     void check_restore(const elastic::World &world);
     void check_suspects(const elastic::World &world) const;
+    void check_rollback(const elastic::World &world) const;
     void check_void(const elastic::StepsVoid &steps);
     void check_sealed(const elastic::Seal &seal);
     /// By one of the ranks.
@@ -453,6 +458,7 @@ class Simulator {
     Random cuts_random_{options_.seed ^ 0x63757473u};
     Random marks_random_{options_.seed ^ 0x6d61726b73u};
     Random poison_random_{options_.seed ^ 0x706f69736f6eu};
+    Random rollback_random_{options_.seed ^ 0x726f6c6c6261636bu};
     Random expansion_random_{options_.seed ^ 0x657870616e64u};
     elastic::LocalStorage storage_;  ///< what is there before the run
     elastic::GroupConfig config_;    ///< with all nodes that have joined
@@ -491,6 +497,7 @@ class Simulator {
     std::map<GenerationId, std::vector<NodeIndex>> prepared_;
     std::map<GenerationId, elastic::World> worlds_;
     std::optional<elastic::World> newest_world_;
+    std::map<GenerationId, std::set<TrainStep>> rollbacks_;  ///< what persons have wanted of each world
     std::set<std::pair<GenerationId, std::uint32_t>> real_exits_;
     /// The newest step that was called safe: it survives the loss of so many nodes.
     struct Safe {

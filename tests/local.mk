@@ -44,7 +44,7 @@ dist_noinst_SCRIPTS += tests/chaos tests/nightly/benchmarks tests/nightly/chaos 
 	tests/nightly/simulator tests/system/cycles.py tests/system/kills.py tests/system/service-faults tests/nightly/thread-sanitizer
 EXTRA_DIST += tests/system/cluster.py tests/system/cycles_worker.py tests/system/heat.py tests/system/resize_field.py tests/system/resize_worker.py tests/system/test_daemon_crash.py tests/system/test_containers.py tests/system/test_cycles.py tests/system/test_digits.py \
 	tests/system/chaos.py tests/system/test_chaos.py tests/system/test_companion.py tests/system/test_endings.py tests/system/test_expansion.py tests/system/test_heat.py tests/system/test_heat_sizes.py tests/system/test_isolation.py tests/system/test_kills.py tests/system/test_large_tensor.py tests/system/test_load.py tests/system/test_memory.py tests/system/test_node_back.py tests/system/test_node_check.py tests/system/test_node_faults.py tests/system/test_node_loss.py tests/system/test_output.py tests/system/test_parity.py tests/system/test_partition.py tests/system/test_requeue.py tests/system/test_resize.py \
-	tests/system/test_steady.py tests/system/stored_walk.py tests/system/test_storage.py tests/system/test_storage_trouble.py tests/system/test_suspect.py tests/system/test_two_jobs.py tests/system/test_watch.py tests/system/walk.py
+	tests/system/test_steady.py tests/system/stored_walk.py tests/system/test_rollback.py tests/system/test_storage.py tests/system/test_storage_trouble.py tests/system/test_suspect.py tests/system/test_two_jobs.py tests/system/test_watch.py tests/system/walk.py
 
 # Against PyTorch from PyPI, not part of "make check": tests/adapters/run.
 dist_noinst_SCRIPTS += tests/adapters/run

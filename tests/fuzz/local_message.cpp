@@ -91,6 +91,10 @@ std::vector<Bytes> seeds() {
     reply.groups.push_back(std::make_unique<GroupStatusT>());
     reply.groups[0]->storage = std::make_unique<StorageStatusT>();
     reply.groups[0]->storage->progress.push_back(std::make_unique<StorageProgressT>());
+    RollbackRequestT rollback;
+    rollback.job_id = 7;
+    rollback.train_step = 100;
+    rollback.generation = std::make_unique<proto::Generation>(3, 4);
     SegmentFilledT filled;
     filled.text = "no room";
     return {seed(MoverHelloT()),       seed(std::move(expect)),  seed(std::move(send)),
@@ -102,7 +106,8 @@ std::vector<Bytes> seeds() {
             seed(OutcomeRequestT()),   seed(std::move(fold)),    seed(ObjectFoldedT()),
             seed(NodeCheckRequestT()), seed(std::move(check)),   seed(std::move(measure)),
             seed(NodeMeasuredT()),     seed(StepEndedT()),       seed(std::move(start)),
-            seed(ObjectProgressT()),   seed(std::move(reply))};
+            seed(ObjectProgressT()),   seed(std::move(reply)),   seed(std::move(rollback)),
+            seed(RollbackReplyT())};
 }
 
 }  // namespace dlrover::fuzz

@@ -55,6 +55,8 @@ bool shows_nothing(const local::MessageT &m) {
     if (auto *events = m.body.AsEventsReply()) return events->groups.empty();
     if (auto *outcome = m.body.AsOutcomeReply())
         return outcome->outcome == local::Outcome::Unknown && outcome->exit_code == 0 && outcome->lost == 0;
+    if (auto *rollback = m.body.AsRollbackReply())
+        return rollback->state == local::RollbackState::Unknown && rollback->text.empty();
     return m.body.AsNodeCheckReply() != nullptr;  // of the node and the site
 }
 
@@ -113,9 +115,11 @@ std::vector<Attempt> attempts() {
         attempt<local::StatusRequestT>("StatusRequest", Role::Cli),
         attempt<local::EventsRequestT>("EventsRequest", Role::Cli),
         attempt<local::OutcomeRequestT>("OutcomeRequest", Role::Cli),
+        attempt<local::RollbackRequestT>("RollbackRequest", Role::Cli),
         attempt<local::NodeCheckRequestT>("NodeCheckRequest", Role::Cli),
         // What only a daemon may say:
         attempt<local::HelloReplyT>("HelloReply", Role::Cli),
+        attempt<local::RollbackReplyT>("RollbackReply", Role::Cli),
         attempt<local::AgentWelcomeT>("AgentWelcome", Role::Agent),
         attempt<local::WorldPublishedT>("WorldPublished", Role::Agent),
         attempt<local::StopWorkersT>("StopWorkers", Role::Agent),

@@ -124,6 +124,7 @@ class StoredWalks(unittest.TestCase):
         self.top.mkdir()
         self.top.chmod(0o777)
         self.folder = Folder(self.top)
+        self.paces_before = set(self.cluster.work.glob("pace-*"))
 
     def command(self, *options: str, steps: int, pause: float = 0.02, size: int = 1000, script: str = "train.py") -> "list[str]":
         return ["srun", "-N2", "--ntasks-per-node=2", "--dlrover-elastic", f"--dlrover-ckpt-dir={self.top}", "--dlrover-name=walk", *options,
@@ -136,15 +137,24 @@ class StoredWalks(unittest.TestCase):
         return self.cluster.run(*self.command(*options, **arguments), env=self.environment(**(env or {})))
 
     def start(self, *options: str, env: "dict[str, str] | None" = None, **arguments) -> subprocess.Popen:
-        return self.cluster.start(*self.command(*options, **arguments), env=self.environment(**(env or {})))
+        process = self.cluster.start(*self.command(*options, **arguments), env=self.environment(**(env or {})))
+        self.addCleanup(self.stop, process)
+        return process
+
+    def stop(self, process: subprocess.Popen) -> None:
+        """A test that fails leaves nothing to the next one."""
+        if process.poll() is None:
+            process.kill()
+            self.cluster.run("scancel", "-u", "alice", user="root")
+            wait_until(lambda: not self.cluster.run("squeue", "-h", user="root").stdout.split(), 60, "no job is left", 0.2)
 
     def expect_end(self, out: str, steps: int, size: int = 1000) -> None:
         for rank, end in expected(steps, size).items():
             self.assertIn(f"rank {rank} ends with {end!r}\n", out)
 
     def reached(self, restart: int) -> int:
-        """The step that every rank has begun since that restart."""
-        files = list(self.cluster.work.glob(f"pace-*-{restart}"))
+        """The step that every rank has begun since that restart; -1: no job of this test has."""
+        files = set(self.cluster.work.glob(f"pace-*-{restart}")) - self.paces_before
         newest = max(files, key=lambda path: path.stat().st_mtime, default=None)
         numbers = struct.unpack(f"<{RANKS}q", newest.read_bytes()) if newest and newest.stat().st_size == 8 * RANKS else (0,)
         return min(numbers) - 1

@@ -116,7 +116,11 @@ class Storage(StoredWalks):
         def told() -> bool:
             texts = [e["text"] for e in self.cluster.events(job) if e["rank"] == 3]
             return all(any(word in text for text in texts) for word in words)
-        wait_until(told, 60, f"an event with {words}", 0.1)
+        try:
+            wait_until(told, 60, f"an event with {words}", 0.1)
+        except AssertionError:
+            print(*(f"{e['time_us'] / 1e6:.3f} {e['node']} {e['rank']} {e['text']}" for e in self.cluster.events(job)), sep="\n")
+            raise
         out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, out + err)
         begun = [int(step) for step in re.findall(r"rank 3 from (\d+)\n", out)]

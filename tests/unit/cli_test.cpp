@@ -6,6 +6,7 @@
 #include "cli/events_text.h"
 #include "cli/json.h"
 #include "cli/node_text.h"
+#include "cli/rollback_command.h"
 #include "cli/status_text.h"
 #include "cli/table.h"
 
@@ -116,14 +117,16 @@ BOOST_AUTO_TEST_CASE(help_has_the_name_of_the_program) {
 BOOST_AUTO_TEST_CASE(a_wrong_command_line_is_named) {
     using Words = std::vector<std::string>;
     const std::pair<Words, const char *> wrong[] = {
-        {{}, "no command is given (there are: status, events, node, ckpt)"},
-        {{"stats"}, "unknown command \"stats\" (there are: status, events, node, ckpt)"},
-        {{"stats", "12"}, "unknown command \"stats\" (there are: status, events, node, ckpt)"},
+        {{}, "no command is given (there are: status, events, rollback, node, ckpt)"},
+        {{"stats"}, "unknown command \"stats\" (there are: status, events, rollback, node, ckpt)"},
+        {{"stats", "12"}, "unknown command \"stats\" (there are: status, events, rollback, node, ckpt)"},
         {{"--bogus"}, "unknown option --bogus"},
         {{"--bogus", "status"}, "unknown option --bogus"},
         {{"status", "--bogus"}, "unknown option --bogus"},
         {{"events", "12", "--bogus"}, "unknown option --bogus"},
         {{"events"}, "events needs a job: dlrover events JOB"},
+        {{"rollback", "12"}, "rollback needs a job and a step: dlrover rollback JOB --step N"},
+        {{"rollback", "--step", "7"}, "rollback needs a job and a step: dlrover rollback JOB --step N"},
         {{"status", "12", "13"}, "unexpected word \"13\""},
         {{"status", "events", "12"}, "one command at a time"},
     };
@@ -235,7 +238,59 @@ BOOST_AUTO_TEST_CASE(a_step_that_failures_came_back_from) {
     reply.groups.push_back(std::make_unique<GroupStatusT>(std::move(g)));
     BOOST_TEST(contains(status_json(reply),
                         "\"suspects\":[{\"train_step\":200,\"generation\":{\"term\":0,\"number\":0},"
-                        "\"back_to\":100}]"));
+                        "\"back_to\":100,\"by_person\":false}]"));
+    reply.groups[0]->suspects[0]->by_person = true;
+    BOOST_TEST(
+        contains(status_details(*reply.groups[0]), "step 200, rolled back by hand; gone on from step 100\n"));
+    BOOST_TEST(contains(status_json(reply), "\"back_to\":100,\"by_person\":true}]"));
+}
+
+BOOST_AUTO_TEST_CASE(the_command_line_of_a_rollback) {
+    auto line = parse_command_line({"rollback", "12.0", "--step", "100"});
+    BOOST_REQUIRE(line.ok());
+    BOOST_TEST((line->command == Command::rollback));
+    BOOST_TEST(line->job == "12.0");
+    BOOST_TEST(line->train_step == 100u);
+    BOOST_TEST(!line->yes);
+    BOOST_TEST(parse_command_line({"rollback", "12", "--step", "100", "--yes"})->yes);
+    for (const char *bad : {"-1", "x", "1.5", "99999999999999999999"})
+        BOOST_TEST(!parse_command_line({"rollback", "12", "--step", bad}).ok(), bad);
+}
+
+BOOST_AUTO_TEST_CASE(only_a_running_group_is_rolled_back) {
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>(example_group()));
+    GroupStatusT &g = *reply.groups[0];
+    BOOST_TEST(running_group(reply).status().message() == "job 17.0 is recovering: ask again when it runs");
+    g.state = GroupState::Running;
+    BOOST_TEST(*running_group(reply) == &g);
+    reply.groups.push_back(std::make_unique<GroupStatusT>(example_group()));
+    reply.groups[1]->step_id = 1;
+    BOOST_TEST(running_group(reply).status().message() ==
+               "job 17 has 2 elastic steps: name one, for example 17.0");
+    reply.groups[1]->state = GroupState::Failed;
+    BOOST_TEST(*running_group(reply) == &g);
+    g.state = GroupState::Finished;
+    BOOST_TEST(
+        contains(running_group(reply).status().message(), "job 17.1 has ended: dlrover ckpt rollback"));
+}
+
+BOOST_AUTO_TEST_CASE(what_a_group_has_left_behind_is_nowhere_to_go_back_to) {
+    auto g = example_group();
+    CheckpointId id{{Term(1), 3}, TrainStep(150)};
+    BOOST_TEST(!is_left_behind(g, id));
+    auto suspect = std::make_unique<SuspectStepT>();
+    suspect->train_step = 200;
+    suspect->back_to = 100;
+    suspect->since = std::make_unique<proto::Generation>(1, 4);
+    g.suspects.push_back(std::move(suspect));
+    BOOST_TEST(is_left_behind(g, id));
+    BOOST_TEST(!is_left_behind(g, {{Term(1), 4}, TrainStep(150)}));
+    BOOST_TEST(!is_left_behind(g, {{Term(1), 3}, TrainStep(100)}));
+    BOOST_TEST(find_step(g, 40).ok(), "complete in memory");
+    BOOST_TEST(find_step(g, 30).status().message() ==
+               "step 30 is not complete in memory, and not whole on storage: the job has no folder on "
+               "storage (--dlrover-ckpt-dir)");
 }
 
 BOOST_AUTO_TEST_CASE(the_mover_of_a_step_with_copies) {

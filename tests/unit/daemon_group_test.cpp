@@ -300,6 +300,20 @@ local::OutcomeReplyT outcome_at(Node &node, std::uint32_t uid = alice, std::uint
     return std::move(*reply);
 }
 
+local::RollbackReplyT roll_back_at(Node &node, const proto::Generation &generation, std::uint64_t step,
+                                   std::uint32_t uid = alice) {
+    auto person = node.client(local::Role::Cli, uid);
+    local::RollbackRequestT request;
+    request.job_id = 7;
+    request.generation = std::make_unique<proto::Generation>(generation);
+    request.train_step = step;
+    node.say(person, std::move(request));
+    node.world.loop.advance(5s);
+    auto reply = node.port->take<local::RollbackReplyT>(person.id);
+    BOOST_REQUIRE(reply.has_value());
+    return std::move(*reply);
+}
+
 /// n2 goes on without n1, the batch host, which Slurm does not give up, and ends well.
 struct WithoutHost : TwoNodes {
     WithoutHost() : TwoNodes(StepOf{.min_nodes = 1}) {
@@ -367,6 +381,41 @@ BOOST_FIXTURE_TEST_CASE(a_daemon_says_how_a_group_has_fared, WithoutHost) {
     BOOST_TEST(outcome.lost == 1u);
     BOOST_TEST((outcome_at(n2, bob).outcome == local::Outcome::Unknown));
     BOOST_TEST((outcome_at(n2, alice, 1).outcome == local::Outcome::Unknown));
+}
+
+BOOST_AUTO_TEST_CASE(a_person_goes_back) {
+    using State = local::RollbackState;
+    TwoNodes t;
+    t.save_everywhere(10);
+    t.save_everywhere(20);
+    t.loop.advance(1s);
+    proto::Generation before = *t.w1.generation, later(before.term(), before.number() + 1);
+    BOOST_TEST((roll_back_at(t.n1, before, 20, bob).state == State::Unknown));
+    auto refused = roll_back_at(t.n1, later, 20);
+    BOOST_TEST((refused.state == State::Refused));
+    BOOST_TEST(refused.text == "its ranks have begun anew since you asked: look at dlrover status");
+    refused = roll_back_at(t.n1, before, 10);
+    BOOST_TEST((refused.state == State::Refused));
+    BOOST_TEST(refused.text.starts_with("it has no folder"), refused.text);
+    refused = roll_back_at(t.n1, before, ~std::uint64_t{0});
+    BOOST_TEST(refused.text == "there is no such training step");
+    BOOST_TEST(!t.n1.port->take<local::StopWorkersT>(t.a1.id).has_value());
+    BOOST_TEST((roll_back_at(t.n1, before, 20).state == State::Begun));
+    BOOST_TEST(t.n1.port->take<local::StopWorkersT>(t.a1.id).has_value());
+    BOOST_TEST(t.n2.port->take<local::StopWorkersT>(t.a2.id).has_value());
+    auto again = roll_back_at(t.n1, before, 20);
+    BOOST_TEST((again.state == State::Refused), again.text);
+}
+
+/// A login node knows no group: it asks the job's nodes.
+BOOST_AUTO_TEST_CASE(a_person_goes_back_from_elsewhere) {
+    TwoNodes t;
+    t.save_everywhere(20);
+    t.loop.advance(1s);
+    Node login{t, "login"};
+    BOOST_TEST((roll_back_at(login, *t.w1.generation, 20, bob).state == local::RollbackState::Unknown));
+    BOOST_TEST((roll_back_at(login, *t.w1.generation, 20).state == local::RollbackState::Begun));
+    BOOST_TEST(t.n1.port->take<local::StopWorkersT>(t.a1.id).has_value());
 }
 
 BOOST_FIXTURE_TEST_CASE(a_batch_host_that_slurm_has_given_up_is_not_waited_for, WithoutHost) {

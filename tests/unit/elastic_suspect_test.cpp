@@ -68,6 +68,11 @@ struct Fixture {
         g.feed(world().nodes[0].value(), LocalProgress{{p}});
         g.run(500ms);
     }
+    /// A person says it at that node.
+    void roll_back(std::uint64_t step, std::uint32_t node = 0) {
+        g.feed(node, LocalRollback{{world().id, TrainStep(step)}});
+        g.run(3s);
+    }
     bool over() const { return g.count<End>(1) > 0; }
     std::uint64_t from() const { return world().restore_step.value_or(TrainStep(0)).value(); }
     std::vector<std::string> warnings(std::uint32_t node = 1) const {
@@ -403,6 +408,123 @@ BOOST_AUTO_TEST_CASE(back_to_what_is_in_memory) {
     BOOST_TEST(f.from() == 100u);
     BOOST_TEST(f.world().stored_world_size == 0u);
     BOOST_TEST(f.warnings().back().find("going on from step 100.") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_person_goes_back) {
+    Fixture f;
+    for (std::uint64_t step : {100, 200, 300}) f.save(step);
+    f.save(350, false);
+    GenerationId before = f.world().id;
+    f.roll_back(100);
+    BOOST_TEST((f.world().id > before));
+    BOOST_TEST(f.from() == 100u);
+    BOOST_TEST(f.world().stored_world_size == 3u);
+    BOOST_TEST(f.world().reason == "rolled back to step 100");
+    BOOST_TEST(f.world().restart_count == 1u);
+    BOOST_TEST(f.world().budget_used == 0u);
+    BOOST_REQUIRE(f.world().suspects.size() == 1u);
+    const Suspect s = f.world().suspects.front();
+    BOOST_TEST(s.by_person);
+    BOOST_TEST((s.id == CheckpointId{before, TrainStep(350)}));
+    BOOST_TEST((s.back_to == TrainStep(100)));
+    BOOST_TEST((s.since == f.world().id));
+    BOOST_REQUIRE(f.warnings().size() == 1u);
+    BOOST_TEST(f.warnings().front() == "Rolled back by hand to step 100: going on from step 100 on storage.");
+    // Once; and what was left stays left.
+    GenerationId after = f.world().id;
+    f.g.run(5s);
+    BOOST_TEST((f.world().id == after));
+    f.fail(other);
+    BOOST_TEST(f.from() == 100u);
+    f.save(110);
+    BOOST_TEST(f.world().budget_used == 1u);
+    f.fail(other);
+    BOOST_TEST(f.from() == 110u);
+    BOOST_TEST(f.world().budget_used == 1u, "what is saved since is progress");
+}
+
+/// What fails from where a person went back to is blamed on that state, not on the one that was left.
+BOOST_AUTO_TEST_CASE(failures_after_a_persons_word_begin_a_new_row) {
+    Fixture f(true, 0, 12);
+    for (std::uint64_t step : {100, 200, 300}) f.save(step);
+    f.fail(nan);
+    f.fail(nan);
+    f.roll_back(200);
+    BOOST_TEST(f.from() == 200u);
+    BOOST_TEST(f.world().strikes.count == 0u);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 200u);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 100u);
+    BOOST_REQUIRE(f.world().suspects.size() == 1u);
+    BOOST_TEST(!f.world().suspects.front().by_person);
+}
+
+BOOST_AUTO_TEST_CASE(a_persons_word_about_another_world_is_not_heeded) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    World before = f.world();
+    for (GenerationId from : {GenerationId{}, GenerationId{before.id.term, before.id.number + 1}})
+        for (std::uint32_t node : {0u, 1u, 2u}) f.g.feed(node, LocalRollback{{from, TrainStep(100)}});
+    f.g.run(3s);
+    BOOST_TEST((f.world() == before));
+    f.roll_back(100);
+    BOOST_REQUIRE(f.from() == 100u);
+    // The same word again, of the world that has given way.
+    f.g.feed(2, LocalRollback{{before.id, TrainStep(100)}});
+    World after = f.world();
+    f.g.run(3s);
+    BOOST_TEST((f.world() == after));
+}
+
+BOOST_AUTO_TEST_CASE(a_persons_word_outlives_the_leader) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    GenerationId before = f.world().id;
+    f.g.crash(1);
+    f.g.feed(2, LocalRollback{{before, TrainStep(100)}});
+    f.g.feed(0, PeerLink{NodeIndex(1), true});
+    f.g.feed(2, PeerLink{NodeIndex(1), true});
+    f.g.run(1s);
+    f.g.boot(1);
+    f.g.feed(1, LocalReady{true, before});
+    f.g.run(5s);
+    BOOST_REQUIRE(f.g.leader() != 1u);
+    BOOST_TEST((f.g.world(2).restore_step == TrainStep(100)));
+    BOOST_TEST(f.g.world(2).suspects.front().by_person);
+}
+
+/// Without copies older slots are free: from memory it is the newest alone.
+BOOST_AUTO_TEST_CASE(a_person_goes_back_to_what_is_in_memory) {
+    Fixture f(false);
+    f.save(100, false);
+    f.save(200, false);
+    f.roll_back(200);
+    BOOST_TEST(f.from() == 200u);
+    BOOST_TEST(f.world().stored_world_size == 0u);
+    BOOST_TEST((f.world().suspects.front().back_to == TrainStep(200)));
+    BOOST_TEST(f.warnings().back() == "Rolled back by hand to step 200: going on from step 200.");
+    GenerationId before = f.world().id;
+    f.roll_back(100);
+    BOOST_TEST((f.world().id > before));
+    BOOST_TEST(f.from() == 200u);
+    BOOST_TEST(f.warnings().back() ==
+               "Rolled back by hand to step 100: it was not found any more, nor an older one; going on from "
+               "step 200.");
+}
+
+BOOST_AUTO_TEST_CASE(a_step_that_is_gone_meanwhile_gives_way_to_one_before) {
+    Fixture f;
+    for (std::uint64_t step : {100, 200, 300}) f.save(step);
+    f.g.folder.erase(f.g.folder.begin() + 1);
+    f.roll_back(200);
+    BOOST_TEST(f.from() == 100u);
+    BOOST_TEST(
+        f.warnings().back() ==
+        "Rolled back by hand to step 200: it was not found any more; going on from step 100 on storage.");
+    BOOST_TEST((f.world().suspects.front().back_to == TrainStep(100)));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -211,11 +211,25 @@ BOOST_AUTO_TEST_CASE(suspects_that_cannot_be_are_refused) {
     auto decoded = decode_message(bytes, 3);
     BOOST_REQUIRE(decoded.ok());
     BOOST_TEST((std::get<Commit>(*decoded).world == good));
+    good.suspects[0].by_person = true;
+    decoded = decode_message(encode_message(Commit{Term(3), good}), 3);
+    BOOST_REQUIRE(decoded.ok());
+    BOOST_TEST((std::get<Commit>(*decoded).world == good));
     World bad = good;
     bad.suspects[0].back_to = TrainStep(200);
     BOOST_TEST(!decode_message(encode_message(Commit{Term(3), bad}), 3).ok());
     bad.suspects.assign(max_suspects + 1, good.suspects[0]);
     BOOST_TEST(!decode_message(encode_message(Commit{Term(3), bad}), 3).ok());
+}
+
+BOOST_AUTO_TEST_CASE(a_persons_word_is_in_a_report) {
+    NodeReport report;
+    report.rollback = Rollback{{Term(3), 9}, TrainStep(100)};
+    auto decoded = decode_message(encode_message(Report{Term(3), report}), 3);
+    BOOST_REQUIRE(decoded.ok());
+    BOOST_TEST((std::get<Report>(*decoded).report == report));
+    report.rollback->to = TrainStep(INT64_MAX);
+    BOOST_TEST(!decode_message(encode_message(Report{Term(3), report}), 3).ok());
 }
 
 BOOST_AUTO_TEST_CASE(groups_and_rebuilds_that_cannot_be_are_refused) {

@@ -57,6 +57,20 @@ BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_slurm_can_not_take_nodes_out,
     }
 }
 
+/// dlrover rollback, amid other faults.
+BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_persons_go_back, boost::unit_test::data::make({1u, 3u, 5u}),
+                     nodes) {
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        Options options;
+        options.seed = seed;
+        options.nodes = nodes;
+        options.rollbacks = true;
+        Outcome outcome = Simulator(options).run();
+        BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
+                              "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_hundred_nodes_keep_the_rules) {
     expect_clean(100, 60);
 }

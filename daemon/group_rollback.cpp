@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A person wants the group to go on from an older step (dlrover rollback).
+#include "common/log.h"
+#include "daemon/group.h"
+
+namespace dlrover::daemon {
+namespace {
+
+/// What a world is told as a signed number, and one more.
+constexpr std::uint64_t largest_step = static_cast<std::uint64_t>(INT64_MAX) - 1;
+
+}  // namespace
+
+/// Why not; empty: nothing is in the way.
+std::string Group::rollback_refusal(const local::RollbackRequestT &request) const {
+    if (over()) return "it has ended";
+    auto view = member_ ? member_->view() : elastic::MemberView{};
+    if (!view.world || !world_) return "its ranks have not begun yet";
+    if (view.recovering || view.ended) return "it is recovering, or about to end: ask again when it runs";
+    if (!request.generation || from_proto(*request.generation) != view.generation)
+        return "its ranks have begun anew since you asked: look at dlrover status";
+    if (request.train_step > largest_step) return "there is no such training step";
+    // Without copies the slots of older steps are free.
+    bool newest = complete_ == TrainStep(request.train_step);
+    if (registration().options->ckpt_dir.empty() && !has_copies() && !newest)
+        return "it has no folder (--dlrover-ckpt-dir) and no copies in memory: no older step is kept";
+    return {};
+}
+
+local::RollbackReplyT Group::roll_back(const local::RollbackRequestT &request, std::uint32_t uid) {
+    local::RollbackReplyT reply;
+    if (record_.evicted || is_kept()) return reply;
+    reply.state = local::RollbackState::Refused;
+    reply.text = rollback_refusal(request);
+    if (!reply.text.empty()) return reply;
+    log::info({job(), step()},
+              "user " + std::to_string(uid) + " wants step " + std::to_string(request.train_step) + " back");
+    feed(elastic::LocalRollback{{world_->id, TrainStep(request.train_step)}});
+    reply.state = local::RollbackState::Begun;
+    return reply;
+}
+
+}  // namespace dlrover::daemon
