@@ -119,12 +119,15 @@ class StoredWalks(unittest.TestCase):
         (cls.cluster.work / "train.py").write_text(PROGRAM)
         cls.python_path = (prefix() / "share" / "dlrover-slurm" / "pythonpath").read_text().strip()
 
+    def run(self, result=None):
+        self.paces_before = set(self.cluster.work.glob("pace-*"))
+        return super().run(result)
+
     def setUp(self) -> None:
         self.top = self.cluster.work / self.id().rsplit(".", 1)[-1]
         self.top.mkdir()
         self.top.chmod(0o777)
         self.folder = Folder(self.top)
-        self.paces_before = set(self.cluster.work.glob("pace-*"))
 
     def command(self, *options: str, steps: int, pause: float = 0.02, size: int = 1000, script: str = "train.py") -> "list[str]":
         return ["srun", "-N2", "--ntasks-per-node=2", "--dlrover-elastic", f"--dlrover-ckpt-dir={self.top}", "--dlrover-name=walk", *options,

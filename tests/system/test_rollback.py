@@ -61,7 +61,8 @@ class Rollback(StoredWalks):
         self.assertIn("has ended: dlrover ckpt rollback", ended.stderr)
 
     def test_a_job_that_ends_soon_after_is_followed_by_one_from_there(self) -> None:
-        process = self.start("--dlrover-ckpt-every=10", steps=400, pause=0.05)
+        arguments = {"steps": 160, "pause": 0.05}  # they belong to the lineage
+        process = self.start("--dlrover-ckpt-every=10", **arguments)
         wait_until(lambda: len(self.folder.steps()) >= 3, 60, "three checkpoints on storage")
         older = self.folder.steps()[0]
         # From a login node, which knows no group.
@@ -73,10 +74,10 @@ class Rollback(StoredWalks):
         wait_until(lambda: not self.cluster.run("squeue", "-h", user="root").stdout.split(), 60, "the job is over")
         last = self.folder.steps()[-1]
         self.assertLessEqual(steps[-1], last)
-        again = self.train("--dlrover-ckpt-every=10", steps=last + 20)
+        again = self.train("--dlrover-ckpt-every=10", **arguments)
         self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
         self.assertIn(f"rank 1 from {last + 1}\n", again.stdout)
-        self.expect_end(again.stdout, last + 20)
+        self.expect_end(again.stdout, 160)
 
 
 if __name__ == "__main__":
