@@ -137,8 +137,8 @@ Status await_writer(const GroupStatusT &now, std::uint64_t step) {
                      generation_of(storing->generation) < generation_of(now.generation);
         if (!older) return {};
         if (Clock::now() >= end)
-            return Status(Code::timeout, "step " + std::to_string(storing->train_step) +
-                                             " is still on its way to storage");
+            return Status(Code::timeout,
+                          "step " + std::to_string(storing->train_step) + " is still on its way to storage");
         std::this_thread::sleep_for(look_again);
     }
 }
@@ -187,8 +187,8 @@ Result<StepPlace> find_step(const GroupStatusT &group, std::uint64_t step) {
         why = id.take_status();
     }
     if (is_in_memory(group, step)) return StepPlace{};
-    return Status(why.code(), "step " + std::to_string(step) + " is not complete in memory, and not whole on storage: " +
-                                  why.message());
+    return Status(why.code(), "step " + std::to_string(step) +
+                                  " is not complete in memory, and not whole on storage: " + why.message());
 }
 
 Result<const GroupStatusT *> running_group(const proto::local::StatusReplyT &reply) {
@@ -224,8 +224,8 @@ Status roll_back_job(const proto::local::StatusReplyT &reply, std::uint64_t step
     auto now = await_world(group);
     if (!now) return now.take_status();
     bool there = (*now)->restore_step == static_cast<std::int64_t>(step);
-    std::string from = (*now)->restore_step < 0 ? "the beginning"
-                                                : "step " + std::to_string((*now)->restore_step);
+    std::string from =
+        (*now)->restore_step < 0 ? "the beginning" : "step " + std::to_string((*now)->restore_step);
     if (!there)
         return Status(Code::stale, "job " + name_of(group) + " has gone on from " + from +
                                        " instead: see dlrover events " + std::to_string(group.job_id));
