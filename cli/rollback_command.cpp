@@ -74,6 +74,13 @@ Result<CheckpointId> find_stored(const GroupStatusT &g, const std::string &folde
                                                         " was set aside (dlrover ckpt rollback --undo)"
                                                   : ""));
     }
+    // Newest is what has the highest generation, then step.
+    for (const CheckpointId &other : listing->complete)
+        if (other.step < id->step && other > *id)
+            return Status(Code::not_found, folder + " has step " + std::to_string(step) +
+                                               " of an earlier run alone (generation " +
+                                               to_string(id->generation) + "), before step " +
+                                               std::to_string(other.step.value()) + " was saved");
     CheckpointFolder lineage(folder);
     auto manifest = lineage.read_manifest(*id);
     if (!manifest) return manifest.take_status();

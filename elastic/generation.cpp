@@ -199,10 +199,13 @@ std::optional<SealTally::Complete> Member::State::newest_in_memory(
     bool fits = newest && reported.world_size({newest->generation, newest->step}) == world_size(nodes);
     if (!fits && bugged(PlantedBug::other_size_passed_over)) return std::nullopt;
     if (!newest || !config.storage) return newest;
-    if (fits && !older) return newest;
+    // Further back, memory may hold an older step alone.
+    bool back = preparing->search == Search::further_back;
+    if (fits && !older && !back) return newest;
     if (!storage.found) return std::nullopt;
     const auto &stored = storage.found->newest;
-    return !stored || stored->step <= newest->step ? newest : std::nullopt;
+    bool is_newer = stored && stored->step > newest->step && (!back || stored->step < preparing->blamed);
+    return is_newer ? std::nullopt : newest;
 }
 
 /// As a planted bug.

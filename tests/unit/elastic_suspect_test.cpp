@@ -515,6 +515,21 @@ BOOST_AUTO_TEST_CASE(a_person_goes_back_to_what_is_in_memory) {
                "step 200.");
 }
 
+/// What is between the safe step and the newest one is not kept.
+BOOST_AUTO_TEST_CASE(a_step_on_storage_is_not_passed_over_for_an_older_one_in_memory) {
+    Fixture f(true, 1);
+    f.save(100, false);
+    f.save(200);
+    f.save(300, false);
+    World w = f.world();
+    for (std::uint32_t r = 0; r < 3; ++r)
+        f.g.feed(w.nodes[r].value(), LocalObjects{{Seal{TrainStep(100), Rank(r), 3, w.id},
+                                                   Seal{TrainStep(300), Rank(r), 3, w.id}}});
+    f.roll_back(200);
+    BOOST_TEST(f.from() == 200u);
+    BOOST_TEST(f.world().stored_world_size == 3u);
+}
+
 BOOST_AUTO_TEST_CASE(a_step_that_is_gone_meanwhile_gives_way_to_one_before) {
     Fixture f;
     for (std::uint64_t step : {100, 200, 300}) f.save(step);
