@@ -16,12 +16,13 @@ from cluster import NIGHTLY, wait_until
 from stored_walk import RANKS, StoredWalks
 
 
-def flip_bit(path: str) -> None:
-    with open(path, "r+b", buffering=0) as memory:
-        memory.seek(4001)  # in the middle of x
-        byte = memory.read(1)[0]
-        memory.seek(4001)
-        memory.write(bytes([byte ^ 4]))
+def flip_bit(path: "str | os.PathLike[str]", at: int = 4001) -> None:
+    """In a slot in memory the default is in the middle of x."""
+    with open(path, "r+b", buffering=0) as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 4]))
 
 
 class Storage(StoredWalks):
@@ -50,21 +51,31 @@ class Storage(StoredWalks):
         self.assertEqual(os.readlink(self.folder.lineage() / "latest"), self.folder.manifest(149).with_suffix("").name)
         self.cluster.expect_clean()
 
-    def test_a_damaged_checkpoint_is_passed_over(self) -> None:
-        done = self.train("--dlrover-ckpt-every=5", steps=60)
+    def test_whatever_is_damaged_an_older_checkpoint_is_taken(self) -> None:
+        """A bit of a rank's data, of the manifest, of the index; a rank's file that is gone: each in a checkpoint of its own, above one that is whole."""
+        options = ("--dlrover-ckpt-every=off", "--dlrover-ckpt-keep=8")
+        done = self.train(*options, env={"ASK_AT": "5 10 15 20 25"}, steps=26, pause=0.15)  # as below: of one lineage
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        steps = self.folder.steps()
-        self.assertGreaterEqual(len(steps), 2)
-        file = self.folder.manifest(steps[-1]).with_suffix("") / "rank-3.h5"
-        data = bytearray(file.read_bytes())
-        with h5py.File(file) as f:
-            at = next(d for d in f["chunks"].values() if d.shape == (1000,)).id.get_offset() + 4000
-        data[at] ^= 1
-        file.write_bytes(data)
-        again = self.train("--dlrover-ckpt-every=5", steps=60)
-        self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
-        self.assertIn(f"rank 3 from {steps[-2] + 1}\n", again.stdout)
-        self.expect_end(again.stdout, 60)
+        self.assertEqual(self.folder.steps(), [5, 10, 15, 20, 25])
+        data = self.folder.manifest(25).with_suffix("") / "rank-3.h5"
+        with h5py.File(data) as f:
+            flip_bit(data, next(d for d in f["chunks"].values() if d.shape == (1000,)).id.get_offset() + 4000)
+        gone = self.folder.manifest(20).with_suffix("") / "rank-2.h5"
+        gone.unlink()
+        flip_bit(self.folder.manifest(15).with_suffix("") / "index.h5", 700)
+        flip_bit(self.folder.manifest(10), 100)
+        again = self.start(*options, steps=26, pause=0.15)
+        for words in (("passed over", "step-20", "rank-2.h5"), ("passed over", "step-15", "index.h5"), ("passed over", "step-10")):
+            wait_until(lambda w=words: self.event(*w) or again.poll() is not None, 60, f"an event with {words}", 0.05)
+            self.assertIsNone(again.poll(), "".join(again.communicate()) if again.poll() is not None else "")
+        out, err = again.communicate(timeout=120)
+        self.assertEqual(again.returncode, 0, out + err)
+        for rank in range(RANKS):
+            self.assertIn(f"rank {rank} from 6\n", out)
+            for damaged in (10, 15, 20):
+                self.assertNotIn(f"rank {rank} from {damaged + 1}\n", out)
+        self.assertNotIn("rank 3 from 26\n", out, "whose bytes are damaged")
+        self.expect_end(out, 26)
 
     def test_nothing_whole_is_no_beginning(self) -> None:
         done = self.train("--dlrover-ckpt-every=off", steps=6)
