@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Unit tests are Boost.Test programs, one per folder: tests/unit/FOLDER_*.cpp.
 check_PROGRAMS += tests/unit/base_test
-tests_unit_base_test_SOURCES = tests/unit/main.cpp tests/unit/hostlist_test.cpp tests/unit/signals_blocked_test.cpp tests/unit/status_test.cpp tests/unit/units_test.cpp
+tests_unit_base_test_SOURCES = base/fault.cpp tests/unit/main.cpp tests/unit/fault_test.cpp tests/unit/hostlist_test.cpp tests/unit/signals_blocked_test.cpp tests/unit/status_test.cpp tests/unit/units_test.cpp
+tests_unit_base_test_CPPFLAGS = $(AM_CPPFLAGS) -DDLROVER_FAULT_INJECTION
 tests_unit_base_test_LDADD = libbase.la
 TESTS += tests/unit/base_test
 
