@@ -5,6 +5,7 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
+#include "base/fault.h"
 #include "base/units.h"
 
 namespace dlrover::agent {
@@ -176,6 +177,7 @@ void Agent::on_fill(const proto::local::FillSegmentT &order, std::vector<UniqueF
 /// The group is over but for its last checkpoint: nobody has a lease to renew any more.
 void Agent::on_ending(const proto::local::GroupEndingT &ending) {
     if (exit_code_) return;
+    fault_point("agent_ending");
     ending_ = true;  // a daemon that was restarted says it again, and waits anew
     wanted_.reset();
     for (Loop::Timer *timer : {&lease_timer_, &rejoin_timer_, &end_timer_}) loop_.cancel(*timer);
@@ -211,10 +213,12 @@ void Agent::on_ended(proto::local::GroupEndedT ended) {
 void Agent::on_world(World world) {
     if (id_of(world.generation) <= current_ || exit_code_ || ending_ || end_signal_ != 0) return;
     wanted_ = std::move(world);
+    fault_point("agent_world_received");
     advance();
 }
 
 void Agent::on_stop(const proto::local::StopWorkersT &stop) {
+    fault_point("agent_stop_received");
     stop_through_ = std::max(stop_through_, id_of(stop.generation));
     stop_reply_due_ = true;
     if (wanted_ && id_of(wanted_->generation) <= stop_through_) wanted_.reset();
@@ -301,6 +305,7 @@ void Agent::launch() {
     lease_stop_ = false;
     member_of_ = world.active ? current_ : GenerationId{};
     if (!world.active) return;
+    fault_point("agent_before_start");
     if (Status s = crew_.start(world, LocalRank(welcome_.first_local_rank), welcome_.lineage); !s.ok()) {
         err_.say("can not start the workers on " + config_.node + ": " + s.message());
         end_with(exit_cannot_run);
@@ -308,10 +313,13 @@ void Agent::launch() {
 }
 
 void Agent::on_started(const proto::local::WorkerStartedT &start) {
+    fault_point("agent_worker_started");
     link_.send(start);
+    fault_point("agent_start_told");
 }
 
 void Agent::on_exited(const proto::local::WorkerExitedT &exit) {
+    fault_point("agent_worker_ended");
     if (died_of_end_signal(exit.wait_status) && !exit.stopped_by_us) {
         loop_.after(shared_signal_wait, [this, told = exit]() mutable {
             told.stopped_by_us = end_signal_ != 0;
@@ -319,6 +327,7 @@ void Agent::on_exited(const proto::local::WorkerExitedT &exit) {
         });
     } else {
         report_exit(exit);
+        fault_point("agent_end_told");
     }
     if (crew_.running() == 0) advance_timer_ = loop_.after(0ms, [this] { clear_leftovers(); });
 }
@@ -335,6 +344,7 @@ void Agent::clear_leftovers() {
 }
 
 void Agent::on_gone() {
+    fault_point("agent_workers_gone");
     if (stop_reply_due_ || lease_stop_) {
         member_of_ = {};
         stop_through_ = std::max(stop_through_, current_);
@@ -377,6 +387,7 @@ void Agent::on_end_signal(int signal) {
         loop_.cancel(notice_timer_);
         return end_with(128 + end_signal_);
     }
+    fault_point("agent_end_signal");
     end_signal_ = signal;
     end_signal_at_ = now;
     wanted_.reset();
@@ -385,6 +396,7 @@ void Agent::on_end_signal(int signal) {
     link_.send(message);
     crew_.expect_end();
     crew_.forward(signal, signal == SIGHUP);
+    fault_point("agent_signal_passed");
     if (crew_.running() == 0) clear_leftovers();
 }
 
@@ -417,6 +429,7 @@ void Agent::finish() {
     for (Loop::Timer *timer : {&start_timer_, &lease_timer_, &rejoin_timer_, &end_timer_, &notice_timer_})
         loop_.cancel(*timer);
     outcome_.exit_code = *exit_code_;
+    fault_point("agent_before_exit");
     print_end();
     out_.flush(last_flush);
     err_.flush(last_flush);

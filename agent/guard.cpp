@@ -13,6 +13,7 @@
 
 #include "agent/files.h"
 #include "agent/process_tree.h"
+#include "base/fault.h"
 
 namespace dlrover::agent {
 namespace {
@@ -70,13 +71,17 @@ class Guard {
             else if (signal > 0)
                 pass_on(signal);
         }
+        fault_point("guard_agent_ended");
         clear_rest(taken);
+        fault_point("guard_before_exit");
         return exit_code_;
     }
 
   private:
     void pass_on(int signal) {
+        fault_point("guard_before_signal");
         ::kill(agent_, signal);
+        fault_point("guard_signal_passed");
         // The shell waits for this process to stop; the agent itself goes on, its workers are stopped.
         if (signal == SIGTSTP) ::raise(SIGSTOP);
     }
@@ -111,6 +116,11 @@ class Guard {
         ::_exit(127);
     }
 
+    void forget(Helper &helper) {
+        fault_point("guard_helper_ended");
+        helper.pid = 0;
+    }
+
     /// Returns whether a child other than `spared` may be left.
     bool reap() {
         int wait_status = 0;
@@ -122,7 +132,7 @@ class Guard {
                 exit_code_ = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
             }
             for (Helper &helper : helpers_)
-                if (pid > 0 && pid == helper.pid) helper.pid = 0;
+                if (pid > 0 && pid == helper.pid) forget(helper);
             if (pid == 0) break;
             if (pid < 0 && errno != EINTR) return false;
         }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/units.h"
 #include "common/log.h"
 #include "daemon/arena_slots.h"
@@ -543,6 +544,7 @@ void Arena::save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done) {
     if (record.sealed) record.seal = std::make_unique<local::SealT>(held.seal);
     if (record.sealed && held.parity) record.parity = to_record(*held.parity);
     held.on_record = true;
+    fault_point(record.sealed ? "daemon_before_seal_record" : "daemon_before_grant_record");
     services_.keeper.put(slot_name(rank, slot), encode_record(std::move(record)), -1, std::move(done));
 }
 

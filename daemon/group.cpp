@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/fault.h"
 #include "common/log.h"
 #include "daemon/registration.h"
 #include "daemon/summary.h"
@@ -36,6 +37,14 @@ ArenaOptions arena_options(const GroupServices &services, const records::GroupRe
             1 + copies_of(record),
             record.registration->restart_count,
             parities_per_rank(record)};
+}
+
+/// Only the leader notes it, before it tells the members.
+bool counts_step(const std::vector<elastic::Action> &actions) {
+    return std::ranges::any_of(actions, [](const elastic::Action &action) {
+        auto *note = std::get_if<elastic::Note>(&action);
+        return note && note->kind == elastic::Note::Kind::checkpoint_complete;
+    });
 }
 
 std::string key_of(const records::GroupRecordT &record) {
@@ -129,6 +138,7 @@ void Group::resume() {
 void Group::save_events() {
     events_timer_.reset();
     services_.keeper.put(record_name("events", key_), encode_record(events_.save()));
+    fault_point("daemon_events_on_record");
 }
 
 // ---- the member ----
@@ -183,7 +193,10 @@ void Group::create_member() {
 void Group::feed(const elastic::Input &input) {
     if (!member_) return;
     auto actions = member_->step(services_.loop.now(), input);
+    bool counted = counts_step(actions);
+    if (counted) fault_point("daemon_step_counted");
     for (auto &action : actions) perform(action);
+    if (counted) fault_point("daemon_step_told");
     schedule();
 }
 
@@ -246,10 +259,13 @@ void Group::act(elastic::Publish &action) {
     if (!again) {
         world_ = std::move(action.world);
         complete_ = world_->restore_step;
+        fault_point("daemon_before_world_record");
         save_world();
+        fault_point("daemon_world_on_record");
         std::optional<CheckpointId> from;
         if (world_->restore_step) from = CheckpointId{world_->restore_generation, *world_->restore_step};
         arena_.rewind(from, world_->id);
+        fault_point("daemon_slots_rewound");
         // What there is then: slots may be given up before.
         services_.loop.post([this, alive = alive_] {
             if (*alive) feed(objects_here());
@@ -296,13 +312,17 @@ void Group::act(elastic::RenewLease &) {
 void Group::act(elastic::StepComplete &action) {
     if (complete_ == action.step || !world_) return;
     complete_ = action.step;
+    fault_point("daemon_before_complete_record");
     save_world();
+    fault_point("daemon_complete_on_record");
     if (storage_)
         storage_->on_complete({{action.generation, action.step}, world_size(*world_), world_->nodes});
 }
 
 void Group::act(elastic::StepFreed &action) {
+    fault_point("daemon_before_slots_freed");
     arena_.complete(action.id, action.keep);
+    fault_point("daemon_slots_freed");
     settle();
     give_back_strangers();
 }

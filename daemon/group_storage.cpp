@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/units.h"
 #include "common/log.h"
 #include "daemon/records.h"
@@ -273,6 +274,7 @@ void GroupStorage::on_word(NodeIndex from, const FlushWord &word) {
             if (!is_home() || !flying_ || flying_->number != word.order) return;
             if (word.kind == Kind::Trouble)
                 return act(flusher_->failed(services_.loop.now(), word.order, word.text));
+            fault_point("daemon_part_told");
             if (silent_.erase(from) != 0) complete_order();
             return;
         case Kind::Gone:
@@ -305,6 +307,7 @@ void GroupStorage::begin_part(NodeIndex home, const FlushWord &order) {
         return;
     }
     if (part_ && part_->home == home && part_->order.order > order.order) return;
+    fault_point("daemon_flush_received");
     release_part();
     part_ = Part{.home = home, .order = order, .begun = services_.loop.now()};
     for (Rank rank : services_.arena.holders(order.id)) {
@@ -326,6 +329,7 @@ void GroupStorage::store_next() {
         part_->stored = true;
         part_->took = services_.loop.now() - part_->begun;
         trouble_.clear();
+        fault_point("daemon_part_stored");
         return answer_home(FlushWord::Kind::Stored, {});
     }
     auto &[rank, object] = part_->objects.back();
@@ -347,7 +351,9 @@ void GroupStorage::store_next() {
     store.table_bytes = object.seal.table_bytes;
     store.table_xxh3 = object.seal.table_xxh3;
     store.ledger = object.seal.ledger;
+    fault_point("daemon_before_writer_told");
     services_.port.send(*writer_, proto::make_local(0, std::move(store)), std::move(fds));
+    fault_point("daemon_writer_told");
     silence_.set_owed(true);
 }
 
@@ -356,6 +362,7 @@ void GroupStorage::on_object_stored(const local::ObjectStoredT &stored) {
     auto &[rank, object] = part_->objects.back();
     if (stored.rank != rank.value()) return;
     if (!stored.ok) return fail_part(bounded(stored.text));
+    fault_point("daemon_object_stored");
     services_.arena.end_read(rank, object.place.slot);
     part_->written += object.seal.data_bytes;
     part_->objects.pop_back();
@@ -436,7 +443,9 @@ void GroupStorage::begin_order(const elastic::FlushBegin &begin) {
                     "The job's time ends in " + std::to_string(begin.end_in->count() / 1000000) +
                         " s: " + step_text(begin.step.id) + " goes to storage now.",
                     begin.step.id, -1);
+    fault_point("daemon_before_flush_order");
     remind();
+    fault_point("daemon_flush_ordered");
 }
 
 /// A word may be lost.
@@ -459,7 +468,9 @@ void GroupStorage::complete_order() {
     complete.order = flying_->number;
     complete.checkpoint = describe(flying_->step.id, flying_->step.world_size);
     complete.wait_ms = static_cast<std::uint32_t>(visible_limit.count());
+    fault_point("daemon_before_commit_order");
     services_.port.push(*writer_, std::move(complete));
+    fault_point("daemon_commit_ordered");
     silence_.set_owed(true);
 }
 
@@ -491,8 +502,10 @@ void GroupStorage::on_checkpoint_stored(const local::CheckpointStoredT &stored) 
     if (!is_home() || !flying_ || stored.order != flying_->number) return;
     auto now = services_.loop.now();
     if (stored.ok) remark(stored.text);
+    fault_point("daemon_before_stored_noted");
     act(stored.ok ? flusher_->done(now, stored.order)
                   : flusher_->failed(now, stored.order, bounded(stored.text)));
+    fault_point("daemon_stored_noted");
 }
 
 /// What the writer says of a folder that took the checkpoint, once.

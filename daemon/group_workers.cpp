@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/units.h"
 #include "common/log.h"
 #include "daemon/group.h"
@@ -211,8 +212,12 @@ void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSa
     worker.skipping = false;
     std::vector<SharedFd> fds;
     auto granted = grant_message(worker, **place, fds);
+    fault_point("daemon_before_grant_reply");
     services_.port.answer(to, id, std::move(granted), std::move(fds));
-    if ((*place)->overwrites && member_) feed(objects_here());
+    fault_point("daemon_grant_replied");
+    if (!(*place)->overwrites || !member_) return;
+    feed(objects_here());
+    fault_point("daemon_reuse_told");
 }
 
 std::vector<SharedFd> Group::describe(Worker &worker, const std::vector<Arena::Segment> &segments,
@@ -245,6 +250,7 @@ Status Group::check_shared(const Worker &worker, const local::SealT &seal) const
 }
 
 void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
+    fault_point("daemon_seal_received");
     ConnectionId to = worker.client.id;
     if (!in_force(worker))
         return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
@@ -275,9 +281,12 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
                             return services_.port.fail(to, id, local::Refusal::NoMemory,
                                                        "the keeper can not hold more: " + stored.message());
                         }
+                        fault_point("daemon_seal_on_record");
                         if (world_ && sealed.generation == world_->id && sealed.generation > stopping_)
                             feed(elastic::LocalSealed{sealed});
+                        fault_point("daemon_seal_told");
                         services_.port.done(to, id);
+                        fault_point("daemon_seal_replied");
                     });
     if (!status.ok()) services_.port.fail(to, id, refusal_for(status.code()), status.message());
 }
@@ -294,6 +303,7 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
     ConnectionId to = worker.client.id;
     if (!in_force(worker))
         return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
+    fault_point("daemon_restore_asked");
     end_reading(worker);
     local::RestorePlanT plan;
     if (!world_->restore_step) return services_.port.answer(to, id, std::move(plan));
@@ -316,6 +326,7 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
     }
     auto fds = describe(worker, object->place.segments, plan.segments);
     services_.port.answer(to, id, std::move(plan), std::move(fds));
+    fault_point("daemon_restore_replied");
 }
 
 /// Saved by a world of another size: the worker gets the tables of all ranks' objects, and asks for those
@@ -414,6 +425,7 @@ bool Group::was_given(const Worker &worker, std::int64_t rank) {
 void Group::on_restore_done(Worker &worker, const local::RestoreDoneT &done) {
     bool stored = std::exchange(worker.reading_stored, false);
     if (!worker.reading && !worker.reading_spread && !stored) return;
+    fault_point("daemon_restored");
     std::int64_t damaged = done.damaged >= 0 && was_given(worker, done.damaged) ? done.damaged : -1;
     CheckpointId id = worker.reading_id;
     end_reading(worker);

@@ -18,8 +18,8 @@ tests_system_message_probe_SOURCES = tests/system/message_probe.cpp
 tests_system_message_probe_LDADD = libproto.la
 EXTRA_DIST += tests/eventually.bash tests/minicluster/minicluster.bats
 
-# libdlrover and dlrover-writer with the named points of base/fault.h, for tests/system/cycles.py: what has points (and the library's entry)
-# is compiled once more, the rest is linked as it is. libtool takes all of a convenience library, so these files' twins are in there too:
+# libdlrover, dlroverd, dlrover-agent and dlrover-writer with the named points of base/fault.h, for tests/system/cycles.py: what has points
+# (and an entry) is compiled once more, the rest is linked as it is. libtool takes all of a convenience library, so these files' twins are in there too:
 # the first, ours, count. Made on request, "make fault-programs": nobody who installs needs them.
 fault_programs = tests/system/faults/libdlrover.la
 EXTRA_LTLIBRARIES += tests/system/faults/libdlrover.la
@@ -29,6 +29,17 @@ tests_system_faults_libdlrover_la_LIBADD = $(libdlrover_la_LIBADD)
 tests_system_faults_libdlrover_la_LDFLAGS = $(AM_LDFLAGS) -rpath $(abs_builddir) -avoid-version -no-undefined \
 	-Wl,--version-script=$(top_srcdir)/lib/libdlrover.map -Wl,--allow-multiple-definition $(libdlrover_defs) -Wl,-z,now
 EXTRA_tests_system_faults_libdlrover_la_DEPENDENCIES = $(EXTRA_libdlrover_la_DEPENDENCIES)
+fault_programs += tests/system/faults/dlroverd tests/system/faults/dlrover-agent
+EXTRA_PROGRAMS += tests/system/faults/dlroverd tests/system/faults/dlrover-agent
+tests_system_faults_dlroverd_SOURCES = base/fault.cpp daemon/arena.cpp daemon/group.cpp daemon/group_storage.cpp daemon/group_workers.cpp daemon/main.cpp
+tests_system_faults_dlroverd_CPPFLAGS = $(AM_CPPFLAGS) -DDLROVER_FAULT_INJECTION
+tests_system_faults_dlroverd_LDADD = libdaemon.la
+tests_system_faults_dlrover_agent_SOURCES = base/fault.cpp agent/agent.cpp agent/guard.cpp agent/main_agent.cpp
+tests_system_faults_dlrover_agent_CPPFLAGS = $(AM_CPPFLAGS) -DDLROVER_FAULT_INJECTION
+tests_system_faults_dlrover_agent_LDADD = libagent.la
+if STATIC_AGENT
+tests_system_faults_dlrover_agent_LDFLAGS = $(AM_LDFLAGS) -all-static
+endif
 if HAVE_HDF5
 fault_programs += tests/system/faults/dlrover-writer
 EXTRA_PROGRAMS += tests/system/faults/dlrover-writer
