@@ -63,6 +63,7 @@ TESTS += tests/unit/client_test
 check_LTLIBRARIES += tests/fakes/libcuda.la
 tests_fakes_libcuda_la_SOURCES = tests/fakes/libcuda.cpp tests/fakes/libcuda.h
 tests_fakes_libcuda_la_LDFLAGS = $(AM_LDFLAGS) -shared -rpath /nowhere -version-info 1:0:0
+EXTRA_DIST += tests/fakes/fake_gpu.py
 
 check_PROGRAMS += tests/unit/cuda_test
 tests_unit_cuda_test_SOURCES = tests/unit/main.cpp tests/unit/fake_cuda.h tests/unit/lib_cuda_driver_test.cpp tests/unit/lib_cuda_save_test.cpp \

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from ctypes import c_void_p
-from typing import Any
+from typing import Any, Callable, Union
 
 from ._chunks import Chunk
 from ._errors import ChangedError, DlroverError
 from ._library import check, library
+
+Stage = Union[bool, Callable[[str], bool]]
+"""Whether copies from a GPU may be under way when a save returns: of all large tensors, of none, or of those whose name it says yes to."""
 
 SMALL_BYTES = 1 << 20
 """A smaller tensor is copied before the program's stream goes on: a buffer, a scale or a counter may change in the next forward pass."""
@@ -18,10 +22,18 @@ SMALL_BYTES = 1 << 20
 _UNCOUNTED = ("running_mean", "running_var")
 """torch's normalisations change these in the forward pass, and its counter of versions does not see it."""
 
+_changing: set[str] = set()
+"""Places in a state whose tensors were changed by somebody while they were being copied."""
+
 
 def device_of(tensor: Any) -> int | None:
-    """None: not on a GPU."""
-    return tensor.device.index if tensor.is_cuda else None
+    """None: not on an NVIDIA GPU."""
+    return tensor.device.index if tensor.is_cuda and not _by_amd() else None
+
+
+def _by_amd() -> bool:
+    """torch calls AMD's GPUs cuda, too."""
+    return getattr(sys.modules["torch"].version, "hip", None) is not None
 
 
 def stream_of(device: int) -> int | None:
@@ -41,7 +53,7 @@ def version_of(tensor: Any) -> int | None:
 
 def may_be_staged(chunk: Chunk) -> bool:
     """Whether the copy may be under way when save() returns."""
-    if chunk.nbytes < SMALL_BYTES or chunk.path.rpartition(".")[2] in _UNCOUNTED:
+    if chunk.nbytes < SMALL_BYTES or chunk.path.rpartition(".")[2] in _UNCOUNTED or chunk.path in _changing:
         return False
     return all(version_of(tensor) is not None for tensor in tensors_of(chunk))
 
@@ -64,12 +76,12 @@ class Staging:
         self._step = step
         self._context = context
         self._kept = kept
-        self._versions = [(chunk.name, tensor, version_of(tensor)) for chunk in chunks for tensor in tensors_of(chunk)]
+        self._versions = [(chunk, tensor, version_of(tensor)) for chunk in chunks for tensor in tensors_of(chunk)]
         self._devices = {chunk.device for chunk in chunks if chunk.device is not None}
         self._lock = threading.Lock()
         self._copied = False
         self._fenced: set[tuple[int, int | None]] = set()
-        self._changed: str | None = None
+        self._changed: list[Chunk] = []
 
     def fence(self) -> None:
         """Before the program changes them: its streams wait for the copies, the program itself does not. Of a device each stream that comes here: the
@@ -89,10 +101,12 @@ class Staging:
             self._let_go()
 
     def check_unchanged(self) -> None:
-        if self._changed is not None:
+        """For the next saves in this process they are copied before anybody can change them: who trains goes on to do that."""
+        if self._changed:
+            _changing.update(chunk.path for chunk in self._changed)
             raise ChangedError(
-                f"the save of step {self._step} is given up: {self._changed} was changed while it was being copied from the GPU; call "
-                "dlrover_slurm.wait_staged() before the change, or save(..., stage=False)"
+                f"the save of step {self._step} is given up: {self._changed[0].name} was changed while it was being copied from the GPU; call "
+                "dlrover_slurm.wait_staged() before the change, or save(..., stage=False), as the next saves do with this tensor"
             )
 
     def _fence(self, device: int, stream: int | None) -> None:
@@ -106,6 +120,5 @@ class Staging:
 
     def _let_go(self) -> None:
         """Looks for changes until now; what comes later is behind the copies."""
-        if self._changed is None:
-            self._changed = next((name for name, tensor, version in self._versions if version_of(tensor) != version), None)
+        self._changed += [chunk for chunk, tensor, version in self._versions if version_of(tensor) != version]
         self._versions.clear()

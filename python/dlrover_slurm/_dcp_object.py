@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 from ctypes import c_void_p
 from dataclasses import dataclass, field, replace
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlanner, TensorWriteData, WriteItem, WriteItemType
 
+from . import _cuda
 from ._chunks import Chunk, Names, StoredChunk, bytes_chunk, fits_table, size_in_object
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
@@ -147,6 +148,7 @@ class ObjectBuilder:
         values = (item for item in items if item.type == WriteItemType.BYTE_IO)
         self._values: list[tuple[WriteItem, bytes]] = [(item, _resolve(planner, item).getvalue()) for item in values]
         self._written: list[tuple[WriteItem, int]] = []
+        self._left: Iterable[tuple[WriteItem, torch.Tensor]] = ((item, _resolve(planner, item).detach()) for item in self._tensors)
         # The same memory under two names (tied weights) is saved once. Only where the planner hands out the state's own tensors: a
         # copy's address says nothing once it is gone.
         self._saved: dict[Any, Piece] | None = {} if type(planner) is DefaultSavePlanner else None
@@ -159,7 +161,7 @@ class ObjectBuilder:
         for item in self._tensors:
             ranks = self._held_by(item, replicated)
             box, data = _box(item), _data(item)
-            nbytes = torch.Size(box.shape).numel() * _element_size(data.properties.dtype)
+            nbytes = torch.Size(box.shape).numel() * data.properties.dtype.itemsize
             kind = dtype_name(data.properties.dtype)
             if ranks is None or nbytes < SMALL_BYTES or not fits_table(kind, len(box.shape)):
                 continue
@@ -187,21 +189,38 @@ class ObjectBuilder:
             if item.index in self._dealt:
                 continue
             count = torch.Size(_data(item).chunk.sizes).numel()
-            total += size_in_object(count * _element_size(_data(item).properties.dtype), item.index.fqn)
+            total += size_in_object(count * _data(item).properties.dtype.itemsize, item.index.fqn)
         names = sum(len(json.dumps(item.index.fqn)) for item in self._tensors) + sum(len(p) for p in self._layout.values)
         paths = len(json.dumps(self._layout.paths))
         return total + 3 * names + paths + _SKELETON_BYTES_PER_ITEM * (len(self._tensors) + len(self._values) + 1)
 
+    def gpu(self) -> list[Chunk]:
+        """Before batches(), which leaves them out: those that are copied from where they lie on a GPU. Only where the planner hands out the state's own
+        tensors: what another one makes for each call would have to stay there until all is copied."""
+        if self._saved is None:
+            return []
+        chunks, left = [], []
+        for item, tensor in self._left:
+            device = _gpu_of(tensor)
+            if device is None:
+                left.append((item, tensor))
+                continue
+            chunk = self._chunk(item, tensor, device)
+            if chunk is not None:
+                chunks.append(chunk)
+                self._written.append((item, chunk.nbytes))
+        self._left = left
+        return chunks
+
     def batches(self) -> Iterator[list[Chunk]]:
-        """All chunks; a batch ends when the copies made for it (of tensors on a device, or not contiguous) are many."""
+        """All other chunks; a batch ends when the copies made for it (of tensors on a device, or not contiguous) are many."""
         batch, copied = [], 0
         for item, data in self._values:
             name = self._layout.values[item.index.fqn] = self._names.take(item.index.fqn)
             batch.append(bytes_chunk(name, data))
             self._written.append((item, len(data)))
-        for item in self._tensors:
-            tensor: torch.Tensor = _resolve(self._planner, item).detach()
-            chunk = self._chunk(item, tensor)
+        for item, tensor in self._left:
+            chunk = self._chunk(item, tensor, None)
             if chunk is None:
                 continue
             batch.append(chunk)
@@ -238,8 +257,8 @@ class ObjectBuilder:
             self._layout.tensors[name] = made
         return self._layout.tensors[name]
 
-    def _chunk(self, item: WriteItem, tensor: torch.Tensor) -> Chunk | None:
-        """None: the same memory is in the object already, under another name."""
+    def _chunk(self, item: WriteItem, tensor: torch.Tensor, device: int | None) -> Chunk | None:
+        """``device``: the GPU that it is copied from in place. None: the same memory is in the object already, under another name."""
         entry, box = self._entry(item), _box(item)
         _check(item, tensor, entry)
         key = (tensor.device, _address(tensor), tensor.stride(), entry.dtype, box.offset, box.shape, entry.shape)
@@ -252,14 +271,22 @@ class ObjectBuilder:
         entry.pieces.append(piece)
         if self._saved is not None:
             self._saved[key] = piece
-        return self._to_chunk(piece, entry, item, tensor)
-
-    def _to_chunk(self, piece: Piece, entry: Entry, item: WriteItem, tensor: torch.Tensor) -> Chunk:
         dealt = self._dealt.get(item.index)
         if dealt is not None and dealt.keeper not in (None, self._rank):
             return replace(dealt, name=piece.chunk)
-        here = tensor.to("cpu").contiguous()
-        here = here.resolve_conj() if here.is_complex() else here
+        if device is None:
+            return self._to_chunk(piece, entry, item, _on_host(tensor), dealt)
+        made = self._to_chunk(piece, entry, item, tensor, dealt)
+        made.device, made.path, made.owner = device, item.index.fqn, self._watched(item, tensor)
+        return made
+
+    def _watched(self, item: WriteItem, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Whose versions tell of changes: what is done to a DTensor torch counts there, and not in its local part."""
+        whole: Any = getattr(self._planner, "state_dict", {}).get(item.index.fqn)
+        return [tensor, whole] if hasattr(whole, "placements") else [tensor]
+
+    def _to_chunk(self, piece: Piece, entry: Entry, item: WriteItem, here: torch.Tensor, dealt: Chunk | None) -> Chunk:
+        """``here``: its memory is what is saved."""
         nbytes = here.numel() * here.element_size()
         if piece.raw:
             return Chunk(piece.chunk, BYTES, (nbytes,), here.data_ptr(), nbytes, here, replica=self._replica(item))
@@ -298,6 +325,19 @@ def _resolve(planner: SavePlanner, item: WriteItem) -> Any:
     return planner.resolve_data(item)
 
 
+def _gpu_of(tensor: torch.Tensor) -> int | None:
+    """Where all of its bytes lie in their order. None: on the host, or they have to be put in order first."""
+    device = _cuda.device_of(tensor)
+    if device is None or tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        return None
+    return device
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    here = tensor.to("cpu").contiguous()
+    return here.resolve_conj() if here.is_complex() else here
+
+
 def _box(item: WriteItem) -> Box:
     chunk = _data(item).chunk
     return Box(tuple(chunk.offsets), tuple(chunk.sizes))
@@ -310,10 +350,6 @@ def _empty_shard(item: WriteItem) -> bool:
 
 def _address(tensor: torch.Tensor) -> int:
     return tensor.data_ptr()
-
-
-def _element_size(dtype: torch.dtype) -> int:
-    return torch.empty((), dtype=dtype).element_size()
 
 
 def _check(item: WriteItem, tensor: torch.Tensor, entry: Entry) -> None:

@@ -13,13 +13,14 @@ import warnings
 from contextlib import contextmanager
 from ctypes import byref, c_uint64, c_void_p
 from dataclasses import dataclass, replace
-from typing import Any, Iterator, Union
+from typing import Any, Iterable, Iterator, Union
 
 from . import _cuda, _hook, _state
 from ._chunks import Batch, Chunk, StoredChunk
 from ._errors import CorruptError, DlroverError, ForkedError, NotFoundError, SkippedError, StaleError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
-from ._share import Dealer, Replicated, Shared, with_bytes
+from ._cuda import Stage
+from ._share import Dealer, Replicated, Shared
 
 Folder = Union[str, "os.PathLike[str]"]
 
@@ -122,7 +123,7 @@ def prepare(state_or_bytes: Any, *, replicated: Replicated = False) -> None:
 
 def _close(session: _Session) -> None:
     try:
-        _finish_previous()
+        finish_previous(give_up=True)
     finally:
         session.close()
 
@@ -132,7 +133,7 @@ class Saving:
 
     def __init__(self, step: int, size: int, wait: float = 0.0, storage: bool = False) -> None:
         """``size``: upper bound of the object. SkippedError: no slot is free, nor was for ``wait`` seconds. ``storage``: as of save()."""
-        _finish_previous()
+        finish_previous(give_up=True)
         self._save = c_void_p()
         milliseconds = math.ceil(min(max(wait, 0.0), _LONGEST_WAIT_S) * 1000)
         check(library().dlrover_save_wait(handle(), milliseconds))
@@ -140,29 +141,22 @@ class Saving:
         if storage:
             self._to_storage()
 
-    def _to_storage(self) -> None:
-        try:
-            check(library().dlrover_save_to_storage(self._save))
-        except BaseException:
+    def __enter__(self) -> Saving:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        """A block that raises gives it up."""
+        if kind is not None:
             self.abort()
-            raise
+
+    def _to_storage(self) -> None:
+        with self:
+            check(library().dlrover_save_to_storage(self._save))
 
     def add_shared(self, shared: Shared | None) -> None:
         """Says which chunks this node's ranks hold alike, before those that this rank keeps are added."""
         if shared is not None:
             shared.add(self._save)
-
-    def add_dealt(self, chunks: list[Chunk]) -> None:
-        """add() of those among them that this rank keeps; the others are named."""
-        rank = world().rank
-        self.add_shared(Shared(chunks, rank))
-        self.add(with_bytes(chunks, rank))
-
-    def add(self, chunks: list[Chunk]) -> None:
-        """Copies; the memory of the chunks may change afterwards, that of a GPU by what its current stream is given afterwards."""
-        devices = self.begin_gpu(chunks)
-        self.add_host(Batch([chunk for chunk in chunks if chunk.device is None]))
-        _cuda.fence(handle(), devices)
 
     def add_host(self, batch: Batch) -> None:
         """Copies chunks of the host's memory, which may change afterwards."""
@@ -176,23 +170,14 @@ class Saving:
             check(library().dlrover_save_add_cuda(self._save, batch.count, batch.structs, batch.addresses, batch.sizes, stream))
         return devices
 
-    def seal(self, skeleton: bytes, ledger: bytes) -> None:
-        """SkippedError: the step was given up meanwhile. Ends this object, whatever the result, as abort() does."""
-        try:
-            self.describe(skeleton, ledger)
-        except BaseException:
-            self.abort()
-            raise
-        self.commit()
-
     def describe(self, skeleton: bytes, ledger: bytes) -> None:
-        """The first half of seal()."""
+        """Before commit()."""
         lib = library()
         check(lib.dlrover_save_skeleton(self._save, skeleton, len(skeleton)))
         check(lib.dlrover_save_ledger(self._save, ledger, len(ledger)))
 
     def commit(self) -> None:
-        """The second half, in any thread."""
+        """In any thread. SkippedError: the step was given up meanwhile. Ends this object, whatever the result, as abort() does."""
         save, self._save = self._save, c_void_p()
         check(library().dlrover_save_commit(save))
 
@@ -202,29 +187,69 @@ class Saving:
             library().dlrover_save_abort(save)
 
 
-class _Sealing:
-    """A save whose copies from a GPU are under way. A thread of its own waits for them and seals it."""
+class Sealing:
+    """A save that has all of its chunks; copies from a GPU may be under way. One thread ends it, once: seals it or gives it up."""
 
-    def __init__(self, step: int, saving: Saving, staging: _cuda.Staging) -> None:
+    def __init__(self, step: int, saving: Saving, staging: _cuda.Staging | None) -> None:
         self.step = step
         self.pid = os.getpid()
-        self.staging: _cuda.Staging | None = staging
+        self.staging = staging
+        """None: everything is copied"""
+        self.behind = False
+        """a thread of its own seals it, and wait_saved() tells its end"""
         self._saving = saving
+        self._taken = threading.Lock()  # by the thread that ends it; never released
+        self._ended = threading.Event()
         self._saved = False
         self._error: BaseException | None = None
-        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="dlrover-seal")
+
+    def seal(self, skeleton: bytes, ledger: bytes, *, behind: bool = False) -> bool:
+        """False: it was skipped, or was given up before. ``behind``: where copies are under way a thread waits for them, and True means no more than that."""
+        if not self._taken.acquire(blocking=False):
+            return False
         try:
-            self._thread.start()
+            self._saving.describe(skeleton, ledger)
+        except BaseException:
+            self._end()
+            raise
+        if behind and self.staging is not None:
+            self._start()
+            return True
+        self._run()
+        return self.finish()
+
+    def give_up(self) -> bool:
+        """Nothing is being copied any more when it returns. False: it has ended, or a thread is sealing it."""
+        if not self._taken.acquire(blocking=False):
+            return False
+        self._end()
+        return True
+
+    def wait_ended(self) -> None:
+        self._ended.wait()
+
+    def finish(self) -> bool:
+        """When it has ended: whether it was saved; or the error."""
+        self.wait_ended()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._saved
+
+    def _start(self) -> None:
+        self.behind = True
+        hold(self)
+        try:
+            threading.Thread(target=self._run, name="dlrover-seal").start()
         except RuntimeError:  # no thread to be had
-            self._thread = None
             self._run()
 
     def _run(self) -> None:
         staging = self.staging
         try:
-            assert staging is not None
-            staging.wait()
-            staging.check_unchanged()
+            if staging is not None:
+                staging.wait()
+                staging.check_unchanged()
             self._saving.commit()
             self._saved = True
         except SkippedError:
@@ -232,30 +257,31 @@ class _Sealing:
         except BaseException as error:
             self._error = error
         finally:
-            self._saving.abort()  # nothing, after a commit
-            self.staging = None  # and with it the tensors
+            self._end()
 
-    def finish(self) -> bool:
-        """Whether it was saved; or the error."""
-        if self._thread is not None:
-            self._thread.join()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        return self._saved
+    def _end(self) -> None:
+        self._saving.abort()  # nothing, after a commit
+        self.staging = None  # and with it the tensors
+        self._ended.set()
 
 
-_sealing: _Sealing | None = None  # the newest; kept until its end was told
+_sealing: Sealing | None = None  # the newest; kept until its end was told
 
 
-def _own_sealing() -> _Sealing | None:
-    """None also in a forked child: the thread is the parent's."""
+def hold(sealing: Sealing) -> None:
+    """From now on optimizers wait for its copies, and the next save for its end."""
+    global _sealing
+    _sealing = sealing
+
+
+def _own_sealing() -> Sealing | None:
+    """None also in a forked child: the threads are the parent's."""
     sealing = _sealing
     return sealing if sealing is not None and sealing.pid == os.getpid() else None
 
 
 def wait_staged() -> None:
-    """Returns when what the last save() copies from a GPU has been copied: then any tensor of it may change, by whatever means."""
+    """Returns when what the last save copies from a GPU has been copied: then any tensor of it may change, by whatever means."""
     sealing = _own_sealing()
     staging = sealing.staging if sealing is not None else None
     if staging is not None:
@@ -271,16 +297,25 @@ def fence_staged() -> None:
 
 
 def wait_saved() -> bool:
-    """Returns when the last save() is sealed. False: it was skipped, or there was none to wait for; an error of its sealing is raised here."""
+    """Returns when the last save() is sealed. False: it was skipped, or there was none to wait for; an error of its sealing is raised here. Of async_save
+    its future tells."""
     global _sealing
-    sealing, _sealing = _own_sealing(), None
-    return sealing.finish() if sealing is not None else False
+    sealing = _own_sealing()
+    if sealing is None or not sealing.behind:
+        return False
+    _sealing = None
+    return sealing.finish()
 
 
-def _finish_previous() -> None:
-    """One save at a time. An earlier one that failed is told, and does not stop the next, unless nothing can be saved any more."""
+def finish_previous(*, give_up: bool = False) -> None:
+    """One save at a time. An earlier one that failed is told, and does not stop the next, unless nothing can be saved any more.
+    ``give_up``: one that async_save is to seal is not waited for, since its thread may have failed before it came to that."""
     sealing = _own_sealing()
     if sealing is None:
+        return
+    if not sealing.behind:
+        if give_up:
+            _give_up(sealing)
         return
     try:
         wait_saved()
@@ -290,18 +325,33 @@ def _finish_previous() -> None:
         warnings.warn(f"step {sealing.step} was not saved: {error}", stacklevel=4)
 
 
-def _begin_copies(saving: Saving, step: int, encoded: _state.Encoded, stage: bool) -> _cuda.Staging | None:
-    """None: everything is copied, or will be when the save is sealed, which has to be waited for."""
-    saving.add_shared(encoded.shared)
-    staged = [chunk for chunk in encoded.gpu if stage and _cuda.may_be_staged(chunk)]
-    if staged and not _hook.install_guard():
-        staged = []
+def _give_up(sealing: Sealing) -> None:
+    """Of async_save."""
+    global _sealing
+    if sealing.give_up():
+        warnings.warn(f"step {sealing.step} was not saved: another save came before async_save had sealed it; wait for its future", stacklevel=5)
+    else:
+        sealing.wait_ended()
+    _sealing = None
+
+
+def _late(gpu: list[Chunk], stage: Stage) -> list[Chunk]:
+    """Those whose copies may be under way when the save returns."""
+    if not stage:
+        return []
+    late = [chunk for chunk in gpu if _cuda.may_be_staged(chunk) and (stage is True or stage(chunk.path))]
+    return late if late and _hook.install_guard() else []
+
+
+def begin_copies(saving: Saving, step: int, gpu: list[Chunk], host: Iterable[Batch], stage: Stage) -> _cuda.Staging | None:
+    """Begins those from a GPU, and makes those from the host. None: there is nothing on a GPU."""
+    staged = _late(gpu, stage)
     late = {id(chunk) for chunk in staged}
     # The small ones first: what comes later on the program's stream waits for them, and for them alone.
-    _cuda.fence(handle(), saving.begin_gpu([chunk for chunk in encoded.gpu if id(chunk) not in late]))
-    staging = _cuda.Staging(step, handle(), staged, encoded.gpu) if encoded.gpu and stage else None
+    _cuda.fence(handle(), saving.begin_gpu([chunk for chunk in gpu if id(chunk) not in late]))
+    staging = _cuda.Staging(step, handle(), staged, gpu) if gpu else None
     saving.begin_gpu(staged)
-    for batch in encoded.host:
+    for batch in host:
         saving.add_host(batch)
     return staging
 
@@ -327,7 +377,7 @@ def save(
     ledger: Any = None,
     allow_pickle: bool = False,
     wait: float = 0.0,
-    stage: bool = True,
+    stage: Stage = True,
     storage: bool = False,
     replicated: Replicated = False,
 ) -> bool:
@@ -336,7 +386,7 @@ def save(
     True: everything is copied and checksummed; the state may change. False: no slot was free, this save was skipped.
     With tensors on a GPU True means: on its way. What is small or on the host is copied; the large ones are held until the next step of
     an optimizer, which waits for their copies on the GPU, and a thread seals the step (``wait_staged()``, ``wait_saved()``). ``stage=False``:
-    everything is done on return.
+    everything is done on return; a function says so of single tensors by their names.
     ``ledger``: the position in the data (bytes, or anything that JSON can say), at most 64 KiB.
     ``wait``: for a save that should not be skipped, the last of a training: how many seconds to wait for a free slot.
     ``storage``: this step is to go to storage as soon as every rank has saved it, whatever --dlrover-ckpt-every says; nothing waits for that.
@@ -345,26 +395,17 @@ def save(
     "model.0.weight"). Each of 64 KiB or more is kept once on a node then, by one of its ranks: saves take less time and memory. All ranks must save the same
     names, types and shapes in that way; InvalidError where they do not.
     """
-    global _sealing
     note_step(step)
     with collector_waits():
         encoded = _state.encode(state, ledger, allow_pickle, dealer(replicated))
     with _lock:
         try:
-            saving = Saving(step, encoded.bound(), wait, storage)
-            try:
-                staging = _begin_copies(saving, step, encoded, stage)
-                saving.describe(encoded.skeleton, encoded.ledger)
-            except BaseException:
-                saving.abort()
-                raise
-            if staging is None:
-                saving.commit()
-            else:
-                _sealing = _Sealing(step, saving, staging)
+            with Saving(step, encoded.bound(), wait, storage) as saving:
+                saving.add_shared(encoded.shared)
+                staging = begin_copies(saving, step, encoded.gpu, encoded.host, stage)
+            return Sealing(step, saving, staging).seal(encoded.skeleton, encoded.ledger, behind=bool(stage))
         except SkippedError:
             return False
-    return True
 
 
 class Opened:
@@ -374,6 +415,7 @@ class Opened:
         """``folder``: a checkpoint on storage by its place, not what this rank resumes from. Nothing in it is this rank's own."""
         self._pid = os.getpid()
         self._restore = c_void_p()
+        finish_previous()
         if folder is None:
             check(library().dlrover_restore_open(handle(), byref(self._restore)))
         else:
@@ -513,7 +555,6 @@ def _as_saved(opened: Opened, own: bool, map_location: Any, views: bool, adopt: 
 def load_one(map_location: Any, views: bool, folder: Folder | None, adopt: bool, same_size: bool = False) -> Checkpoint | None:
     """load(). ``same_size``: a world of another size is refused."""
     with _lock:
-        _finish_previous()
         try:
             opened = Opened(folder)
         except NotFoundError:

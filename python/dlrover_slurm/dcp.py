@@ -22,7 +22,7 @@ import io
 import os
 import re
 import warnings
-from typing import Any, Callable, Union
+from typing import Any, Callable, Iterator, Union
 
 try:
     import torch
@@ -52,11 +52,12 @@ except ImportError as error:
     raise ImportError(f"dlrover_slurm.dcp needs torch 2.6 or later ({error})") from error
 
 from . import _session
-from ._chunks import StoredChunk
+from ._chunks import Batch, StoredChunk
+from ._cuda import Stage
 from ._dcp_object import Box, Layout, ObjectBuilder, elsewhere, parse, tensor_of
 from ._dcp_stored import AllRanks
 from ._errors import InvalidError, NotFoundError, SkippedError, UnsupportedError
-from ._share import Replicated
+from ._share import Replicated, Shared, with_bytes
 from ._state import decode_ledger, encode_ledger
 
 __all__ = ["FolderReader", "MemoryReader", "MemoryWriter", "latest_step", "load", "save"]
@@ -73,7 +74,7 @@ def _step_of(checkpoint_id: CheckpointId) -> int:
 
 
 class _Staged:
-    """A plan's items copied into an object that is not sealed yet."""
+    """A plan's items in an object that is not sealed yet, or on their way there from a GPU (``stage``)."""
 
     def __init__(
         self,
@@ -83,40 +84,55 @@ class _Staged:
         kept: set[MetadataIndex] | None,
         storage: bool,
         replicated: Replicated,
+        stage: Stage,
     ) -> None:
         self.indices = {item.index for item in items}
-        paths = getattr(planner, "mappings", None)
-        self._builder = ObjectBuilder(items, planner, kept, paths, replicated, _session.handle(), _session.world().rank)
-        self._saving: _session.Saving | None = None
+        paths, self._rank = getattr(planner, "mappings", None), _session.world().rank
+        self._builder = ObjectBuilder(items, planner, kept, paths, replicated, _session.handle(), self._rank)
+        self._sealing: _session.Sealing | None = None
         self.results: list[WriteResult] = []
+        gpu = self._builder.gpu()
         try:
-            self._saving = _session.Saving(step, self._builder.bound(), storage=storage)
+            saving = _session.Saving(step, self._builder.bound(), storage=storage)
         except SkippedError:
             return
-        try:
-            for batch in self._builder.batches():
-                self._saving.add_dealt(batch)
-        except BaseException:
-            self._saving.abort()
-            raise
+        with saving:
+            saving.add_shared(Shared(gpu, self._rank))
+            staging = _session.begin_copies(saving, step, with_bytes(gpu, self._rank), self._host(saving), stage)
+        self._sealing = _session.Sealing(step, saving, staging)
         self.results = [WriteResult(item.index, size, None) for item, size in self._builder.written()]
 
-    def seal(self, ledger: Any) -> bool:
-        """False: skipped, no slot was free."""
-        if self._saving is None:
+    def _host(self, saving: _session.Saving) -> Iterator[Batch]:
+        for chunks in self._builder.batches():
+            saving.add_shared(Shared(chunks, self._rank))
+            yield Batch(with_bytes(chunks, self._rank))
+
+    def hold(self) -> None:
+        """Optimizers wait for its copies until it is sealed."""
+        if self._sealing is not None:
+            _session.hold(self._sealing)
+
+    def wait_copied(self) -> None:
+        staging = self._sealing.staging if self._sealing is not None else None
+        if staging is not None:
+            staging.wait()
+
+    def seal(self, ledger: Any, *, behind: bool = False) -> bool:
+        """False: skipped, no slot was free. ``behind``: a thread waits for copies from a GPU that are under way."""
+        if self._sealing is None:
             return False
-        saving, self._saving = self._saving, None
-        kind, data = encode_ledger(ledger)
         try:
-            saving.seal(self._builder.skeleton(kind), data)
-        except SkippedError:
-            return False
-        return True
+            kind, data = encode_ledger(ledger)
+            skeleton = self._builder.skeleton(kind)
+        except BaseException:
+            self.abort()
+            raise
+        return self._sealing.seal(skeleton, data, behind=behind)
 
     def abort(self) -> None:
-        if self._saving is not None:
-            self._saving.abort()
-            self._saving = None
+        """Nothing is being copied any more when it returns."""
+        if self._sealing is not None:
+            self._sealing.give_up()
 
 
 def _done(value: Any) -> Any:
@@ -126,7 +142,8 @@ def _done(value: Any) -> Any:
 
 
 class MemoryWriter(StorageWriter):
-    """Saves this rank's pieces into the node's memory. Also the stager of ``async_save``: the copy is made there, before it returns.
+    """Saves this rank's pieces into the node's memory. Also the stager of ``async_save``: the copy is made there, before it returns, or where large
+    tensors lie on a GPU it is begun there and an optimizer's step waits for it, as after save(stage=True).
 
     ``step``: the training step; without it, it is read from the ``checkpoint_id`` of each save (``async_save`` needs it here).
     ``planner``: the one given to ``async_save``, if any. ``ledger``, ``storage``, ``replicated``: as in save(); may be set before each save.
@@ -181,7 +198,7 @@ class MemoryWriter(StorageWriter):
         staged, self._staged = self._staged, None
         if staged is None:
             more = [item for item in self._held(planner) if item.index not in kept]
-            staged = _Staged(self._known_step(), list(plan.items) + more, planner, kept, self.storage, self.replicated)
+            staged = _Staged(self._known_step(), list(plan.items) + more, planner, kept, self.storage, self.replicated, False)
         elif not kept <= staged.indices:
             staged.abort()
             raise InvalidError("async_save was given a planner with other items than were staged: give it to MemoryWriter(planner=...)")
@@ -202,22 +219,26 @@ class MemoryWriter(StorageWriter):
         return False
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Copies the state into the node's memory; write_data() seals it. What the background thread needs of the state, the shapes, is
-        not changed by training."""
+        """Copies the state into the node's memory, or begins to; write_data() waits for that and seals it. What the background thread needs of the state,
+        the shapes, is not changed by training."""
         if self.step is None:
             raise InvalidError("async_save copies before it looks at checkpoint_id: name the step, MemoryWriter(step)")
         self.close()
         planner = self._planner if self._planner is not None else DefaultSavePlanner()
         items = list(_local_save_plan(planner, dict(state_dict)).items)
-        self._staged = _Staged(self.step, items, planner, None, self.storage, self.replicated)
+        self._staged = _Staged(self.step, items, planner, None, self.storage, self.replicated, True)
+        self._staged.hold()
         _session.note_step(self.step)
         return state_dict
 
     def synchronize_staging(self) -> None:
-        """The copy is made when stage() returns."""
+        """When it returns any tensor may change, by whatever means."""
+        staged = self._staged
+        if staged is not None:
+            staged.wait_copied()
 
     def close(self) -> None:
-        """Gives up what was staged and not sealed."""
+        """Gives up what was staged and not sealed; nothing is being copied any more when it returns."""
         if self._staged is not None:
             self._staged.abort()
             self._staged = None
@@ -458,6 +479,7 @@ def _warn_of(differing: dict[str, int]) -> None:
 
 def latest_step() -> int | None:
     """The step that load() gives back; None: start from the beginning."""
+    _session.finish_previous()
     return _session.world().restore_step
 
 
@@ -467,12 +489,14 @@ def save(
     *,
     planner: SavePlanner | None = None,
     ledger: Any = None,
+    stage: Stage = True,
     storage: bool = False,
     replicated: Replicated = False,
 ) -> bool:
     """Saves this rank's part of the state into the node's memory, without a word to the other ranks.
 
-    True: copied and sealed. False: no slot was free, this save was skipped here. ``storage``: as in dlrover_slurm.save().
+    True: copied and sealed; with tensors on a GPU on its way, as in dlrover_slurm.save() (``stage``, ``wait_staged()``, ``wait_saved()``). False: no slot
+    was free, this save was skipped here. ``storage``: as there.
     What several ranks of a node hold of a DTensor is kept once there. ``replicated``: the same for tensors that are no DTensors and are equal on
     all ranks of the world (DDP): True, or a function that says so of a name.
     """
@@ -481,8 +505,8 @@ def save(
     state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
     with _session.collector_waits():
         items = list(_local_save_plan(planner, state).items)
-        staged = _Staged(step, items, planner, None, storage, replicated)
-    return staged.seal(ledger)
+        staged = _Staged(step, items, planner, None, storage, replicated, stage)
+    return staged.seal(ledger, behind=bool(stage))
 
 
 def load(

@@ -14,7 +14,7 @@ import traceback
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TOP / "python"))
+sys.path[:0] = [str(TOP / "python"), str(TOP / "tests" / "fakes")]
 os.environ.setdefault("DLROVER_LIBRARY", str(pathlib.Path.cwd() / ".libs" / "libdlrover.so.0"))
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "DLROVER_MANAGED"):

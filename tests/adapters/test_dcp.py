@@ -84,7 +84,7 @@ def die_in_save(saving, victims, where, rank):
 
 
 @pytest.mark.parametrize("kind, count, victims, where", [
-    ("ddp", 2, [1], "seal"), ("ddp", 2, [0, 1], "add"), ("fsdp2", 2, [1], "seal"), ("fsdp2", 2, [0, 1], "add"), ("hsdp", 4, [3], "add"),
+    ("ddp", 2, [1], "commit"), ("ddp", 2, [0, 1], "add_host"), ("fsdp2", 2, [1], "commit"), ("fsdp2", 2, [0, 1], "add_host"), ("hsdp", 4, [3], "add_host"),
 ])  # fmt: skip
 def test_losses_as_without_the_interruption(ranks, tmp_path, kind, count, victims, where):
     """Killed in the middle of the save of step 3, one rank or all: they go on from step 2, which all have."""

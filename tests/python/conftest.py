@@ -9,7 +9,7 @@ import sys
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TOP / "python"))
+sys.path[:0] = [str(TOP / "python"), str(TOP / "tests" / "fakes")]
 if "DLROVER_LIBRARY" not in os.environ:
     os.environ["DLROVER_LIBRARY"] = str(pathlib.Path.cwd() / ".libs" / "libdlrover.so.0")
 for name in ("RANK", "WORLD_SIZE", "DLROVER_MANAGED"):

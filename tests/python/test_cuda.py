@@ -1,129 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving tensors on a GPU, without one: the driver is tests/fakes/libcuda, "device" memory is the host's, and a copy is made as late
-as the rules of streams allow. torch thinks of these tensors as its own; only where a tensor lies is told by this file."""
+"""Saving tensors on a GPU, without one: tests/fakes/fake_gpu.py says how."""
 
-import ctypes
 import os
 import pathlib
-import threading
 
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_flatten  # noqa: E402
-
-FAKE = pathlib.Path.cwd() / "tests" / "fakes" / ".libs" / "libcuda.so.1"
-LARGE = 3 << 20
-
-
-class Gpu:
-    """Two devices with a stream of the program each."""
-
-    def __init__(self):
-        self.fake = ctypes.CDLL(str(FAKE))  # the library finds it by its name from now on
-        for name in ("fake_cuda_allocate", "fake_cuda_stream"):
-            getattr(self.fake, name).restype = ctypes.c_void_p
-        for name in ("fake_cuda_log", "fake_cuda_violations"):
-            getattr(self.fake, name).restype = ctypes.c_char_p
-        self.fake.fake_cuda_allocate.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
-        self.fake.fake_cuda_launch_write.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
-        self.fake.fake_cuda_synchronize.argtypes = [ctypes.c_void_p]
-        self.fake.fake_cuda_reset()
-        self.streams = [self.fake.fake_cuda_stream(device) for device in (0, 1)]
-        self.memory = {}
-
-    def put(self, tensor, device=0):
-        """The tensor in the memory of a device."""
-        count = tensor.numel() * tensor.element_size()
-        address = self.fake.fake_cuda_allocate(device, count, 0)
-        self.memory[address] = (count, device)
-        there = torch.frombuffer((ctypes.c_char * count).from_address(address), dtype=tensor.dtype).reshape(tensor.shape)
-        there.copy_(tensor)
-        return there
-
-    def move(self, module):
-        """Its parameters and buffers, in place."""
-        for tensor in [*module.parameters(), *module.buffers()]:
-            tensor.data = self.put(tensor.data)
-        return module
-
-    def device_of(self, tensor):
-        at = tensor.data_ptr()
-        return next((device for first, (count, device) in self.memory.items() if first <= at < first + count), None)
-
-    def launch_fill(self, tensor, value):
-        """A kernel on the program's stream, which torch's counter of versions does not see."""
-        data = bytes(torch.full_like(tensor, value).contiguous().reshape(-1).view(torch.uint8).numpy())
-        stream = self.streams[self.device_of(tensor)]
-        self.fake.fake_cuda_launch_write(stream, tensor.data_ptr(), data, len(data))
-
-    def synchronize(self):
-        for stream in self.streams:
-            self.fake.fake_cuda_synchronize(stream)
-
-    def log(self):
-        return self.fake.fake_cuda_log().decode().splitlines()
-
-
-class OnStreams(TorchDispatchMode):
-    """torch's work on tensors of a device is done when the program's streams come to it, as on a GPU, and not at once."""
-
-    def __init__(self, gpu):
-        super().__init__()
-        self._gpu = gpu
-
-    def __torch_dispatch__(self, function, types, arguments=(), named=None):
-        named = named or {}
-        values = tree_flatten((arguments, named))[0]
-        if any(isinstance(value, torch.Tensor) and self._gpu.device_of(value) is not None for value in values):
-            self._gpu.synchronize()
-        return function(*arguments, **named)
+from fake_gpu import LARGE, OnStreams, Sgd, assert_same, copy_of, held, installed, ramp  # noqa: E402
 
 
 @pytest.fixture
-def gpu(dlrover, monkeypatch):
-    from dlrover_slurm import _cuda, _session
-
-    assert FAKE.exists(), "tests/fakes/libcuda.la is not built"
-    made = Gpu()
-    monkeypatch.setattr(_cuda, "device_of", made.device_of)
-    monkeypatch.setattr(_cuda, "stream_of", lambda device: made.streams[device])
-    yield made
-    if _session._session is not None:
-        _session._close(_session._session)
-    assert made.fake.fake_cuda_violations() == b""
-    assert made.fake.fake_cuda_left() == 0
+def gpu(dlrover):
+    with installed() as made:
+        yield made
 
 
 @pytest.fixture
-def gate(monkeypatch):
-    """As long as it is not set, no thread seals."""
-    from dlrover_slurm import _session
-
-    gate, run = threading.Event(), _session._Sealing._run
-    monkeypatch.setattr(_session._Sealing, "_run", lambda self: (gate.wait(60), run(self))[1])
-    yield gate
-    gate.set()
-
-
-class Sgd(torch.optim.Optimizer):
-    """An optimizer whose step is a kernel on the GPU."""
-
-    def __init__(self, gpu, tensors, value, wait=True):
-        super().__init__(tensors, {})
-        self._gpu, self._value, self._wait = gpu, value, wait
-
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for tensor in group["params"]:
-                self._gpu.launch_fill(tensor, self._value)
-        if self._wait:
-            self._gpu.synchronize()
-
-
-def ramp(count=LARGE // 4, first=0.0):
-    return torch.arange(count, dtype=torch.float32) + first
+def gate():
+    with held() as event:
+        yield event
 
 
 def test_all_kinds_of_memory_at_once(dlrover, gpu):
@@ -180,6 +76,50 @@ def test_a_change_that_nobody_announced_gives_the_save_up(dlrover, gpu, gate):
     assert dlrover.load().step == 1
     assert dlrover.save(3, {"model": {"ema": ema}})
     assert torch.equal(dlrover.load().state["model"]["ema"], ema)
+
+
+def test_what_was_changed_once_is_copied_at_once_from_then_on(dlrover, gpu, gate):
+    """Else a program that changes something in each step would never save."""
+    state = {"ema": gpu.put(ramp()), "average": gpu.put(ramp(first=5)), "weights": gpu.put(ramp(first=9))}
+    before = copy_of(state)
+    assert dlrover.save(1, state)
+    for name in ("ema", "average"):
+        state[name].mul_(0.5)
+    gate.set()
+    with pytest.raises(dlrover.ChangedError, match="ema was changed"):
+        dlrover.wait_saved()
+    gate.clear()
+    before.update(copy_of(state))
+    assert dlrover.save(2, state)
+    with OnStreams(gpu):
+        for name in ("ema", "average"):
+            state[name].mul_(0.5)
+    Sgd(gpu, [state["weights"]], 3.0).step()
+    gate.set()
+    assert dlrover.wait_saved()
+    assert_same(dlrover.load().state, before)
+
+
+def test_the_program_says_which_may_be_under_way(dlrover, gpu, gate):
+    state = {"weights": gpu.put(ramp()), "ema": gpu.put(ramp(first=3))}
+    before, asked = copy_of(state), []
+    assert dlrover.save(1, state, stage=lambda name: asked.append(name) or name != "ema")
+    with OnStreams(gpu):
+        state["ema"].mul_(0.5)
+    gate.set()
+    assert dlrover.wait_saved() and asked == ["weights", "ema"]
+    assert_same(dlrover.load().state, before)
+
+
+def test_amds_gpus_are_not_taken_for_nvidias(monkeypatch):
+    from dlrover_slurm import _cuda
+
+    class There:
+        is_cuda, device = True, torch.device("cuda", 1)
+
+    assert _cuda.device_of(There) == 1 and _cuda.device_of(torch.ones(1)) is None
+    monkeypatch.setattr(torch.version, "hip", "6.1", raising=False)
+    assert _cuda.device_of(There) is None
 
 
 def test_a_save_that_failed_is_told_by_the_next(dlrover, gpu, gate):
@@ -259,16 +199,6 @@ def test_a_replayed_graph_waits_as_an_optimizer_does(dlrover, gpu, gate, monkeyp
 
 
 # ---- what trainings change while a save is under way ----
-
-
-def copy_of(state):
-    return {name: tensor.clone() for name, tensor in state.items()}
-
-
-def assert_same(back, state):
-    assert list(back) == list(state)
-    for name, tensor in state.items():
-        assert torch.equal(back[name], tensor), name
 
 
 @pytest.mark.parametrize("features", [100, 300_000])
@@ -409,7 +339,6 @@ def test_an_optimizer_on_the_host(dlrover, gpu, gate):
 
 
 def test_in_a_capture(dlrover, gpu):
-    gpu.fake.fake_cuda_begin_capture.argtypes = gpu.fake.fake_cuda_end_capture.argtypes = [ctypes.c_void_p]
     gpu.fake.fake_cuda_begin_capture(gpu.streams[0])
     with pytest.raises(dlrover.InvalidError, match="CUDA graph"):
         dlrover.save(1, {"x": gpu.put(ramp())})
@@ -437,12 +366,12 @@ def test_a_program_that_ends_at_once(run_python):
     """The step is sealed before the process ends."""
     code = f"""
 import ctypes, sys, torch
-sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
-import test_cuda, dlrover_slurm
+sys.path.insert(0, {str(pathlib.Path(__file__).parents[1] / "fakes")!r})
+import fake_gpu, dlrover_slurm
 from dlrover_slurm import _cuda
-gpu = test_cuda.Gpu()
+gpu = fake_gpu.Gpu()
 _cuda.device_of, _cuda.stream_of = gpu.device_of, lambda device: gpu.streams[device]
-dlrover_slurm.save(4, {{"x": gpu.put(test_cuda.ramp())}})
+dlrover_slurm.save(4, {{"x": gpu.put(fake_gpu.ramp())}})
 """
     assert run_python(code)[0] == 0
     status, out, err = run_python("import torch, dlrover_slurm as d; c = d.load(); print(c.step, float(c.state['x'].sum()))")

@@ -121,12 +121,12 @@ def test_a_daemon_killed_between_copy_and_seal(tmp_path):
         tmp_path,
         """
 from dlrover_slurm import _session
-copy = _session.Saving.add
+copy = _session.Saving.add_host
 def copy_and_kill(*args):
     copy(*args)
     if once("daemon"):
         say("killed daemon", kill_daemon())
-_session.Saving.add = copy_and_kill
+_session.Saving.add_host = copy_and_kill
 for step in range(start, 5):
     save(step)
     if step == 0 and once("worker"):
@@ -136,4 +136,5 @@ say("ends", step)
 """,
         workers=1,
     )
+    assert "killed daemon" in out
     assert starts(out, 0) == [0, 1], out
