@@ -31,11 +31,11 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_cpu(state: Any) -> Any:
-    """The same state with a copy of each tensor that is not on the CPU; one object stays one object."""
+    """The same state with a copy of each tensor on a device that save() does not take; one object stays one object."""
     done: dict[int, tuple[Any, Any]] = {}
 
     def go(value: Any) -> Any:
-        if is_tensor(value) and value.device.type != "cpu":
+        if is_tensor(value) and value.device.type != "cpu" and _cuda.device_of(value) is None:
             return done.setdefault(id(value), (value, value.detach().to("cpu")))[1]
         if type(value) is dict:
             return {key: go(item) for key, item in value.items()}

@@ -53,6 +53,9 @@ def _load_whole(resume_path: str, parts: bool = False) -> Any:
 class Checkpointer:
     """What the checkpointers have in common. All ranks save, and all ranks load."""
 
+    stage = True
+    """Large tensors on a GPU are still being copied when save_checkpoint returns, and an optimizer's step waits for that. False: all is done then."""
+
     def __init__(
         self,
         checkpoint_dir: str,
@@ -65,7 +68,8 @@ class Checkpointer:
         self.checkpoint_dir = checkpoint_dir
 
     def wait_latest_checkpoint(self, timeout: float = 1800) -> None:
-        """A save is in memory when it returns; the way from there to storage is waited for by the end of the step."""
+        """Until the last save is in memory; the way from there to storage is waited for by the end of the step."""
+        _session.finish_previous()
 
 
 class DdpCheckpointer(Checkpointer):
@@ -90,7 +94,7 @@ class DdpCheckpointer(Checkpointer):
     ) -> bool:
         """False: no slot was free, this save was skipped."""
         storage = _to_storage(storage_type)
-        return _session.save(step, to_cpu(state_dict), storage=storage, replicated=not self._parts)
+        return _session.save(step, to_cpu(state_dict), stage=self.stage, storage=storage, replicated=not self._parts)
 
     def load_checkpoint(self, resume_path: str = "") -> Any:
         """The state, on the CPU. What the job goes on from first (memory or storage), then ``resume_path``: a folder of checkpoints on
@@ -141,7 +145,7 @@ class FsdpShardCheckpointer(_FsdpCheckpointer):
         states = self._states(model, optimizer)
         extra = io.BytesIO()
         torch.save(dict(extra_sd or {}), extra)
-        return dcp.save(step, {"model": states[0], "optim": states[1], "extra": extra.getvalue()}, storage=storage)
+        return dcp.save(step, {"model": states[0], "optim": states[1], "extra": extra.getvalue()}, stage=self.stage, storage=storage)
 
     def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
         """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""
@@ -167,6 +171,7 @@ class FsdpShardCheckpointer(_FsdpCheckpointer):
 class FsdpFullCheckpointer(_FsdpCheckpointer):
     """Every rank saves the whole model: for small ones."""
 
+    stage = False  # the whole tensors are made for the save, and would stay on the GPU beside the next step
     _full = True
 
     def save_checkpoint(
@@ -181,7 +186,8 @@ class FsdpFullCheckpointer(_FsdpCheckpointer):
         """False: no slot was free, this save was skipped on this rank."""
         storage = _to_storage(storage_type)
         states = self._states(model, optimizer)
-        return _session.save(step, to_cpu({**(extra_sd or {}), "model": states[0], "optimizer": states[1]}), storage=storage, replicated=True)
+        state = to_cpu({**(extra_sd or {}), "model": states[0], "optimizer": states[1]})
+        return _session.save(step, state, stage=self.stage, storage=storage, replicated=True)
 
     def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
         """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""

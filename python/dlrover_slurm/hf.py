@@ -27,6 +27,7 @@ except ImportError as error:
     raise ImportError(f"dlrover_slurm.hf needs transformers ({error})") from error
 
 from . import _session
+from ._cuda import Stage
 from ._errors import UnsupportedError
 from ._share import Replicated
 from ._torch import to_cpu
@@ -61,6 +62,23 @@ def _refuse(args: Any, model: Any) -> None:
         raise UnsupportedError(f"DlroverCallback: {what} is not in this version")
 
 
+def _buffers(model: Any) -> set[str]:
+    """As they are called in the state that is saved."""
+    return {f"model.{name}" for name, _ in model.named_buffers(remove_duplicate=False)}
+
+
+def _stage(model: Any, optimizer: Any) -> Stage:
+    """Which tensors on a GPU may be copied while the training goes on: those that nothing but an optimizer's step changes, by which it is held back. Not
+    buffers, which a forward pass may change and DDP sends anew before each. Nothing where the optimizer changes weights without a step:
+    schedule-free ones between training and evaluation, LOMO in the backward pass."""
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # of what accelerate wraps it in
+    swaps = all(callable(getattr(optimizer, name, None)) for name in ("train", "eval"))
+    if swaps or any(cls.__module__.partition(".")[0] == "lomo_optim" for cls in type(optimizer).__mro__):
+        return False
+    buffers = _buffers(model)
+    return lambda name: name not in buffers
+
+
 def _replicated(model: Any) -> Replicated:
     """What DDP makes the same on all ranks: parameters, and with them the optimizer's state. Buffers are each rank's own: BatchNorm's
     statistics differ."""
@@ -69,7 +87,7 @@ def _replicated(model: Any) -> Replicated:
         return False
     if getattr(model, "_ddp_params_and_buffers_to_ignore", None):
         return False
-    buffers = {f"model.{name}" for name, _ in model.named_buffers(remove_duplicate=False)}
+    buffers = _buffers(model)
     return lambda name: name.startswith(("model.", "optimizer.")) and name not in buffers
 
 
@@ -88,10 +106,11 @@ def _private_folder(parent: str | None) -> str:
 class DlroverCallback(TrainerCallback):
     """Saves model, optimizer, scheduler, scaler, random numbers and the Trainer's state into memory every ``every`` steps.
 
-    ``stateful``: other callbacks with a state (EarlyStoppingCallback) that belongs into the checkpoint.
+    ``stateful``: other callbacks with a state (EarlyStoppingCallback) that belongs into the checkpoint. ``stage=False``: tensors on a GPU are copied
+    before the training goes on.
     """
 
-    def __init__(self, every: int = 1, *, stateful: Sequence[Any] = ()) -> None:
+    def __init__(self, every: int = 1, *, stateful: Sequence[Any] = (), stage: bool = True) -> None:
         if every < 1:
             raise ValueError("every: a number of steps, at least 1")
         self.every = every
@@ -99,6 +118,7 @@ class DlroverCallback(TrainerCallback):
         """saves that were skipped because no slot was free"""
         self._prepared = False
         self._stateful = list(stateful)
+        self._stage = stage
         self._folder: str | None = None
 
     # ---- saving ----
@@ -109,18 +129,24 @@ class DlroverCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_resume()
         if state.global_step % self.every == 0:
-            self._save(state, self._state(state, control, **kwargs), kwargs["model"])
+            self._save(state, self._state(state, control, **kwargs), kwargs["model"], kwargs["optimizer"])
         elif not self._prepared:  # from its first step on the optimizer has all that it is going to keep
             _session.prepare(self._state(state, control, **kwargs), replicated=_replicated(kwargs["model"]))
         self._prepared = True
 
-    def _save(self, state: Any, parts: dict[str, Any], model: Any) -> None:
+    def _save(self, state: Any, parts: dict[str, Any], model: Any, optimizer: Any) -> None:
         wait = _LAST_WAIT_S if state.global_step == state.max_steps else 0.0
-        if not _session.save(state.global_step, parts, wait=wait, replicated=_replicated(model)):
+        stage = _stage(model, optimizer) if self._stage else False
+        if not _session.save(state.global_step, parts, wait=wait, stage=stage, replicated=_replicated(model)):
             self.skipped += 1
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """After the last epoch the Trainer may load the best model into this one, before it tells that the training ends."""
+        _session.wait_staged()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_resume()
+        _session.finish_previous()
 
     def _state(self, state: Any, control: Any, model: Any, optimizer: Any, lr_scheduler: Any, **_: Any) -> dict[str, Any]:
         trainer = dataclasses.asdict(state)

@@ -122,6 +122,18 @@ def test_amds_gpus_are_not_taken_for_nvidias(monkeypatch):
     assert _cuda.device_of(There) is None
 
 
+def test_what_save_takes_is_not_copied_before(monkeypatch):
+    from dlrover_slurm import _cuda, _torch
+
+    there, own = torch.ones(3, device="meta"), torch.ones(3)
+    monkeypatch.setattr(_cuda, "device_of", lambda tensor: 0 if tensor is there else None)
+    state = _torch.to_cpu({"a": [there, own]})
+    assert state["a"][0] is there and state["a"][1] is own
+    monkeypatch.setattr(_cuda, "device_of", lambda tensor: None)
+    with pytest.raises(NotImplementedError, match="meta"):
+        _torch.to_cpu({"a": [there]})
+
+
 def test_a_save_that_failed_is_told_by_the_next(dlrover, gpu, gate):
     ema = gpu.put(ramp())
     assert dlrover.save(1, {"x": ema})
