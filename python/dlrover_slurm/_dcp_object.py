@@ -335,7 +335,8 @@ def _gpu_of(tensor: torch.Tensor) -> int | None:
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
     here = tensor.to("cpu").contiguous()
-    return here.resolve_conj() if here.is_complex() else here
+    here = here.resolve_conj() if here.is_complex() else here
+    return here.resolve_neg() if here.is_neg() else here
 
 
 def _box(item: WriteItem) -> Box:

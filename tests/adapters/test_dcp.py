@@ -227,6 +227,18 @@ def test_dtypes_and_values(ranks):
     ranks(1, every_dtype, group=False)
 
 
+def negated(rank):
+    from dlrover_slurm import dcp
+
+    assert dcp.save(1, {"x": torch._neg_view(torch.arange(3.0))})
+    target = {"x": torch.zeros(3)}
+    assert dcp.load(target) == 1 and target["x"].tolist() == [0, -1, -2]
+
+
+def test_a_tensor_whose_memory_has_the_other_sign(ranks):
+    ranks(1, negated, group=False)
+
+
 def rng(rank):
     """Each rank has its own values back, which torch's own writer would keep of one rank only."""
     import random
