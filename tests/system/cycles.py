@@ -4,7 +4,7 @@
 that all ranks go on from one whole step, none older than what was complete, and that what is on storage is whole.
 
 As root, with DLROVER_PREFIX and DLROVER_BUILD set: cycles.py --cycles 1000 --seed 1, cycles.py --points writer,daemon:commit. The build folder has
-the library and the writer with the points in them (tests/system/faults). Exit status 0 only when nothing was found."""
+the programs with the points in them (tests/system/faults). Exit status 0 only when nothing was found."""
 
 import argparse
 import collections
@@ -24,6 +24,7 @@ import h5py
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import cycles_worker  # noqa: E402
+import fault_twins  # noqa: E402
 from cluster import Cluster, Process, prefix, wait_until  # noqa: E402
 
 RANKS = 4
@@ -33,11 +34,12 @@ WORKER_POINTS = ("mid_copy", "before_seal", "after_seal")
 WRITER_POINTS = ("writer_before_file", "writer_mid_file", "writer_before_rename", "writer_before_index", "writer_before_manifest", "writer_after_manifest")
 #: What the writer of rank 0's node alone does.
 COMMIT_POINTS = ("writer_before_index", "writer_before_manifest", "writer_after_manifest")
-#: Programs without points die at a moment of what they serve.
+#: Daemons and agents die also at a moment of what they serve, wherever they are then.
 MOMENTS = ("save", "flush", "commit", "any")
 POINTS = tuple([f"worker:{name}" for name in (*WORKER_POINTS, "any", "restart")] + [f"writer:{name}" for name in (*WRITER_POINTS, "any")]
                + [f"daemon:{name}" for name in MOMENTS] + ["daemons:any", "several:flush", "agent:save", "agent:flush", "agent:any", "guard:any"]
-               + [f"alone:{name}" for name in ("mid_copy", "before_rename", "after_seal")])
+               + [f"alone:{name}" for name in ("mid_copy", "before_rename", "after_seal")]
+               + [f"{program}:{name}" for program, names in fault_twins.POINTS.items() for name in names])
 
 SETTINGS = """
 [timing]
@@ -69,12 +71,12 @@ def build() -> pathlib.Path:
     return pathlib.Path(found)
 
 
+def faults() -> pathlib.Path:
+    return build() / "tests/system/faults"
+
+
 def fault_library() -> pathlib.Path:
-    return build() / "tests/system/faults/.libs/libdlrover.so"
-
-
-def fault_writer() -> pathlib.Path:
-    return build() / "tests/system/faults/dlrover-writer"
+    return faults() / ".libs/libdlrover.so"
 
 
 def worker_environment(**more: str) -> "dict[str, str]":
@@ -181,7 +183,7 @@ class Folder:
 class Training:
     """One job of the lineage."""
 
-    def __init__(self, cluster: Cluster, folder: pathlib.Path, storage: Folder, options: argparse.Namespace, number: int) -> None:
+    def __init__(self, cluster: Cluster, folder: pathlib.Path, storage: Folder, orders: fault_twins.Orders, options: argparse.Namespace, number: int) -> None:
         self.cluster, self.folder, self.storage, self.label = cluster, folder, storage, f"cycles-{number}"
         self.log = folder / f"output-{number}"
         argv = ["srun", "--job-name", self.label, "-N2", "--ntasks-per-node=2", "--dlrover-elastic", "--dlrover-max-restarts=1000", "--dlrover-name=walk",
@@ -189,7 +191,8 @@ class Training:
                 *worker_argv(folder, options.rows, 1_000_000_000, options.pause)]
         with open(self.log, "w") as log:
             # The guard looks for the writer there first.
-            self.process = cluster.start(*argv, env=worker_environment(DLROVER_SBINDIR=str(folder / "programs")), stdout=log, stderr=subprocess.STDOUT)
+            environment = worker_environment(DLROVER_SBINDIR=str(folder / "programs"), DLROVER_FAULT_ORDER=str(orders.path("agent")))
+            self.process = cluster.start(*argv, env=environment, stdout=log, stderr=subprocess.STDOUT)
         self.job = cluster.job_id(self.label, LIMIT_S)
 
     def running(self) -> bool:
@@ -243,8 +246,11 @@ class Training:
         return max((c["train_step"] for c in status["checkpoints"] if c["complete"] and not c["suspect"]), default=-1) if status else -1
 
     def cancel(self) -> None:
-        self.cluster.run("scancel", str(self.job), user="root")
+        self.send_cancel()
         self.wait_end()
+
+    def send_cancel(self) -> None:
+        self.cluster.run("scancel", str(self.job), user="root")
 
     def wait_end(self) -> None:
         try:
@@ -292,6 +298,10 @@ class Programs:
     def of_node(self, node: str, program: str) -> "Process | None":
         return next((p for where, p in self.all(program) if where == node), None)
 
+    def places(self, program: str) -> "set[tuple[str, int]]":
+        """(node, pid there) of each."""
+        return {(node, p.inner_pid) for node, p in self.all(program)}
+
     def workers(self) -> "list[tuple[str, Process]]":
         return [(node, p) for node, p in self.all("python3") if any(word.endswith("cycles_worker.py") for word in p.command)]
 
@@ -316,8 +326,8 @@ def kill(process: "Process | None") -> bool:
 
 
 class Campaign:
-    def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
-        self.cluster, self.options = cluster, options
+    def __init__(self, cluster: Cluster, orders: fault_twins.Orders, options: argparse.Namespace) -> None:
+        self.cluster, self.orders, self.options = cluster, orders, options
         self.random = random.Random(options.seed)
         self.programs = Programs(cluster)
         self.deaths: "collections.Counter[str]" = collections.Counter()
@@ -335,7 +345,7 @@ class Campaign:
         for program in WORKER_FILES:
             (self.folder / program).write_text((pathlib.Path(__file__).parent / program).read_text())
         writer = self.folder / "programs" / "dlrover-writer"
-        writer.write_text(WRITER.format(folder=self.folder, program=fault_writer()))
+        writer.write_text(WRITER.format(folder=self.folder, program=faults() / "dlrover-writer"))
         writer.chmod(0o755)
 
     def execute(self) -> None:
@@ -375,7 +385,7 @@ class Campaign:
         """Every rank has restored, and a step newer than that is complete: else the next death would come back from the same step again."""
         if not self.training:
             self.jobs += 1
-            self.training = Training(self.cluster, self.folder, self.storage, self.options, self.jobs)
+            self.training = Training(self.cluster, self.folder, self.storage, self.orders, self.options, self.jobs)
         training = self.training
 
         def stepping() -> "World | None":
@@ -445,6 +455,9 @@ class Campaign:
         self.training.cancel()
         self.check_stored()
         self.check_restores()
+        self.check_last(complete)
+
+    def check_last(self, complete: int) -> None:
         if self.storage.newest()[-1] < complete and not self.told_late():
             raise Found(f"step {complete} was complete when the job was cancelled, but the newest checkpoint on storage is {self.storage.newest()}")
 
@@ -483,7 +496,7 @@ class Campaign:
         running = {p.pid for _, p in self.programs.workers()}
         if not kill(self.programs.worker(world, rank)):
             raise Found(f"rank {rank} of {world.generation} has no process: {world.entries[rank]}")
-        self.deaths[f"worker:{'any' if name == 'any' else 'first of two'}"] += 1
+        self.deaths[f"worker:{'any' if name == 'any' else 'one of two'}"] += 1
         if name == "restart":
             self.kill_restarting(running, rank)
         return True
@@ -502,20 +515,12 @@ class Campaign:
         taken = self.folder / f"taken-rank-{rank}"
         taken.unlink(missing_ok=True)
         nth = self.random.randint(1, 8 if name == "mid_copy" else 3)  # a save copies blocks of 1 MiB
-        self.place(self.folder / f"order-rank-{rank}", f"{name}:{nth}")
+        fault_twins.place(self.folder / f"order-rank-{rank}", f"{name}:{nth}")
 
     def await_worker(self, world: World, rank: int, name: str) -> None:
         self.training.wait((self.folder / f"taken-rank-{rank}").exists, f"rank {rank} takes its order")
         self.training.wait(lambda: self.programs.worker(world, rank) is None, f"rank {rank} dies at {name}")
         self.deaths[f"worker:{name}"] += 1
-
-    @staticmethod
-    def place(path: pathlib.Path, text: str) -> None:
-        """Whole at once; whoever takes it renames it."""
-        draft = path.with_name(path.name + ".draft")
-        draft.write_text(text)
-        draft.chmod(0o666)
-        draft.rename(path)
 
     def kill_writer(self, world: World, name: str, _program: str) -> bool:
         node = world.node_of(0) if name in COMMIT_POINTS else self.random.choice(self.cluster.nodes)
@@ -534,7 +539,7 @@ class Campaign:
         """The writer that runs now dies too: the next one takes the order along. Returns how many had started."""
         nth = self.random.randint(1, {"writer_mid_file": 8, "writer_before_file": 4, "writer_before_rename": 4}.get(name, 2))
         self.training.wait(lambda: self.programs.of_node(node, "dlrover-writer"), f"a writer on {node}")
-        self.place(self.folder / f"order-writer-{node}", f"{name}:{nth}")
+        fault_twins.place(self.folder / f"order-writer-{node}", f"{name}:{nth}")
         starts = self.writer_starts(node)
         self.deaths["writer:any"] += kill(self.programs.of_node(node, "dlrover-writer"))
         return starts
@@ -552,12 +557,59 @@ class Campaign:
         for process in old.values():
             kill(process)
         for node, process in old.items():
-            self.training.wait(lambda n=node, p=process: (self.programs.of_node(n, "dlroverd") or p).pid != p.pid, f"another daemon on {node}")
+            self.await_daemon(node, process.inner_pid)
 
-    def kill_daemon(self, _world: World, name: str, _program: str) -> bool:
+    def await_daemon(self, node: str, former: int) -> None:
+        def another() -> bool:
+            return any(where == node and pid != former for where, pid in self.programs.places("dlroverd"))
+
+        self.training.wait(another, f"another daemon on {node}")
+
+    def die_at(self, world: World, program: str, name: str) -> "tuple[str, int]":
+        """Somebody dies of an order at that point. Returns his node, and what his pid was there."""
+        node = "" if name in fault_twins.ONE_NODE_POINTS else self.random.choice(self.cluster.nodes)
+        file = fault_twins.PROGRAMS[program]
+        living = self.programs.places(file)
+        self.orders.give(program, name, node)
+        self.lead_to(world, name, node)
+        victim = self.training.wait(lambda: self.orders.taken(program), f"{program} dies at {name} on {node or 'any node'}")
+        if victim not in living:
+            raise Found(f"process {victim} took the order to die at {name}, and is none of {living}")
+        wait_until(lambda: victim not in self.programs.places(file), LIMIT_S, f"the death of {victim} at {name}")
+        self.deaths[f"{program}:{name}"] += 1
+        return victim
+
+    def lead_to(self, world: World, name: str, node: str) -> None:
+        """To a point that a training does not pass by itself."""
+        if name in fault_twins.RESTART_POINTS:
+            self.kill_any_worker(world)
+        elif name in fault_twins.END_POINTS:
+            self.training.send_cancel()
+        elif name in fault_twins.HELPER_POINTS:
+            self.deaths["writer:any"] += kill(self.training.wait(lambda: self.programs.of_node(node, "dlrover-writer"), f"a writer on {node}"))
+
+    def kill_any_worker(self, world: World) -> None:
+        rank = self.random.randrange(RANKS)
+        if not kill(self.programs.worker(world, rank)):
+            raise Found(f"rank {rank} of {world.generation} has no process: {world.entries[rank]}")
+        self.deaths["worker:one of two"] += 1
+
+    def kill_daemon(self, world: World, name: str, program: str) -> bool:
+        if name in fault_twins.POINTS[program]:
+            return self.kill_daemon_at(world, name)
         self.kill_daemons_of([self.random.choice(self.cluster.nodes)], name)
         self.deaths[f"daemon:{name}"] += 1
         return False
+
+    def kill_daemon_at(self, world: World, name: str) -> bool:
+        """Every other time a worker dies with it: then the group goes on from what is on record."""
+        victim = self.die_at(world, "daemon", name)
+        restart = name in fault_twins.RESTART_POINTS
+        if not restart and self.random.random() < 0.5:
+            self.kill_any_worker(world)
+            restart = True
+        self.await_daemon(*victim)
+        return restart
 
     def kill_daemons(self, _world: World, name: str, _program: str) -> bool:
         """All at once."""
@@ -577,12 +629,24 @@ class Campaign:
         self.await_writer(node, writer_point, starts)
         return True
 
-    def kill_agent(self, _world: World, name: str, program: str) -> bool:
+    def kill_agent(self, world: World, name: str, program: str) -> bool:
         """Its task is over, and this job with it."""
+        if name in fault_twins.POINTS[program]:
+            return self.kill_agent_at(world, name, program)
         victim = self.random.choice(self.programs.agents(guards=program == "guard"))
         self.wait_for_moment(name)
         self.deaths[f"{program}:{name}"] += kill(victim)
         self.training.cancel()
+        return False
+
+    def kill_agent_at(self, world: World, name: str, program: str) -> bool:
+        complete = self.training.complete_step()
+        self.die_at(world, program, name)
+        if name not in fault_twins.END_POINTS:
+            self.training.send_cancel()
+        self.training.wait_end()
+        if name in fault_twins.LAST_STORED_POINTS:
+            self.check_last(complete)
         return False
 
     def die_alone(self, name: str) -> None:
@@ -623,18 +687,26 @@ def parse_options() -> argparse.Namespace:
 
 
 def run_campaign(options: argparse.Namespace, settings: pathlib.Path) -> "tuple[Campaign, str]":
-    with Cluster("cycles", nodes=2, arguments=("--conf", "KillWait=120", "--dlrover-conf", str(settings))) as cluster:
-        campaign = Campaign(cluster, options)
-        try:
-            campaign.execute()
-        except (Found, AssertionError) as error:
-            return campaign, str(error)
-        return campaign, ""
+    with tempfile.TemporaryDirectory(prefix="dlrover-cycles-") as folder:
+        installation = fault_twins.Installation(pathlib.Path(folder), prefix(), faults())
+        arguments = ("--prefix", str(installation.prefix), "--share", folder, "--share", str(prefix()), "--share", str(build()),
+                     "--conf", "KillWait=120", "--dlrover-conf", str(settings))
+        with Cluster("cycles", nodes=2, arguments=arguments) as cluster:
+            return run_on(cluster, installation, options)
+
+
+def run_on(cluster: Cluster, installation: fault_twins.Installation, options: argparse.Namespace) -> "tuple[Campaign, str]":
+    campaign = Campaign(cluster, installation.orders, options)
+    try:
+        campaign.execute()
+    except (Found, AssertionError) as error:
+        return campaign, str(error)
+    return campaign, ""
 
 
 def main() -> int:
     options = parse_options()
-    for file in (fault_library(), fault_writer()):
+    for file in (fault_library(), *(faults() / name for name in ("dlroverd", "dlrover-agent", "dlrover-writer"))):
         if not file.exists():
             raise SystemExit(f"{file} is not there: make it (make fault-programs)")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM: nothing is left running, nothing was shown"))

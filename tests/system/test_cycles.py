@@ -2,6 +2,7 @@
 """A sample of the cycles of deaths; the whole campaign is cycles.py and runs nightly."""
 
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -9,11 +10,14 @@ import unittest
 import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parents[1]
 sys.path.insert(0, str(HERE))
 import cycles_worker as walk  # noqa: E402
+import fault_twins  # noqa: E402
 
-#: One of each program's; the commit is the writer's.
-SAMPLE = ("worker:mid_copy", "worker:after_seal", "writer:writer_mid_file", "writer:writer_before_manifest", "daemon:flush", "agent:any", "alone:before_rename")
+#: Some of each program's; the commit is the writer's.
+SAMPLE = ("worker:mid_copy", "worker:after_seal", "writer:writer_mid_file", "writer:writer_before_manifest", "daemon:flush", "daemon:daemon_seal_on_record",
+          "agent:agent_before_start", "alone:before_rename")
 
 
 class Cycles(unittest.TestCase):
@@ -28,6 +32,13 @@ class Cycles(unittest.TestCase):
         x[:] = numpy.tile(walk.state_after(20, 2), 3)
         x.view("u1")[4321] ^= 1
         self.assertIn("1 of 3 rows", walk.differs(x, 20, 2))
+
+    def test_every_point_of_daemon_and_agent_has_its_cycle(self) -> None:
+        for program, folder in (("daemon", "daemon"), ("agent", "agent"), ("guard", "agent")):
+            sources = "".join(path.read_text() for path in sorted((TOP / folder).glob("*.cpp")))
+            calls = " ".join(re.findall(r"fault_point\(([^;]*)\);", sources))
+            named = set(re.findall(rf'"({program}_\w+)"', calls))
+            self.assertEqual(named, set(fault_twins.POINTS[program]))
 
     def test_sample(self) -> None:
         done = subprocess.run([sys.executable, str(HERE / "cycles.py"), "--cycles", str(len(SAMPLE)), "--seed", "7", "--points", ",".join(SAMPLE)],
