@@ -368,17 +368,30 @@ def _plain_paths(paths: Any) -> dict[str, Any] | None:
     return {name: list(path) for name, path in paths.items()} if plain else None
 
 
-def parse(skeleton: bytes) -> Layout:
-    document = json.loads(skeleton) if skeleton else {}
-    body = document.get("dcp")
-    if body is None:
+def _document(skeleton: bytes) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(skeleton) if skeleton else {}
+    if document.get("dcp") is None:
         raise UnsupportedError("the checkpoint was not saved by dlrover_slurm.dcp: load it with dlrover_slurm.load()")
     if document.get("version") != SKELETON_VERSION:
         raise UnsupportedError(f"the checkpoint's skeleton is of version {document.get('version')}")
+    return document
+
+
+def body_of(skeleton: bytes) -> dict[str, Any]:
+    body: dict[str, Any] = _document(skeleton)["dcp"]
+    return body
+
+
+def entry_of(node: dict[str, Any]) -> Entry:
+    pieces = [Piece(p[0], tuple(p[1]), tuple(p[2]), len(p) > 3) for p in node["p"]]
+    return Entry(node["d"], tuple(node["s"]), bool(node.get("g")), pieces)
+
+
+def parse(skeleton: bytes) -> Layout:
+    document = _document(skeleton)
+    body = document["dcp"]
     layout = Layout(values=body["values"], ledger=document["ledger"])
-    for name, node in body["tensors"].items():
-        pieces = [Piece(p[0], tuple(p[1]), tuple(p[2]), len(p) > 3) for p in node["p"]]
-        layout.tensors[name] = Entry(node["d"], tuple(node["s"]), bool(node.get("g")), pieces)
+    layout.tensors = {name: entry_of(node) for name, node in body["tensors"].items()}
     if "paths" in body:
         layout.paths = {name: tuple(path) for name, path in body["paths"].items()}
     return layout

@@ -10,7 +10,7 @@ from typing import Any, Sequence
 
 from . import _session
 from ._dtypes import BYTES, NAMES, TABLE
-from ._errors import InvalidError
+from ._errors import InvalidError, NotFoundError, UnsupportedError
 from ._library import MAX_DIMS, ChunkStruct, check, library
 
 
@@ -60,6 +60,16 @@ class GlobalTensors:
             dtype = "bytes" if info.dtype == BYTES else NAMES[info.dtype]
             found[info.name.decode()] = TensorInfo(dtype, tuple(info.global_shape[: info.ndim]))
         return found
+
+    def has(self, name: str) -> bool:
+        """Whether any rank has a chunk of that name, be it a piece of a global tensor or not."""
+        try:
+            self.read_into(name, "bytes", (), (), 0, 0)
+        except NotFoundError:
+            return False
+        except (InvalidError, UnsupportedError):
+            pass  # no box of its; or no one tensor
+        return True
 
     def read_into(
         self, name: str, dtype: str, offset: Sequence[int], shape: Sequence[int], address: int, nbytes: int

@@ -479,6 +479,10 @@ class RankObject:
         self._offsets: dict[str, tuple[int, ...]] = {}
         self._last: tuple[str, StoredChunk] | None = None
 
+    def check(self) -> None:
+        """UnsupportedError, as of everything else here."""
+        check(library().dlrover_restore_rank_count(self._opened.pointer(), self._rank, byref(c_uint64())))
+
     def skeleton(self) -> bytes:
         pointer, size = c_void_p(), c_uint64()
         check(library().dlrover_restore_rank_skeleton(self._opened.pointer(), self._rank, byref(pointer), byref(size)))

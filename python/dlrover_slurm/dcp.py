@@ -22,19 +22,12 @@ import io
 import os
 import re
 import warnings
-from typing import Any, Callable, Iterator, Union
+from typing import Any, Iterator, Union
 
 try:
     import torch
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-    from torch.distributed.checkpoint.metadata import (
-        BytesStorageMetadata,
-        ChunkStorageMetadata,
-        Metadata,
-        MetadataIndex,
-        TensorProperties,
-        TensorStorageMetadata,
-    )
+    from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
     from torch.distributed.checkpoint.planner import (
         LoadItemType,
         LoadPlan,
@@ -54,7 +47,8 @@ except ImportError as error:
 from . import _session
 from ._chunks import Batch, StoredChunk
 from ._cuda import Stage
-from ._dcp_object import Box, Layout, ObjectBuilder, elsewhere, parse, tensor_of
+from ._dcp_metadata import AllEntries, AllPaths, OwnFirst, own_entries
+from ._dcp_object import Box, Layout, ObjectBuilder, parse, tensor_of
 from ._dcp_stored import AllRanks
 from ._errors import InvalidError, NotFoundError, SkippedError, UnsupportedError
 from ._share import Replicated, Shared, with_bytes
@@ -268,42 +262,6 @@ def _local_save_plan(planner: SavePlanner, state_dict: dict[str, Any]) -> SavePl
     return plan
 
 
-class _Entries(dict[str, Any]):
-    """Metadata of this rank's own items; of the others' once a name is asked for that is not among them."""
-
-    def __init__(self, own: dict[str, Any], others: Callable[[], dict[str, Any]]) -> None:
-        super().__init__(own)
-        self._ask = others
-        self._others: dict[str, Any] | None = None
-
-    def _all(self) -> dict[str, Any]:
-        if self._others is None:
-            self._others = self._ask()
-        return self._others
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or name in self._all()
-
-    def __missing__(self, name: str) -> Any:
-        return self._all()[name]
-
-    def __reduce__(self) -> Any:
-        return dict, (dict(self),)
-
-
-def _entries(layout: Layout, own: bool) -> dict[str, Any]:
-    """``own``: of the pieces only ours are known, the rest of each tensor is one or a few boxes that are elsewhere. Else each tensor is
-    one box."""
-    entries: dict[str, Any] = {name: BytesStorageMetadata() for name in layout.values}
-    for name, entry in layout.tensors.items():
-        boxes = [Box(piece.offset, piece.shape) for piece in entry.pieces] if own else []
-        boxes += elsewhere(entry.shape, boxes) if own else [Box((0,) * len(entry.shape), entry.shape)]
-        chunks = [ChunkStorageMetadata(torch.Size(box.offset), torch.Size(box.shape)) for box in boxes]
-        properties = TensorProperties(dtype=getattr(torch, entry.dtype), requires_grad=entry.requires_grad)
-        entries[name] = TensorStorageMetadata(properties, torch.Size(entry.shape), chunks)
-    return entries
-
-
 def _wanted(item: ReadItem) -> Box:
     """The part of the whole tensor that an item asks for."""
     origin = item.storage_index.offset or (0,) * len(item.lengths)
@@ -339,8 +297,8 @@ class MemoryReader(StorageReader):
         if not opened.count():
             everyone = self._everyone()
             if everyone is not None:
-                return Metadata(_entries(everyone.layout, own=False), planner_data=everyone.layout.paths)
-        return Metadata(_Entries(_entries(self._layout, own=True), self._others), planner_data=self._layout.paths)
+                return Metadata(AllEntries(everyone), planner_data=AllPaths(everyone) if everyone.has_paths() else None)
+        return Metadata(OwnFirst(own_entries(self._layout), self._everyone), planner_data=self._layout.paths)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self._open()
@@ -403,10 +361,6 @@ class MemoryReader(StorageReader):
             except UnsupportedError:
                 self._alone = True
         return self._all
-
-    def _others(self) -> dict[str, Any]:
-        everyone = self._everyone()
-        return {} if everyone is None else _entries(everyone.layout, own=False)
 
     def _is_own(self, item: ReadItem) -> bool:
         if item.type == LoadItemType.BYTE_IO:
