@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
 
 namespace dlrover::ckpt {
 namespace {
@@ -79,20 +80,25 @@ bool covers_all(std::vector<Piece> &pieces) {
     return sum == whole && disjoint(pieces);
 }
 
-struct NamedRef {
+struct NamedRefs {
     std::string_view name;
-    ChunkRef ref;
+    std::vector<ChunkRef> refs;  ///< in order of rank and chunk
 };
 
-/// In order of name, those of one name in order of rank and chunk.
-std::vector<NamedRef> refs_by_name(const std::vector<const ObjectTableView *> &tables) {
-    std::vector<NamedRef> refs;
+/// In order of name. Many ranks have few names: each is looked up, not sorted.
+std::vector<NamedRefs> refs_by_name(const std::vector<const ObjectTableView *> &tables) {
+    std::vector<NamedRefs> names;
+    std::unordered_map<std::string_view, std::size_t> places;
     for (std::uint32_t rank = 0; rank < tables.size(); ++rank)
-        for (std::uint64_t i = 0; i < tables[rank]->count(); ++i)
-            if (ChunkInfo chunk = tables[rank]->chunk(i); chunk.replica == 0)
-                refs.push_back({chunk.name, {Rank(rank), i}});
-    std::stable_sort(refs.begin(), refs.end(), [](auto &a, auto &b) { return a.name < b.name; });
-    return refs;
+        for (std::uint64_t i = 0; i < tables[rank]->count(); ++i) {
+            ChunkInfo chunk = tables[rank]->chunk(i);
+            if (chunk.replica != 0) continue;
+            auto [place, added] = places.try_emplace(chunk.name, names.size());
+            if (added) names.push_back({chunk.name, {}});
+            names[place->second].refs.push_back({Rank(rank), i});
+        }
+    std::sort(names.begin(), names.end(), [](auto &a, auto &b) { return a.name < b.name; });
+    return names;
 }
 
 void add_name(std::vector<Piece> &pieces, IndexPlan &plan) {
@@ -112,11 +118,10 @@ void add_name(std::vector<Piece> &pieces, IndexPlan &plan) {
 IndexPlan plan_index(const std::vector<const ObjectTableView *> &tables) {
     IndexPlan plan;
     std::vector<Piece> pieces;
-    const std::vector<NamedRef> refs = refs_by_name(tables);
-    for (std::size_t i = 0, end = 0; i < refs.size(); i = end) {
+    for (const NamedRefs &name : refs_by_name(tables)) {
         pieces.clear();
-        for (end = i; end < refs.size() && refs[end].name == refs[i].name; ++end)
-            pieces.push_back({tables[refs[end].ref.rank.value()]->chunk(refs[end].ref.index), refs[end].ref});
+        for (const ChunkRef &ref : name.refs)
+            pieces.push_back({tables[ref.rank.value()]->chunk(ref.index), ref});
         add_name(pieces, plan);
     }
     return plan;
