@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-dist_noinst_SCRIPTS += bench/ckpt_plot bench/ckpt_save bench/goodput bench/node_loss bench/overhead bench/recovery
+dist_noinst_SCRIPTS += bench/ckpt_plot bench/ckpt_save bench/goodput bench/node_loss bench/overhead bench/plan_dcp bench/recovery
 EXTRA_DIST += bench/ckpt_loads.py bench/ckpt_names.py bench/ckpt_report.py bench/ckpt_save_worker.py bench/ckpt_states.py bench/ckpt_ways.py bench/report.py
 # Made by "make check", so that they stay what can be made.
 check_PROGRAMS += bench/plan_index
@@ -15,6 +15,9 @@ if HAVE_HDF5
 check_PROGRAMS += bench/storage_write
 bench_storage_write_SOURCES = bench/storage_write.cpp
 bench_storage_write_LDADD = libstoragewrite.la
+check_PROGRAMS += bench/stored_ranks
+bench_stored_ranks_SOURCES = bench/stored_ranks.cpp
+bench_stored_ranks_LDADD = libstoragewrite.la
 else
-EXTRA_DIST += bench/storage_write.cpp
+EXTRA_DIST += bench/storage_write.cpp bench/stored_ranks.cpp
 endif
