@@ -30,9 +30,10 @@ void Group::create_copies() {
     hooks.fetched = [this](const Status &status) { on_fetched(status); };
     tables_ = std::make_unique<GroupTables>(
         GroupTables::Services{services_.loop, arena_, services_.budget, uid()},
-        GroupTables::Hooks{hooks.send, hooks.name_of, [this](Rank rank, const CheckpointId &id) {
-                               return copies_ && copies_->rebuilds(rank, id);
-                           }});
+        GroupTables::Hooks{
+            hooks.send, hooks.name_of,
+            [this](Rank rank, const CheckpointId &id) { return copies_ && copies_->rebuilds(rank, id); },
+            hooks.damaged});
     elastic::CopierConfig copier;
     // A parity may have begun anew since its holder had an object.
     if (redundancy_of(record_).data > 0) copier.recheck = std::chrono::seconds(5);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ckpt/block_kernel.h"
 #include "ckpt/object_table.h"
 
 namespace dlrover::daemon {
@@ -38,7 +39,17 @@ Status read_segments(const std::vector<ArenaSegment> &segments, std::uint64_t at
         at = 0;
         if (out.empty()) return {};
     }
-    return out.empty() ? Status() : Status(Code::corrupt, "an object is longer than its segments");
+    return out.empty() ? Status() : Status(Code::invalid_argument, "an object is longer than its segments");
+}
+
+/// corrupt: it does not have its checksum.
+Status check_table(const std::vector<ArenaSegment> &segments, const local::SealT &seal) {
+    if (seal.table_bytes > ckpt::max_table_bytes)
+        return Status(Code::resource_exhausted, "the object's table is too large");
+    std::vector<std::uint8_t> bytes(seal.table_bytes);
+    DLROVER_TRY(read_segments(segments, seal.table_offset, bytes));
+    if (ckpt::block_kernel().hash(bytes.data(), bytes.size()) == seal.table_xxh3) return {};
+    return Status(Code::corrupt, "it is damaged in that node's memory");
 }
 
 bool same_place(const local::SealT &a, const local::SealT &b) {
@@ -109,6 +120,13 @@ void GroupTables::ask(std::uint32_t rank) {
     });
 }
 
+void GroupTables::on_damaged(Rank rank, const CheckpointId &id, SlotIndex slot) {
+    services_.loop.post([this, alive = alive_, rank, id, slot] {
+        if (*alive) hooks_.damaged(rank, id, slot);
+    });
+}
+
+/// Verified with its first piece: who fetches it could not tell where it was damaged.
 MoveWord GroupTables::piece(const MoveWord &asked) {
     MoveWord word = asked;
     word.kind = Kind::Table;
@@ -122,8 +140,11 @@ MoveWord GroupTables::piece(const MoveWord &asked) {
     if (asked.rank != Rank(0) || asked.at != 0) word.object.ledger.clear();
     std::uint64_t table = object->seal.table_bytes;
     word.bytes.resize(std::min<std::uint64_t>(max_table_piece_bytes, table - std::min(asked.at, table)));
-    Status read =
-        read_segments(object->place.segments, object->seal.table_offset + asked.at, std::span(word.bytes));
+    Status read = asked.at == 0 ? check_table(object->place.segments, object->seal) : Status();
+    if (read.code() == Code::corrupt) on_damaged(asked.rank, asked.id, object->place.slot);
+    if (read.ok())
+        read = read_segments(object->place.segments, object->seal.table_offset + asked.at,
+                             std::span(word.bytes));
     services_.arena.end_read(asked.rank, object->place.slot);
     if (read.ok() && !word.bytes.empty()) return word;
     word.bytes.clear();

@@ -29,6 +29,8 @@ class GroupTables {
         std::function<void(NodeIndex to, const MoveWord &word)> send;
         std::function<std::string(NodeIndex)> name_of;
         std::function<bool(Rank, const CheckpointId &)> is_coming;  ///< that object is being made here
+        /// Its table does not have its checksum. Never from inside a call.
+        std::function<void(Rank rank, const CheckpointId &id, SlotIndex slot)> damaged;
     };
     /// What the world goes on from, and who holds each rank's object.
     struct Part {
@@ -74,6 +76,7 @@ class GroupTables {
     void take(std::uint32_t rank, const MoveWord &word);
     Status place(Table &table, std::uint32_t rank, const MoveWord &word);
     MoveWord piece(const MoveWord &asked);
+    void on_damaged(Rank rank, const CheckpointId &id, SlotIndex slot);
     void fail(std::uint32_t rank, const std::string &why);
     void tick();
 

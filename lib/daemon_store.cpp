@@ -415,8 +415,13 @@ Result<ObjectSource> DaemonStore::open_spread(LocalMessage reply) {
     CheckpointId id = step->id;
     auto pieces = std::make_shared<MemoryPieces>(
         std::move(*step), [this, id](std::uint32_t rank, bool wait) { return fetch_object(rank, wait, id); });
+    pieces_ = pieces;
     auto like = pieces->find_table(0);
-    if (!like) return pieces->judge(like.take_status());
+    if (!like) {
+        Status why = pieces->judge(like.take_status());
+        close({why.message(), 0, {}});
+        return why;
+    }
     ckpt::ObjectIdentity who = (*like)->identity();
     who.rank = Rank(environment_.rank);
     who.world_size = environment_.world_size;
@@ -488,10 +493,12 @@ void DaemonStore::close(const RestoreEnd &end) {
     done.ok = end.text.empty();
     done.restore_us = end.took_us;
     done.text = end.text;
-    done.damaged = end.damaged ? std::int64_t{*end.damaged} : -1;
+    auto damaged = end.damaged || !pieces_ ? end.damaged : pieces_->damaged();
+    done.damaged = damaged ? std::int64_t{*damaged} : -1;
     link_.tell(done);
     stored_ = ckpt::Mapping();
     spread_.clear();
+    pieces_.reset();
     if (!opened_) return;
     // The daemon does not send the descriptors of this slot again: the mapping serves the next save there.
     if (opened_->range.set_access(Access::read_write).ok())

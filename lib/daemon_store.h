@@ -99,8 +99,9 @@ class DaemonStore final : public Store {
     bool saving_ = false;            ///< a slot is granted to us
     std::uint64_t granted_on_ = 0;   ///< DaemonLink::connections() when it was
     std::optional<Opened> opened_;
-    ckpt::Mapping stored_;             ///< an object that was read from storage, or an empty one
-    std::deque<SegmentRange> spread_;  ///< objects of other ranks of a step that is spread
+    ckpt::Mapping stored_;                  ///< an object that was read from storage, or an empty one
+    std::deque<SegmentRange> spread_;       ///< objects of other ranks of a step that is spread
+    std::shared_ptr<MemoryPieces> pieces_;  ///< of that step; knows what was found damaged in it
 };
 
 }  // namespace dlrover::lib

@@ -20,8 +20,8 @@ std::string whose(std::uint32_t rank) {
 /// Its table is the one that all plans were made from.
 class MemoryPieces::Object final : public RankPieces {
   public:
-    Object(const std::byte *base, const ckpt::ObjectTableView &table, std::uint32_t rank)
-        : base_(base), table_(table), rank_(rank) {}
+    Object(const std::byte *base, const MemoryPieces &all, std::uint32_t rank)
+        : base_(base), all_(all), table_(*all.views_[rank]), rank_(rank) {}
 
     const ckpt::ObjectTableView &table() const override { return table_; }
     Status read_bytes(std::uint64_t index, std::uint64_t at, std::span<std::byte> out) const override {
@@ -39,6 +39,7 @@ class MemoryPieces::Object final : public RankPieces {
         return {};
     }
     Status wrong_chunk(std::uint64_t index) const override {
+        all_.note_damaged(rank_);
         return Status(Code::corrupt, "the checksum of chunk \"" +
                                          std::string(table_.chunk(index).name.substr(0, 200)) + "\" in " +
                                          whose(rank_) + " is wrong");
@@ -46,6 +47,7 @@ class MemoryPieces::Object final : public RankPieces {
 
   private:
     const std::byte *base_;
+    const MemoryPieces &all_;
     const ckpt::ObjectTableView &table_;
     std::uint32_t rank_;
 };
@@ -78,7 +80,11 @@ Status MemoryPieces::parse(std::uint32_t rank) {
     const SpreadStep::Table &entry = step_.tables[rank];
     std::span memory(step_.memory.base(), step_.memory.bytes());
     auto bytes = ckpt::find_object_table(memory, {0, entry.offset, entry.bytes, entry.xxh3});
-    if (!bytes) return std::move(bytes.take_status()).with_context(whose(rank));
+    if (!bytes) {
+        bool inside = entry.offset <= memory.size() && entry.bytes <= memory.size() - entry.offset;
+        if (inside) note_damaged(rank);  // no error of the plan
+        return std::move(bytes.take_status()).with_context(whose(rank));
+    }
     auto view = ckpt::ObjectTableView::parse(*bytes, entry.data_bytes);
     if (!view) return std::move(view.take_status()).with_context(whose(rank));
     views_[rank].emplace(std::move(*view));
@@ -103,7 +109,7 @@ Status MemoryPieces::take(std::uint32_t rank, bool wait) {
     if (!object || !*object) return object.take_status();
     if ((*object)->bytes < step_.tables[rank].data_bytes)
         return Status(Code::corrupt, whose(rank) + " is shorter than its table says");
-    objects_.emplace(rank, std::make_unique<Object>((*object)->base, *views_[rank], rank));
+    objects_.emplace(rank, std::make_unique<Object>((*object)->base, *this, rank));
     return {};
 }
 
@@ -150,6 +156,16 @@ Status MemoryPieces::read_chunk(std::uint32_t rank, std::uint64_t index, std::sp
 Status MemoryPieces::judge(Status why) const {
     return std::move(why).with_context("step " + std::to_string(step_.id.step.value()) +
                                        " in memory, saved by " + std::to_string(ranks()) + " ranks");
+}
+
+void MemoryPieces::note_damaged(std::uint32_t rank) const {
+    std::int64_t none = -1;
+    damaged_.compare_exchange_strong(none, rank);
+}
+
+std::optional<std::uint32_t> MemoryPieces::damaged() const {
+    std::int64_t rank = damaged_;
+    return rank < 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(rank));
 }
 
 }  // namespace dlrover::lib

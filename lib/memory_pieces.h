@@ -3,6 +3,7 @@
 // object comes to this node when something in it is wanted.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -46,9 +47,12 @@ class MemoryPieces final : public PieceSource {
     Status read_chunk(std::uint32_t rank, std::uint64_t index, std::span<std::byte> out,
                       unsigned threads) override;
     Status judge(Status why) const override;
+    /// The rank whose chunk or table was the first that did not have its checksum.
+    std::optional<std::uint32_t> damaged() const;
 
   private:
     class Object;
+    void note_damaged(std::uint32_t rank) const;
     Status parse(std::uint32_t rank);
     Status take(std::uint32_t rank, bool wait);
     Status check_identity(std::uint32_t rank) const;
@@ -59,7 +63,8 @@ class MemoryPieces final : public PieceSource {
     std::vector<std::optional<ckpt::ObjectTableView>> views_;
     std::map<std::uint32_t, std::unique_ptr<Object>> objects_;
     std::map<std::uint32_t, std::unordered_map<std::uint64_t, std::uint64_t>>
-        kept_;  ///< pieces by their hash
+        kept_;                                        ///< pieces by their hash
+    mutable std::atomic<std::int64_t> damaged_ = -1;  ///< reading threads find it
 };
 
 }  // namespace dlrover::lib

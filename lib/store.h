@@ -63,7 +63,9 @@ struct ObjectSource {
 struct RestoreEnd {
     std::string text;  ///< what was wrong; empty: nothing
     std::uint64_t took_us = 0;
-    std::optional<std::uint32_t> damaged;  ///< the rank whose object in memory does not match its checksums
+    /// The rank whose object in memory does not match its checksums; of a step that is spread the store
+    /// knows.
+    std::optional<std::uint32_t> damaged;
 };
 
 /// Calls are serialised by the context's lock; the memory behind SaveTarget and ObjectSource is used without

@@ -60,6 +60,12 @@ struct Resizing : Copying {
         return plan != nullptr && plan->segments.size() == 1 && plan->segments[0]->fd &&
                plan->table_bytes == 128;
     }
+    void say_damaged(Node &node, const Client &worker, std::uint32_t rank) {
+        local::RestoreDoneT done;
+        done.text = "the checksum of chunk \"x\" is wrong";
+        done.damaged = rank;
+        node.say(worker, std::move(done), 0);
+    }
     void say_restored(Node &node, const Client &worker) {
         local::RestoreDoneT done;
         done.ok = true;
@@ -75,6 +81,31 @@ struct Resizing : Copying {
         await_worlds();
         BOOST_TEST(w2.world_size == 4u);
         BOOST_TEST(w2.restore_step == 6);
+    }
+    /// What that node holds of rank 1's is damaged; the other one holds it as well.
+    void give_way(Node &node, Client &agent, local::WorldPublishedT &w) {
+        grow();
+        run(5s);
+        BOOST_TEST(held(n2, 6) == (std::set<std::uint32_t>{0, 1}));
+        m1->slow = m2->slow = true;  // what is dropped stays away
+        auto worker = node.start_worker(w, 0);
+        BOOST_TEST((plan(node, worker).spread != nullptr));
+        say_damaged(node, worker, 1);  // which it has not read
+        run(1s);
+        BOOST_TEST(held(node, 6).contains(1));
+        BOOST_TEST((plan(node, worker).spread != nullptr));
+        BOOST_TEST(has_object(node, worker, 1));
+        say_damaged(node, worker, 1);
+        run(1s);
+        BOOST_TEST(!held(node, 6).contains(1));
+        BOOST_TEST(warned(node, "What rank 1 has saved of step 6 is damaged in the memory of " + node.name));
+        node.exited(agent, w, 1, 3 << 8);
+        await_worlds();
+        m1->slow = m2->slow = false;
+        BOOST_TEST(w1.restore_step == 6);
+        worker = node.start_worker(w, 0);
+        BOOST_TEST((plan(node, worker).spread != nullptr));
+        BOOST_TEST(has_object(node, worker, 1), "from the other node");
     }
     void lose_checkpoints() {
         for (const char *kind : {"slot", "segment"}) n2.keeper.drop(record_name(kind, "7.0") + "/*");
@@ -505,6 +536,29 @@ BOOST_AUTO_TEST_CASE(a_step_of_another_size_gets_its_copies) {
     run(5s);
     BOOST_TEST(held(n1, 6) == (std::set<std::uint32_t>{0, 1}));
     BOOST_TEST(held(n2, 6) == (std::set<std::uint32_t>{0, 1}));
+}
+
+BOOST_AUTO_TEST_CASE(a_damaged_copy_of_another_size_gives_way_to_the_object) {
+    give_way(n2, a2, w2);
+}
+
+BOOST_AUTO_TEST_CASE(a_damaged_object_of_another_size_gives_way_to_its_copy) {
+    give_way(n1, a1, w1);
+}
+
+BOOST_AUTO_TEST_CASE(a_damaged_table_of_another_size_is_found_where_it_is) {
+    grow(true);  // no copies
+    n1.damage_table(1, 6);
+    auto worker = n2.start_worker(w2, 0);
+    auto answer = ask(n2, worker, local::RestoreT());
+    auto *failure = std::get_if<local::FailureT>(&answer);
+    BOOST_REQUIRE(failure != nullptr);
+    BOOST_TEST(failure->text.find("the table of rank 1 of step 6 could not be fetched from node n1: it is "
+                                  "damaged in that node's memory") != std::string::npos,
+               failure->text);
+    run(1s);
+    BOOST_TEST(warned(n1, "What rank 1 has saved of step 6 is damaged in the memory of n1"));
+    BOOST_TEST(!held(n1, 6).contains(1));
 }
 
 BOOST_AUTO_TEST_CASE(without_room_for_an_object_the_restore_says_so) {

@@ -2,7 +2,10 @@
 // Daemons of several nodes in one process: time, network, Slurm and keeper are in memory.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <boost/test/unit_test.hpp>
 #include <deque>
 #include <map>
@@ -10,9 +13,11 @@
 #include <set>
 #include <utility>
 
+#include "ckpt/block_kernel.h"
 #include "common/manual_loop.h"
 #include "daemon/daemon.h"
 #include "daemon/memory_slurm.h"
+#include "daemon/records.h"
 #include "tests/unit/full_keeper.h"
 #include "transport/memory_network.h"
 
@@ -215,7 +220,27 @@ struct Node {
         seal.slot = slot;
         seal.data_bytes = seal.table_offset = object_bytes - 128;
         seal.table_bytes = 128;
+        seal.table_xxh3 = ckpt::block_kernel().hash(std::array<std::uint8_t, 128>{}.data(), 128);
         say(worker, std::move(seal));
+    }
+    /// A bit of the table of what that rank has saved here as this step.
+    void damage_table(std::uint32_t rank, std::uint64_t step) {
+        auto records = keeper.copy();
+        std::set<std::uint16_t> slots;
+        for (auto &record : records) {
+            auto held = decode_record(record.value);
+            auto path = record.name.substr(0, record.name.rfind('/'));
+            const auto *slot = held.ok() ? held->body.AsSlotRecord() : nullptr;
+            if (slot != nullptr && slot->train_step == step && path.ends_with("/" + std::to_string(rank)))
+                slots.insert(static_cast<std::uint16_t>(std::stoul(record.name.substr(path.size() + 1))));
+        }
+        BOOST_REQUIRE(!slots.empty());
+        for (auto &record : records) {
+            auto held = decode_record(record.value);
+            const auto *segment = held.ok() ? held->body.AsSegmentRecord() : nullptr;
+            if (segment == nullptr || segment->rank != rank || !slots.contains(segment->slot)) continue;
+            BOOST_REQUIRE(::pwrite(record.fd.get(), "\1", 1, object_bytes - 1) == 1);
+        }
     }
     /// Whether there was a slot.
     bool try_save(const Client &worker, std::uint64_t step, bool to_storage = false) {

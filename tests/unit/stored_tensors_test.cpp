@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Global tensors read from storage and from memory at other world sizes and cut otherwise.
+#include <functional>
 #include <numeric>
+#include <thread>
 
 #include "stored_fixture.h"
 
@@ -10,6 +12,15 @@ using namespace dlrover::test;
 namespace {
 
 constexpr std::uint32_t saved_by = 8;
+
+/// What the daemon hears comes to it a moment later.
+bool wait_until(const std::function<bool()> &condition) {
+    for (int i = 0; i < 500; ++i) {
+        if (condition()) return true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+}
 
 struct Tensor {
     const char *name;
@@ -232,8 +243,19 @@ BOOST_FIXTURE_TEST_CASE(damage_in_a_spread_step_is_found, Spread) {
     BOOST_TEST(error_says("\"rows\" in the object of rank 2 is wrong"));
     // Also where only a part is wanted.
     BOOST_TEST(read(restore.get(), "rows", DType::Float32, {{0, 0}, {37, 1}}, out) == DLROVER_E_CORRUPT);
+    // Others are damaged too; the first is told.
+    daemon.flip_spread(3, place_of(3, "cols"));
+    BOOST_TEST(read(restore.get(), "cols", DType::UInt8, {{0, 0}, {5, 41}}, out) == DLROVER_E_CORRUPT);
     restore.reset();
+    BOOST_TEST(wait_until([&] { return daemon.last_restore_done().damaged == 2; }));
     BOOST_TEST(!daemon.last_restore_done().ok);
+    daemon.flip_spread(2, place_of(2, "rows"));
+    daemon.flip_spread(3, place_of(3, "cols"));
+    restore = open_restore(c.get());
+    BOOST_TEST(reads(restore.get(), tensors[0], {{0, 0}, {37, 6}}));
+    restore.reset();
+    BOOST_TEST(wait_until([&] { return daemon.last_restore_done().ok; }));
+    BOOST_TEST(daemon.last_restore_done().damaged == -1, "the next restore knows nothing of it");
 }
 
 BOOST_FIXTURE_TEST_CASE(a_spread_table_that_is_damaged_or_of_another_step_is_refused, Spread) {
@@ -246,12 +268,17 @@ BOOST_FIXTURE_TEST_CASE(a_spread_table_that_is_damaged_or_of_another_step_is_ref
         Restore open(restore);
         return read(restore, "rows", DType::Float32, {{0, 0}, {37, 6}}, out);
     };
-    auto damaged = objects;
-    damaged[1].table[damaged[1].table.size() / 2] ^= 1;
-    daemon.spread({3, 2}, stored_step, damaged);
-    BOOST_TEST(refused() == DLROVER_E_CORRUPT);
+    // The first rank's is looked at when it is opened.
+    for (std::uint32_t rank : {1u, 0u}) {
+        auto damaged = objects;
+        damaged[rank].table[damaged[rank].table.size() / 2] ^= 1;
+        daemon.spread({3, 2}, stored_step, damaged);
+        BOOST_TEST(refused() == DLROVER_E_CORRUPT);
+        BOOST_TEST(wait_until([&] { return daemon.last_restore_done().damaged == rank; }));
+    }
     daemon.spread({3, 3}, stored_step, objects);
     BOOST_TEST(refused() == DLROVER_E_CORRUPT);
+    BOOST_TEST(wait_until([&] { return daemon.last_restore_done().damaged == -1; }), "it is whole");
     BOOST_TEST(error_says("is not of the step, generation and world"));
     daemon.spread({3, 2}, stored_step, objects);
     BOOST_TEST(refused() == DLROVER_OK);
