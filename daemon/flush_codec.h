@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -19,9 +20,14 @@ struct FlushWord {
     std::uint64_t order = 0;
     CheckpointId id;
     std::uint32_t world_size = 0;
-    std::string text;  ///< at most 1 KiB
+    std::string text;         ///< at most 1 KiB
+    std::vector<Rank> ranks;  ///< whose copies are meant, not a node's own objects; at most max_flush_ranks
+    std::vector<Rank> lacks;  ///< Lacks: whose objects are not there; at most max_flush_ranks
     friend bool operator==(const FlushWord &, const FlushWord &) = default;
 };
+
+/// What is above it is not sent.
+inline constexpr std::size_t max_flush_ranks = 4096;
 
 proto::Bytes encode_flush_word(const FlushWord &word);
 /// corrupt: the bytes do not verify, or a value is out of range.

@@ -302,7 +302,7 @@ class Group : private JobMemory {
 
     // group_flush.cpp
     void create_storage();
-    bool runs_elsewhere(Rank rank, std::uint32_t size) const;
+    std::optional<std::vector<Rank>> own_ranks(std::uint32_t size) const;
     local::RestorePlanT plan_from_storage() const;
     std::optional<elastic::CompleteStep> complete_in_memory() const;
     void tell_storage_of_world();

@@ -14,7 +14,10 @@ void Group::create_storage() {
     hooks.send = [this](NodeIndex to, const FlushWord &word) {
         send_envelope(node_name(to), transport::PeerEnvelope::Kind::flush, encode_flush_word(word));
     };
-    hooks.is_elsewhere = [this](Rank rank, std::uint32_t size) { return runs_elsewhere(rank, size); };
+    hooks.own_ranks = [this](std::uint32_t size) { return own_ranks(size); };
+    hooks.damaged = [this](Rank rank, const CheckpointId &id, SlotIndex slot) {
+        if (member_ && !record_.ended) drop_damaged(rank, id, slot);  // also while the last goes there
+    };
     hooks.found = [this](const elastic::LocalStorage &found) { feed(found); };
     hooks.tell = [this](proto::EventKind kind, std::string text, const CheckpointId &id, std::int64_t took) {
         bool known = id != CheckpointId{};
@@ -32,13 +35,14 @@ void Group::create_storage() {
                 event.time_us);
 }
 
-/// Copies of other nodes' objects are these nodes' to put there.
-bool Group::runs_elsewhere(Rank rank, std::uint32_t size) const {
-    if (!world_ || world_size(*world_) != size) return false;
+/// Those that run here; where a world of another size has saved them nobody knows that.
+std::optional<std::vector<Rank>> Group::own_ranks(std::uint32_t size) const {
+    if (!world_ || world_size(*world_) != size) return std::nullopt;
+    std::vector<Rank> ranks;
     auto place = place_in(*world_);
-    if (!place) return true;
-    std::uint32_t first = first_rank(*world_, *place);
-    return rank.value() < first || rank.value() - first >= ranks_of(self());
+    std::uint32_t first = place ? first_rank(*world_, *place) : 0;
+    for (std::uint32_t i = 0; place && i < ranks_of(self()); ++i) ranks.emplace_back(first + i);
+    return ranks;
 }
 
 void Group::on_writer_message(const Client &from, const local::MessageT &message) {

@@ -270,13 +270,12 @@ void GroupStorage::on_word(NodeIndex from, const FlushWord &word) {
             if (part_ && part_->home == from && part_->order.order <= word.order) release_part();
             return;
         case Kind::Stored:
+        case Kind::Lacks:
         case Kind::Trouble:
             if (!is_home() || !flying_ || flying_->number != word.order) return;
             if (word.kind == Kind::Trouble)
                 return act(flusher_->failed(services_.loop.now(), word.order, word.text));
-            fault_point("daemon_part_told");
-            if (silent_.erase(from) != 0) complete_order();
-            return;
+            return on_part_over(from, word);
         case Kind::Gone:
             if (is_home() && ending_ && flying_ && flying_->number == word.order) {
                 hooks_.tell(proto::EventKind::Warning,
@@ -302,36 +301,52 @@ void GroupStorage::on_word(NodeIndex from, const FlushWord &word) {
 // ---- this node's part ----
 
 void GroupStorage::begin_part(NodeIndex home, const FlushWord &order) {
-    if (part_ && part_->order.order == order.order) {
-        if (part_->stored) answer_home(FlushWord::Kind::Stored, {});  // the first word was lost
+    bool same = part_ && part_->order.order == order.order;
+    if (same && part_->order.ranks == order.ranks) {
+        if (part_->stored) answer_part();  // the first word was lost
         return;
     }
-    if (part_ && part_->home == home && part_->order.order > order.order) return;
+    bool late = same && order.ranks.empty();  // a word of the first round
+    if (late || (part_ && part_->home == home && part_->order.order > order.order)) return;
     fault_point("daemon_flush_received");
     release_part();
     part_ = Part{.home = home, .order = order, .begun = services_.loop.now()};
-    for (Rank rank : services_.arena.holders(order.id)) {
-        if (hooks_.is_elsewhere(rank, order.world_size)) continue;
-        auto object = services_.arena.begin_read(rank, order.id);
-        if (!object.ok()) continue;
-        part_->bytes += object->seal.data_bytes;
-        part_->objects.emplace_back(rank, std::move(*object));
-    }
-    if (part_->objects.empty())
+    take_objects();
+    if (part_->objects.empty() && part_->lacks.empty())
         return fail_part(facts_.node + " no longer has its objects of " + step_text(order.id));
     store_next();
 }
 
+/// Copies of other nodes' objects are these nodes' to put there, unless they are asked for.
+void GroupStorage::take_objects() {
+    const FlushWord &order = part_->order;
+    auto ranks = order.ranks.empty() ? hooks_.own_ranks(order.world_size) : std::optional(order.ranks);
+    for (Rank rank : ranks ? *ranks : services_.arena.holders(order.id)) {
+        auto object = services_.arena.begin_read(rank, order.id);
+        if (!object.ok()) {
+            part_->lacks.push_back(rank);
+            continue;
+        }
+        part_->bytes += object->seal.data_bytes;
+        part_->objects.emplace_back(rank, std::move(*object));
+    }
+    if (!part_->lacks.empty())
+        part_->why_lacking = facts_.node + " no longer has what rank " +
+                             std::to_string(part_->lacks.front().value()) + " has saved of " +
+                             step_text(order.id);
+}
+
 void GroupStorage::store_next() {
-    if (!part_ || part_->stored || !writer_) return;
+    if (!part_ || part_->stored) return;
     part_->partly = 0;
     if (part_->objects.empty()) {
         part_->stored = true;
         part_->took = services_.loop.now() - part_->begun;
         trouble_.clear();
         fault_point("daemon_part_stored");
-        return answer_home(FlushWord::Kind::Stored, {});
+        return answer_part();
     }
+    if (!writer_) return;
     auto &[rank, object] = part_->objects.back();
     local::StoreObjectT store;
     store.order = part_->order.order;
@@ -361,11 +376,29 @@ void GroupStorage::on_object_stored(const local::ObjectStoredT &stored) {
     if (!part_ || part_->stored || part_->objects.empty() || stored.order != part_->order.order) return;
     auto &[rank, object] = part_->objects.back();
     if (stored.rank != rank.value()) return;
+    if (!stored.ok && stored.memory_damaged) return on_object_damaged(bounded(stored.text));
     if (!stored.ok) return fail_part(bounded(stored.text));
     fault_point("daemon_object_stored");
     services_.arena.end_read(rank, object.place.slot);
     part_->written += object.seal.data_bytes;
     part_->objects.pop_back();
+    store_next();
+}
+
+/// No fault of storage: the others go there, and another node may have a copy of this one.
+void GroupStorage::on_object_damaged(const std::string &text) {
+    auto [rank, object] = std::move(part_->objects.back());
+    part_->objects.pop_back();
+    part_->bytes -= object.seal.data_bytes;
+    services_.arena.end_read(rank, object.place.slot);
+    if (part_->lacks.empty())
+        part_->why_lacking = "what rank " + std::to_string(rank.value()) + " has saved of " +
+                             step_text(part_->order.id) + " is damaged in the memory of " + facts_.node +
+                             " (" + text + ")";
+    part_->lacks.push_back(rank);
+    services_.loop.post([this, alive = alive_, rank, id = part_->order.id, slot = object.place.slot] {
+        if (*alive) hooks_.damaged(rank, id, slot);
+    });
     store_next();
 }
 
@@ -410,7 +443,12 @@ void GroupStorage::answer_home(FlushWord::Kind kind, const std::string &text) {
     FlushWord answer = part_->order;
     answer.kind = kind;
     answer.text = text;
+    answer.lacks = part_->lacks;
     send(part_->home, std::move(answer));
+}
+
+void GroupStorage::answer_part() {
+    answer_home(part_->lacks.empty() ? FlushWord::Kind::Stored : FlushWord::Kind::Lacks, part_->why_lacking);
 }
 
 // ---- rank 0's node ----
@@ -437,6 +475,7 @@ void GroupStorage::schedule() {
 
 void GroupStorage::begin_order(const elastic::FlushBegin &begin) {
     flying_ = begin;
+    missing_ = {};
     silent_ = {begin.step.nodes.begin(), begin.step.nodes.end()};
     if (begin.end_in)
         hooks_.tell(proto::EventKind::Warning,
@@ -457,8 +496,31 @@ void GroupStorage::remind() {
     word.order = flying_->number;
     word.id = flying_->step.id;
     word.world_size = flying_->step.world_size;
+    word.ranks = missing_.asked;
     for (NodeIndex node : silent_) send(node, word);
     remind_timer_ = services_.loop.after(remind_interval, [this] { remind(); });
+}
+
+/// Words of the round before come twice, too.
+void GroupStorage::on_part_over(NodeIndex from, const FlushWord &word) {
+    fault_point("daemon_part_told");
+    if (word.ranks != missing_.asked || silent_.erase(from) == 0) return;
+    if (missing_.why.empty()) missing_.why = word.text;
+    if (missing_.asked.empty()) missing_.ranks.insert(word.lacks.begin(), word.lacks.end());
+    for (Rank rank : missing_.asked)
+        if (std::ranges::find(word.lacks, rank) == word.lacks.end()) missing_.ranks.erase(rank);
+    if (silent_.empty()) end_round();
+}
+
+/// What a node lacks of its own is asked for from all, once.
+void GroupStorage::end_round() {
+    if (missing_.ranks.empty()) return complete_order();
+    if (!missing_.asked.empty())
+        return act(flusher_->lost(services_.loop.now(), flying_->number,
+                                  missing_.why + ", and no other node has a whole copy"));
+    missing_.asked.assign(missing_.ranks.begin(), missing_.ranks.end());
+    silent_ = {flying_->step.nodes.begin(), flying_->step.nodes.end()};
+    remind();
 }
 
 /// The files meet in the folder: once every node has put its own there, this one's writer looks for them all.
@@ -526,7 +588,9 @@ void GroupStorage::tell(const elastic::FlushNote &note) {
     }
     hooks_.tell(proto::EventKind::Warning,
                 "The checkpoint of " + step_text(note.id) + " is not on storage: " + note.text +
-                    ". The newest is tried again.",
+                    (!note.lost ? ". The newest is tried again."
+                     : ending_  ? "."
+                                : ". A later one goes there instead."),
                 note.id, note.took.count());
 }
 

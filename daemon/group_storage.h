@@ -34,8 +34,10 @@ class GroupStorage {
     };
     struct Hooks {
         std::function<void(NodeIndex to, const FlushWord &word)> send;
-        /// Whether another node puts that rank's object of a world of this size there.
-        std::function<bool(Rank rank, std::uint32_t world_size)> is_elsewhere;
+        /// Whose objects of a world of this size this node puts there; none: of whatever ranks it holds.
+        std::function<std::optional<std::vector<Rank>>(std::uint32_t world_size)> own_ranks;
+        /// That object in this node's memory does not match its checksums. Never from inside a call.
+        std::function<void(Rank rank, const CheckpointId &id, SlotIndex slot)> damaged;
         std::function<void(const elastic::LocalStorage &found)> found;
         std::function<void(proto::EventKind kind, std::string text, const CheckpointId &id,
                            std::int64_t duration_us)>
@@ -82,18 +84,29 @@ class GroupStorage {
     struct Part {
         NodeIndex home;
         FlushWord order;
-        std::vector<std::pair<Rank, Arena::Object>> objects;  ///< kept; the last is with the writer
-        bool stored = false;
-        std::uint64_t bytes = 0;    ///< of all its objects
-        std::uint64_t written = 0;  ///< of those that are there
-        std::uint64_t partly = 0;   ///< of the one with the writer
+        std::vector<std::pair<Rank, Arena::Object>> objects = {};  ///< kept; the last is with the writer
+        std::vector<Rank> lacks = {};                              ///< are not here, or damaged
+        std::string why_lacking = {};                              ///< of the first
+        bool stored = false;                                       ///< but for these
+        std::uint64_t bytes = 0;                                   ///< of all its objects
+        std::uint64_t written = 0;                                 ///< of those that are there
+        std::uint64_t partly = 0;                                  ///< of the one with the writer
         EventLoop::Time begun{0}, took{0};
+    };
+    /// Rank 0's node: what nodes do not have of their own objects is asked for from those with copies.
+    struct Missing {
+        std::set<Rank> ranks;
+        std::string why;          ///< of the first
+        std::vector<Rank> asked;  ///< of all nodes; empty: each has only been asked for its own
     };
 
     // this node's part
     void begin_part(NodeIndex home, const FlushWord &order);
     void store_next();
     void on_object_stored(const local::ObjectStoredT &stored);
+    void take_objects();
+    void on_object_damaged(const std::string &text);
+    void answer_part();
     void on_progress(const local::ObjectProgressT &progress);
     std::unique_ptr<local::StorageProgressT> progress() const;
     void fail_part(const std::string &text);
@@ -108,6 +121,8 @@ class GroupStorage {
     void stop_ordering();
     void tell(const elastic::FlushNote &note);
     void tell(const elastic::FlushPassed &passed);
+    void on_part_over(NodeIndex from, const FlushWord &word);
+    void end_round();
     void complete_order();
     void on_checkpoint_stored(const local::CheckpointStoredT &stored);
     void remark(const std::string &text);
@@ -147,6 +162,7 @@ class GroupStorage {
     std::optional<elastic::Flusher> flusher_;
     std::optional<elastic::FlushBegin> flying_;
     std::set<NodeIndex> silent_;  ///< have not said what became of the order
+    Missing missing_;             ///< of the order
     std::optional<CheckpointId> stored_, asked_;
     std::int64_t stored_us_ = 0;
     std::optional<EventLoop::Time> job_end_;

@@ -173,6 +173,18 @@ Flusher::Actions Flusher::failed(Time now, std::uint64_t number, const std::stri
     return out;
 }
 
+Flusher::Actions Flusher::lost(Time now, std::uint64_t number, const std::string &text) {
+    Actions out;
+    if (!flight_ || flight_->number != number) return out;
+    out.emplace_back(describe(now, false, text));
+    std::get<FlushNote>(out.back()).lost = true;
+    if (newest_->id == flight_->id) newest_.reset();
+    if (hurried_ <= flight_->id) hurried_.reset();
+    land(number, out);
+    consider(now, out);
+    return out;
+}
+
 Flusher::Actions Flusher::tick(Time now) {
     Actions out;
     if (end_ && now >= *end_) end_.reset();

@@ -44,7 +44,8 @@ struct FlushNote {
     bool ok = false;
     CheckpointId id;
     Duration took{0};
-    std::string text;  ///< where not ok: a sentence
+    std::string text;   ///< where not ok: a sentence
+    bool lost = false;  ///< it is not tried again
 };
 /// For people, with the order of `by`: so many steps were asked for, and newer ones were complete before the
 /// order could be given.
@@ -79,6 +80,8 @@ class Flusher {
     /// What became of an order. Answers to others than the present one are ignored.
     Actions done(Time now, std::uint64_t number);
     Actions failed(Time now, std::uint64_t number, const std::string &text);
+    /// A part of that step is nowhere whole any more: it is not tried again.
+    Actions lost(Time now, std::uint64_t number, const std::string &text);
     Actions tick(Time now);
 
     Time deadline() const;

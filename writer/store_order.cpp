@@ -66,6 +66,12 @@ Status check_still_wanted(const StoreOrder &order) {
     return {};
 }
 
+/// Otherwise it is the order that is wrong.
+bool is_inside(const ckpt::ObjectPlace &place, std::uint64_t bytes) {
+    return place.data_bytes <= bytes && place.table_offset <= bytes &&
+           place.table_bytes <= std::min<std::uint64_t>(bytes - place.table_offset, ckpt::max_table_bytes);
+}
+
 }  // namespace
 
 Result<StoreOrder> make_store_order(Ticket ticket, std::shared_ptr<const Line> line, const Destination &to,
@@ -92,8 +98,13 @@ Result<std::uint64_t> store_object(StoreOrder &order, ckpt::StorageFrames &frame
                                    std::function<void(std::uint64_t bytes)> watch) {
     auto range = ckpt::SegmentRange::map(std::move(order.segments), ckpt::Access::read_only);
     if (!range) return range.take_status();
-    auto bytes = ckpt::find_object_table({range->base(), range->bytes()}, order.place);
-    if (!bytes) return bytes.take_status();
+    std::span memory(range->base(), range->bytes());
+    auto bytes = ckpt::find_object_table(memory, order.place);
+    if (!bytes) {
+        order.memory_damaged = bytes.status().code() == Code::corrupt &&
+                               is_inside(order.place, memory.size()) && check_still_wanted(order).ok();
+        return bytes.take_status();
+    }
     auto table = ckpt::ObjectTableView::parse(*bytes, order.place.data_bytes);
     if (!table) return table.take_status();
     DLROVER_TRY(check_identity(order, table->identity()));
@@ -110,7 +121,10 @@ Result<std::uint64_t> store_object(StoreOrder &order, ckpt::StorageFrames &frame
     auto written =
         ckpt::write_storage_file(folder.data_folder(order.checkpoint.id),
                                  {{range->base(), order.place.data_bytes}, *bytes, order.ledger}, options);
-    if (!written) return written.take_status();
+    if (!written) {
+        order.memory_damaged = written.status().code() == Code::corrupt && check_still_wanted(order).ok();
+        return written.take_status();
+    }
     return written->file_bytes;
 }
 

@@ -29,6 +29,8 @@ struct StoreOrder {
     std::vector<ckpt::SegmentGrant> segments;
     ckpt::ObjectPlace place;
     std::vector<std::uint8_t> ledger;
+    bool memory_damaged =
+        false;  ///< store_object() has failed, since the object does not match its checksums
 };
 
 /// invalid_argument: an order that can not be meant.

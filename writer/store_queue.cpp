@@ -51,12 +51,15 @@ void StoreQueue::answer(const StoreOrder &order, const Result<std::uint64_t> &st
     answer.rank = order.rank.value();
     answer.time_us = time_us;
     answer.ok = stored.ok();
+    answer.memory_damaged = order.memory_damaged;
+    std::string what = "rank " + std::to_string(answer.rank) + " of step " +
+                       std::to_string(order.checkpoint.id.step.value());
     if (stored.ok())
         answer.bytes = *stored;
+    else if (order.memory_damaged)
+        answer.text = what + " is damaged in this node's memory: " + stored.status().message();
     else
-        answer.text = "rank " + std::to_string(answer.rank) + " of step " +
-                      std::to_string(order.checkpoint.id.step.value()) +
-                      " is not on storage: " + in_words(stored.status(), order.to);
+        answer.text = what + " is not on storage: " + in_words(stored.status(), order.to);
     outbox_.put(order.ticket, std::move(answer));
 }
 

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "daemon/wall_clock.h"
+#include "tests/unit/daemon_movers.h"
 #include "tests/unit/daemon_nodes.h"
 
 using namespace dlrover;
@@ -68,14 +69,16 @@ struct Writer : Helper {
         local::ObjectStoredT answer;
         answer.order = order;
         answer.rank = rank;
-        answer.ok = trouble.empty();
-        answer.text = trouble;
+        answer.memory_damaged = damaged.contains(rank);
+        answer.ok = trouble.empty() && !answer.memory_damaged;
+        answer.text = answer.memory_damaged ? "a checksum is wrong" : trouble;
         say(std::move(answer));
     }
 
     std::optional<local::WriterWelcomeT> welcome;
     std::string trouble, remark;
     bool slow = false;
+    std::set<std::uint32_t> damaged;               ///< ranks whose objects in memory are
     std::pair<std::uint64_t, std::uint32_t> held;  ///< (order, rank) that is not answered
     std::uint64_t newest_step = 0, next_term = 0;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> stored;  ///< (step, rank)
@@ -86,8 +89,9 @@ struct Writer : Helper {
 struct Fixture : TwoNodes {
     std::unique_ptr<Writer> d1, d2;
 
-    explicit Fixture(std::uint64_t every, const std::function<void(Fixture &)> &before = {})
-        : TwoNodes({.ckpt_dir = "/data/run", .ckpt_every_steps = every}) {
+    explicit Fixture(std::uint64_t every, const std::function<void(Fixture &)> &before = {},
+                     const std::string &redundancy = "single")
+        : TwoNodes({.ckpt_dir = "/data/run", .ckpt_every_steps = every, .redundancy = redundancy}) {
         d1 = std::make_unique<Writer>(n1);
         d2 = std::make_unique<Writer>(n2);
         if (before) before(*this);
@@ -141,6 +145,25 @@ struct Fixture : TwoNodes {
         auto status = status_at(home().node, alice, false);
         auto &storage = *status.groups.at(0)->storage;
         return storage.stored ? static_cast<std::int64_t>(storage.stored->train_step) : -1;
+    }
+};
+
+/// With copies on the other node.
+struct Protected : Fixture {
+    std::unique_ptr<Mover> m1, m2;
+
+    explicit Protected(std::uint64_t every)
+        : Fixture(
+              every, [](Fixture &) {}, "partner:1"),
+          m1(std::make_unique<Mover>(n1)),
+          m2(std::make_unique<Mover>(n2)) {
+        await_worlds();
+    }
+    void pump() override {
+        Fixture::pump();
+        if (!m2) return;
+        m1->pump(*m2);
+        m2->pump(*m1);
     }
 };
 
@@ -643,6 +666,72 @@ BOOST_AUTO_TEST_CASE(a_node_whose_writer_does_not_come_back_is_not_waited_for) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(what_is_damaged_in_memory_is_no_trouble_of_storage) {
+    Fixture t(1);
+    t.await_worlds();
+    t.d1->damaged = {t.w1.first_rank};
+    t.save_everywhere(5);
+    t.run(60s);
+    std::string what =
+        "hat rank " + std::to_string(t.w1.first_rank) + " has saved of step 5 is damaged in the memory of n1";
+    BOOST_TEST(count_events(t.n1, "W" + what) == 1u);
+    BOOST_TEST(t.told("The checkpoint of step 5 is not on storage: w" + what) == 1u);
+    BOOST_TEST(t.told("and no other node has a whole copy. A later one goes there instead.") == 1u);
+    BOOST_TEST(t.trouble() == "");
+    BOOST_TEST(t.d1->stored.size() == 2u, "the other rank's goes there, and nothing is tried again");
+    BOOST_TEST(t.home().completed.empty());
+    t.d1->damaged.clear();
+    t.save_everywhere(6);
+    BOOST_TEST(t.stored_step() == 6);
+}
+
+BOOST_AUTO_TEST_CASE(the_end_does_not_wait_for_what_is_damaged) {
+    Fixture t(100);
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.d2->damaged = {t.w2.first_rank, t.w2.first_rank + 1};
+    t.finish_all();
+    t.run(3s);
+    BOOST_TEST(t.ended(t.n1, t.a1));
+    BOOST_TEST(t.ended(t.n2, t.a2));
+    BOOST_TEST(count_events(t.n2, "damaged in the memory of n2") == 2u + (&t.home() == t.d2.get()));
+    BOOST_TEST(t.told("The checkpoint of step 5 is not on storage: what rank") == 1u);
+    BOOST_TEST(t.home().completed.empty());
+}
+
+BOOST_AUTO_TEST_CASE(the_copy_of_what_is_damaged_goes_to_storage) {
+    Protected t(100);
+    t.save_everywhere(5);
+    t.run(3s);
+    std::uint32_t rank = t.w1.first_rank;
+    t.d1->damaged = {rank};
+    t.finish_all();
+    t.run(5s);
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> put = t.d2->stored;
+    BOOST_TEST(put.size() == 3u);
+    BOOST_TEST((std::ranges::find(put, std::pair(std::uint64_t{5}, rank)) != put.end()));
+    BOOST_TEST(t.home().completed.size() == 1u);
+    BOOST_TEST(count_events(t.n1, "damaged in the memory of n1") == 1u);
+    BOOST_TEST(t.told("is not on storage") == 0u);
+    BOOST_TEST(t.ended(t.n1, t.a1));
+    BOOST_TEST(t.ended(t.n2, t.a2));
+}
+
+BOOST_AUTO_TEST_CASE(where_the_copy_is_damaged_too_a_later_step_goes_to_storage) {
+    Protected t(1);
+    t.d1->damaged = t.d2->damaged = {t.w1.first_rank};
+    t.save_everywhere(5);
+    t.run(60s);
+    BOOST_TEST(t.home().completed.empty());
+    BOOST_TEST(count_events(t.n1, "damaged in the memory of n1") >= 1u);
+    BOOST_TEST(count_events(t.n2, "damaged in the memory of n2") >= 1u);
+    BOOST_TEST(t.told("and no other node has a whole copy. A later one goes there instead.") == 1u);
+    t.d1->damaged.clear();
+    t.save_everywhere(6);
+    t.run(3s);
+    BOOST_TEST(t.stored_step() == 6);
+}
+
 BOOST_AUTO_TEST_CASE(words_of_peers_are_checked) {
     FlushWord word;
     word.kind = FlushWord::Kind::Begin;
@@ -650,6 +739,8 @@ BOOST_AUTO_TEST_CASE(words_of_peers_are_checked) {
     word.id = {{Term(3), 4}, TrainStep(5)};
     word.world_size = 6;
     word.text = "why";
+    word.ranks = {Rank(0), Rank(5)};
+    word.lacks = {Rank(5)};
     auto bytes = encode_flush_word(word);
     auto back = decode_flush_word(bytes);
     BOOST_REQUIRE(back.ok());
@@ -659,6 +750,13 @@ BOOST_AUTO_TEST_CASE(words_of_peers_are_checked) {
         auto cut = std::span(bytes).first(i);
         BOOST_TEST(!decode_flush_word(cut).ok());
     }
+    for (auto *ranks : {&word.ranks, &word.lacks}) {
+        std::vector<Rank> good = std::exchange(*ranks, {Rank(6)});
+        BOOST_TEST(!decode_flush_word(encode_flush_word(word)).ok());
+        *ranks = std::move(good);
+    }
+    word.ranks.clear();
+    word.lacks.clear();
     word.world_size = 0;
     BOOST_TEST(!decode_flush_word(encode_flush_word(word)).ok());
     word.kind = FlushWord::Kind::None;

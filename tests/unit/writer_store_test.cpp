@@ -151,6 +151,7 @@ BOOST_AUTO_TEST_CASE(orders_that_can_not_be_meant) {
         change(order);
         auto answer = node.stored(node.push_store(std::move(order), fds));
         BOOST_TEST(!answer.ok);
+        BOOST_TEST(!answer.memory_damaged);
         return answer.text;
     };
     BOOST_TEST(contains(refused([](auto &o) { o.checkpoint = nullptr; }, {fd}), "names no checkpoint"));
@@ -178,12 +179,15 @@ BOOST_AUTO_TEST_CASE(a_bit_that_flipped_in_memory) {
     object.flip(5000);
     auto data = node.store(object, checkpoint(7), 1, 0);
     BOOST_TEST(!data.ok);
-    BOOST_TEST(contains(data.text, "rank 0 of step 7 is not on storage"), data.text);
+    BOOST_TEST(data.memory_damaged);
+    BOOST_TEST(contains(data.text, "rank 0 of step 7 is damaged in this node's memory"), data.text);
+    BOOST_TEST(!contains(data.text, "storage"), data.text);
     BOOST_TEST(contains(data.text, "chunk \"w\" in memory does not have its checksum"), data.text);
     check_nothing_stored(dir, 7, 0);
     object.flip(5000);
     object.flip(object.table_offset + 100);
     auto table = node.store(object, checkpoint(7), 1, 0);
+    BOOST_TEST(table.memory_damaged);
     BOOST_TEST(contains(table.text, "the object table's checksum is wrong"), table.text);
     check_nothing_stored(dir, 7, 0);
     object.flip(object.table_offset + 100);
