@@ -390,10 +390,10 @@ void Group::end_reading(Worker &worker) {
     if (std::exchange(worker.reading_spread, false) && !tables_wanted && tables_) tables_->drop();
 }
 
-/// The next world takes a copy, or storage, in its place. Where there is neither nothing is better than what
-/// is there: then it stays.
+/// The next world takes a copy, storage or an older step in its place. Where there is none of these the
+/// leader ends the group.
 void Group::drop_damaged(Rank rank, const CheckpointId &id, std::optional<SlotIndex> slot) {
-    if ((!copies_ && !storage_) || !arena_.drop_damaged(rank, id, slot)) return;
+    if (!arena_.drop_damaged(rank, id, slot)) return;
     std::string what =
         is_rank(rank) ? "What rank " + std::to_string(rank.value()) + " has saved" : "A parity";
     add_event(proto::EventKind::Warning,
@@ -401,6 +401,7 @@ void Group::drop_damaged(Rank rank, const CheckpointId &id, std::optional<SlotIn
                   services_.node + " and is not used again: see whether its memory has errors.",
               id.generation, is_rank(rank) ? static_cast<std::int32_t>(rank.value()) : -1,
               static_cast<std::int64_t>(id.step.value()));
+    if (is_rank(rank)) feed(elastic::LocalDamaged{{id, rank}});
     feed(objects_here());
 }
 

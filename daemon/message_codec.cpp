@@ -159,6 +159,11 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
         w->rollback->from = pack(r.rollback->from);
         w->rollback->to = r.rollback->to.value();
     }
+    if (r.damaged) {
+        w->damaged = std::make_unique<wire::DamagedT>();
+        w->damaged->checkpoint = pack(std::optional(r.damaged->id));
+        w->damaged->rank = r.damaged->rank.value();
+    }
     return w;
 }
 
@@ -409,6 +414,8 @@ class Unpacker {
         r.knows = unpack(w->knows);
         if (w->rollback && expect(w->rollback->to < INT64_MAX))
             r.rollback = Rollback{unpack(w->rollback->from), TrainStep(w->rollback->to)};
+        auto damaged = w->damaged ? checkpoint(w->damaged->checkpoint) : std::nullopt;
+        if (damaged) r.damaged = Damaged{*damaged, Rank(w->damaged->rank)};
         for (const auto &p : w->parities) r.parities.push_back(parity(*p));
         return r;
     }

@@ -88,6 +88,7 @@ void Member::State::complete_here(TrainStep step, const GenerationId &generation
     SealTally::Complete told{step, generation};
     if (told <= complete_told) return;
     complete_told = told;
+    if (local.damaged && local.damaged->id < CheckpointId{generation, step}) local.damaged.reset();
     out.push_back(StepComplete{step, generation});
     if (config.copies > 0) return;
     StepFreed freed{{generation, step}, std::nullopt};
@@ -166,7 +167,10 @@ void Member::State::install(const World &w) {
 void Member::State::publish(const World &w) {
     published = w;
     complete_told.reset();  // what was complete beyond it is lost
-    if (w.restore_step) complete_told = {*w.restore_step, w.restore_generation};
+    if (w.restore_step) {
+        complete_told = {*w.restore_step, w.restore_generation};
+        local.damaged.reset();
+    }
     protect_told.reset();
     local.safe.reset();
     covered.reset();

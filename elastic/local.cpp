@@ -131,6 +131,13 @@ void Member::State::on_rollback(const Rollback &word) {
     tell_leader();
 }
 
+/// Told with each report, since leaders change.
+void Member::State::on_damaged(const Damaged &damaged) {
+    if (local.damaged && damaged.id < local.damaged->id) return;
+    local.damaged = damaged;
+    tell_leader();
+}
+
 /// Their slots may be reused.
 void Member::State::drop_freed_seals(const StepFreed &freed) {
     std::erase_if(local.seals, [&](const Seal &s) { return freed.frees({s.generation, s.step}); });

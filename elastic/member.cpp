@@ -114,6 +114,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    [&](const NodesComing &m) { s.on_coming(m.count); },
                    [&](const LocalCheck &m) { s.on_local_check(m); },
                    [&](const LocalRollback &m) { s.on_rollback(m.rollback); },
+                   [&](const LocalDamaged &m) { s.on_damaged(m.damaged); },
                },
                input);
     return std::exchange(s.out, {});

@@ -49,6 +49,10 @@ struct LocalObjects {
     std::vector<Seal> seals;
     std::vector<Parity> parities = {};
 };
+/// One of them was found damaged, and is none of them any more: LocalObjects follows.
+struct LocalDamaged {
+    Damaged damaged;
+};
 struct LocalProgress {
     std::vector<RankProgress> ranks;
 };
@@ -122,10 +126,10 @@ struct LocalRollback {
 };
 struct Tick {};
 
-using Input =
-    std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
-                 LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage, PeerLink,
-                 SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck, LocalRollback>;
+using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
+                           LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
+                           PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck,
+                           LocalRollback, LocalDamaged>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 

@@ -283,6 +283,7 @@ struct Member::State {
     void on_objects(const LocalObjects &m);
     void on_protection(bool works);
     void on_rollback(const Rollback &word);
+    void on_damaged(const Damaged &damaged);
     void on_signal(int signal);
     void drop_freed_seals(const StepFreed &freed);
     void tell_leader();
@@ -497,6 +498,7 @@ struct Member::State {
     bool search_settled();
     bool search_on();
     const Rollback *rollback_wanted() const;
+    bool ends_for_damage();
     std::optional<Suspect> left_for(const Strikes &strikes) const;
     void note_suspects(World &w, const Strikes &strikes, std::optional<Suspect> left);
     void tell_step_back(const World &w);

@@ -30,6 +30,7 @@ struct NodeReport {
     std::vector<Parity> parities;           ///< that are whole
     GenerationId knows;                     ///< the newest world that it has on record
     std::optional<Rollback> rollback = {};  ///< said here, and not done yet
+    std::optional<Damaged> damaged = {};  ///< here, and the group has no newer step, nor gone on from another
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 

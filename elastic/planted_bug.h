@@ -55,9 +55,10 @@ enum class PlantedBug : std::uint8_t {
     age_of_whole_not_told,          ///< a new leader begins to count anew how long all were not heard
     half_leaves_behind,             ///< half of the nodes leave the other half behind with marks
     mark_not_read_back,             ///< a mark that Slurm has taken counts, also when it is gone again
+    damage_begins_anew,             ///< where the only checkpoint is damaged all begins anew
 };
 
-inline constexpr std::array<std::string_view, 46> planted_bug_names = {
+inline constexpr std::array<std::string_view, 47> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -104,6 +105,7 @@ inline constexpr std::array<std::string_view, 46> planted_bug_names = {
     "age_of_whole_not_told",
     "half_leaves_behind",
     "mark_not_read_back",
+    "damage_begins_anew",
 };
 
 }  // namespace dlrover::elastic

@@ -104,10 +104,30 @@ bool Member::State::search_settled() {
     if (!preparing->search) begin_search();
     while (storage_settled()) {
         bool found = newest_in_memory(preparing->nodes) || stored_choice();
-        if (found || !world || preparing->search == Search::any) return true;
+        if (found || !world || preparing->search == Search::any) return found || !ends_for_damage();
         if (!search_on()) return false;
     }
     return false;
+}
+
+/// What there was of checkpoints is damaged, and nothing else is left: whether all is to begin anew is for a
+/// person to say.
+bool Member::State::ends_for_damage() {
+    std::optional<std::pair<Damaged, NodeIndex>> last;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        const auto &damaged = peers[i].report.damaged;
+        bool counts = peers[i].accepted && !removed(NodeIndex(i)) && damaged;
+        if (counts && (!last || last->first.id < damaged->id)) last = {*damaged, NodeIndex(i)};
+    }
+    if (!last || bugged(PlantedBug::damage_begins_anew)) return false;
+    finish_group(1,
+                 "what rank " + std::to_string(last->first.rank.value()) + " has saved of step " +
+                     std::to_string(last->first.id.step.value()) + " is damaged in the memory of " +
+                     names({last->second}) + ", and no other whole checkpoint is left in memory" +
+                     (config.storage ? " or on storage" : "") +
+                     ": see whether that node's memory has errors, and start the job again to begin from " +
+                     "the beginning; --dlrover-ckpt-dir or --dlrover-redundancy=partner:1 keep another copy");
+    return true;
 }
 
 /// Nothing is there but what is not to be trusted: better than to begin anew. False: the group gives up.

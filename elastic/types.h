@@ -123,6 +123,13 @@ struct Rebuild {
     friend bool operator==(const Rebuild &, const Rebuild &) = default;
 };
 
+/// What that rank has saved as this step does not match its checksums, and was dropped where it was.
+struct Damaged {
+    CheckpointId id;
+    Rank rank;
+    friend bool operator==(const Damaged &, const Damaged &) = default;
+};
+
 /// A person's word: the world `from` is to give way to one that goes on from the step `to`.
 struct Rollback {
     GenerationId from;

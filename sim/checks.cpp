@@ -93,12 +93,24 @@ void Simulator::check_world(const World &world) {
     check_restore(world);
     check_suspects(world);
     check_rollback(world);
+    check_damage(world);
     if (!newest_world_) check_kept(world);
     check_partners(world);
     check_sources(world);
     check_safe_kept(world);
     worlds_[world.id] = world;
     newest_world_ = world;
+    bool tried = options_.damage && world.restore_step && now_ < faults_end_ && damage_random_.chance(50);
+    if (tried) push(now_ + milliseconds(damage_random_.between(20, 400)), Kind::damage, 0);
+}
+
+/// Whoever knows of the damage is there, and has answered: then a person decides what comes of it.
+void Simulator::check_damage(const World &world) const {
+    bool after = damaged_ && newest_world_ && newest_world_->id == damaged_->world;
+    if (!after || runs_.at(damaged_->world).complete) return;
+    const Node &n = nodes_[damaged_->node];
+    bool knows = n.incarnation == damaged_->incarnation && !n.dead && counted_on(damaged_->node, world.id);
+    check(!knows || world.restore_step, "all begins anew where the only checkpoint is damaged");
 }
 
 /// A run goes on from the checkpoint on storage as long as it has none of its own, and stands above it.

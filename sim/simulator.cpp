@@ -22,11 +22,11 @@ Overload(Ts...) -> Overload<Ts...>;
 
 constexpr Duration settle_time = seconds(40);
 
-const char *const input_names[] = {"Tick",          "LocalReady",      "LocalExit",   "LocalFinished",
-                                   "LocalStopped",  "LocalSealed",     "LocalParity", "LocalObjects",
-                                   "LocalProgress", "LocalProtection", "LocalSignal", "Stored",
-                                   "PeerMessage",   "PeerLink",        "SlurmAnswer", "LocalStorage",
-                                   "NodeOffered",   "NodesComing",     "LocalCheck",  "LocalRollback"};
+const char *const input_names[] = {
+    "Tick",        "LocalReady",    "LocalExit",     "LocalFinished",   "LocalStopped", "LocalSealed",
+    "LocalParity", "LocalObjects",  "LocalProgress", "LocalProtection", "LocalSignal",  "Stored",
+    "PeerMessage", "PeerLink",      "SlurmAnswer",   "LocalStorage",    "NodeOffered",  "NodesComing",
+    "LocalCheck",  "LocalRollback", "LocalDamaged"};
 const char *const message_names[] = {"VoteRequest", "VoteReply",    "Heartbeat",   "HeartbeatReply",
                                      "Prepare",     "PrepareReply", "Commit",      "Report",
                                      "Finish",      "CheckOrder",   "CheckReport", "Dismissal"};
@@ -62,6 +62,7 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
     plan_joins();
     plan_faults();
     if (options_.rollbacks) plan_rollbacks();
+    if (options_.damage) plan_damage();
 }
 
 Simulator::~Simulator() = default;
@@ -102,7 +103,7 @@ Outcome Simulator::run() {
             if (e.kind != Kind::fault && e.kind != Kind::heal && e.kind != Kind::check &&
                 e.kind != Kind::next_run && e.kind != Kind::cut && e.kind != Kind::cut_check &&
                 e.kind != Kind::offer && e.kind != Kind::coming && e.kind != Kind::rollback &&
-                e.kind != Kind::expanded && e.kind != Kind::expansion_late &&
+                e.kind != Kind::damage && e.kind != Kind::expanded && e.kind != Kind::expansion_late &&
                 nodes_[e.node].frozen_until > now_) {
                 Node &n = nodes_[e.node];
                 if (e.kind == Kind::deadline && n.deadline_at == e.at) n.deadline_at = n.frozen_until;
@@ -216,6 +217,8 @@ void Simulator::handle(const Event &e) {
             return look_at_queue();
         case Kind::rollback:
             return roll_back();
+        case Kind::damage:
+            return damage_object();
         case Kind::check:
             return push(now_ + milliseconds(500), Kind::check, 0);
         case Kind::copy_fault:

@@ -30,6 +30,7 @@ struct Options {
     std::optional<bool> joins;  ///< Slurm grants nodes in place of others; none: from the seed
     bool no_shrink = false;     ///< Slurm takes nodes out of the job once, or never; marks get lost
     bool rollbacks = false;     ///< persons want older steps back (dlrover rollback)
+    bool damage = false;  ///< what worlds go on from turns out to be damaged; without copies and storage
 };
 
 struct Outcome {
@@ -86,6 +87,7 @@ class Simulator {
         expansion_late,
         coming,
         rollback,
+        damage,
         check
     };
     struct Event {
@@ -398,6 +400,8 @@ class Simulator {
     void inject_local(Fault fault, std::uint32_t node);
     void heal();
     void plan_rollbacks();
+    void plan_damage();
+    void damage_object();
     void roll_back();
     std::uint32_t random_node();
     std::optional<std::uint32_t> leader() const;
@@ -417,6 +421,7 @@ class Simulator {
     void check_restore(const elastic::World &world);
     void check_suspects(const elastic::World &world) const;
     void check_rollback(const elastic::World &world) const;
+    void check_damage(const elastic::World &world) const;
     void check_void(const elastic::StepsVoid &steps);
     void check_sealed(const elastic::Seal &seal);
     /// By one of the ranks.
@@ -459,6 +464,7 @@ class Simulator {
     Random marks_random_{options_.seed ^ 0x6d61726b73u};
     Random poison_random_{options_.seed ^ 0x706f69736f6eu};
     Random rollback_random_{options_.seed ^ 0x726f6c6c6261636bu};
+    Random damage_random_{options_.seed ^ 0x64616d616765u};
     Random expansion_random_{options_.seed ^ 0x657870616e64u};
     elastic::LocalStorage storage_;  ///< what is there before the run
     elastic::GroupConfig config_;    ///< with all nodes that have joined
@@ -498,6 +504,12 @@ class Simulator {
     std::map<GenerationId, elastic::World> worlds_;
     std::optional<elastic::World> newest_world_;
     std::map<GenerationId, std::set<TrainStep>> rollbacks_;  ///< what persons have wanted of each world
+    /// What the world had gone on from, and who has found it so.
+    struct FoundDamaged {
+        GenerationId world;
+        std::uint32_t node = 0, incarnation = 0;
+    };
+    std::optional<FoundDamaged> damaged_;
     std::set<std::pair<GenerationId, std::uint32_t>> real_exits_;
     /// The newest step that was called safe: it survives the loss of so many nodes.
     struct Safe {

@@ -88,6 +88,7 @@ std::vector<Bytes> seeds() {
     report.exposed = true;
     report.safe = id;
     report.rollback = Rollback{generation, TrainStep(7)};
+    report.damaged = Damaged{id, Rank(1)};
     world.suspects.push_back({id, TrainStep(7), {Term(3), 5}, 0, true});
     Promise promise{Term(3), NodeIndex(1), generation, {NodeIndex(0), NodeIndex(1)}, {NodeIndex(3)}};
     Roster roster{Term(3), {{1, "n5", JobId(7)}, {2, "n6"}}, {NodeIndex(3)}, 2, 1};

@@ -156,6 +156,18 @@ class Storage(StoredWalks):
         begun = self.go_on_from_damage(process, "damaged in the memory of n1", "damaged in the memory of n2", "State restored from storage", copied=True, copies_too=True)
         self.assertGreater(begun, stored[0])
 
+    def test_a_flipped_bit_in_the_only_checkpoint_ends_the_step(self) -> None:
+        command = [word for word in self.command(steps=250, pause=0.03) if not word.startswith("--dlrover-ckpt-dir=")]
+        process = self.cluster.start(*command, env=self.environment())
+        self.addCleanup(self.stop, process)
+        wait_until(lambda: self.reached(restart=0) > 20 or process.poll() is not None, 60, "twenty steps", 0.05)
+        self.damage_memory_of(3, copied=False, copies_too=False)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, out + err)
+        self.assertRegex(err, r"what rank 3 has saved of step \d+ is damaged in the memory of n\d, and no other whole checkpoint is left in memory: see")
+        self.assertEqual(len(re.findall(r"rank \d from 0\n", out)), RANKS, "nobody begins anew")
+        self.cluster.expect_clean()
+
     def test_after_a_failure_and_at_the_end(self) -> None:
         process = self.start("--dlrover-ckpt-every=off", steps=400, pause=0.03, env={"DIE_AT": "12"})
         stored = wait_until(lambda: self.folder.steps() or process.poll() is not None, 60, "a checkpoint after the failure", 0.05)

@@ -157,7 +157,7 @@ BOOST_FIXTURE_TEST_CASE(a_daemon_that_comes_back_knows_the_keepers, SharingNodes
     BOOST_TEST(restore_kept(first, b).has_value());
 }
 
-BOOST_FIXTURE_TEST_CASE(what_is_damaged_stays_where_there_is_nothing_else, SharingNodes) {
+BOOST_FIXTURE_TEST_CASE(a_group_whose_only_checkpoint_is_damaged_ends, SharingNodes) {
     save_shared(5);
     fail();
     BOOST_REQUIRE(restore(first).has_value());
@@ -167,9 +167,18 @@ BOOST_FIXTURE_TEST_CASE(what_is_damaged_stays_where_there_is_nothing_else, Shari
     done.damaged = b;
     n1.say(first, local::RestoreDoneT(done), 0);
     loop.advance(1s);
-    BOOST_TEST(count_events(n1, "damaged in the memory") == 0u);
-    fail();
-    BOOST_TEST(w1.restore_step == 5, "never begins anew of itself");
+    BOOST_TEST(count_events(n1, "What rank " + std::to_string(b) + " has saved of step 5 is damaged") == 1u);
+    n1.exited(a1, w1, 1, 3 << 8);
+    run(6s);
+    for (auto [node, agent] : {std::pair(&n1, &a1), std::pair(&n2, &a2)}) {
+        auto ended = node->port->take<local::GroupEndedT>(agent->id);
+        BOOST_REQUIRE(ended.has_value());
+        BOOST_TEST(ended->exit_code == 1);
+    }
+    std::string text = "what rank " + std::to_string(b) +
+                       " has saved of step 5 is damaged in the memory of n1, and "
+                       "no other whole checkpoint is left in memory: ";
+    BOOST_TEST(count_events(n1, text) + count_events(n2, text) == 1u, "whichever leads");
 }
 
 /// While rank a reads what b keeps, b's slot is not written.

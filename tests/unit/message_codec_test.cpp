@@ -232,6 +232,16 @@ BOOST_AUTO_TEST_CASE(a_persons_word_is_in_a_report) {
     BOOST_TEST(!decode_message(encode_message(Report{Term(3), report}), 3).ok());
 }
 
+BOOST_AUTO_TEST_CASE(what_is_damaged_is_in_a_report) {
+    NodeReport report;
+    report.damaged = Damaged{{{Term(3), 9}, TrainStep(100)}, Rank(7)};
+    auto decoded = decode_message(encode_message(Report{Term(3), report}), 3);
+    BOOST_REQUIRE(decoded.ok());
+    BOOST_TEST((std::get<Report>(*decoded).report == report));
+    report.damaged->id.step = TrainStep(UINT64_MAX);
+    BOOST_TEST(!decode_message(encode_message(Report{Term(3), report}), 3).ok());
+}
+
 BOOST_AUTO_TEST_CASE(groups_and_rebuilds_that_cannot_be_are_refused) {
     auto accepted = [](const World &world) {
         auto back = decode_message(encode_message(Commit{Term(5), world}), 3);

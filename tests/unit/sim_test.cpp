@@ -30,6 +30,16 @@ Outcome run(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug = PlantedBug
     return Simulator(options).run();
 }
 
+Outcome run_damaged(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug) {
+    Options options;
+    options.seed = seed;
+    options.nodes = nodes;
+    options.bug = bug;
+    options.copies = 0;
+    options.damage = true;
+    return Simulator(options).run();
+}
+
 void expect_clean(std::uint32_t nodes, std::uint64_t seeds) {
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         Outcome outcome = run(seed, nodes);
@@ -66,6 +76,16 @@ BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_persons_go_back, boost::unit_te
         options.nodes = nodes;
         options.rollbacks = true;
         Outcome outcome = Simulator(options).run();
+        BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
+                              "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
+    }
+}
+
+/// A flipped bit in the only checkpoint, amid other faults.
+BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_checkpoints_are_damaged,
+                     boost::unit_test::data::make({1u, 2u, 3u, 5u}), nodes) {
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        Outcome outcome = run_damaged(seed, nodes, PlantedBug::none);
         BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
                               "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
     }
@@ -213,9 +233,13 @@ BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
     bool no_shrink = bug >= PlantedBug::half_leaves_behind;
     for (std::uint64_t seed = 1; seed <= most_seeds; ++seed) {
         std::uint32_t nodes = seed % 2 == 0 ? 4 : 5;  // halves and majorities
-        Outcome outcome = run(seed, nodes, bug, std::nullopt, std::nullopt, code, no_shrink);
+        auto run_with = [&](PlantedBug planted) {
+            if (bug == PlantedBug::damage_begins_anew) return run_damaged(seed, nodes, planted);
+            return run(seed, nodes, planted, std::nullopt, std::nullopt, code, no_shrink);
+        };
+        Outcome outcome = run_with(bug);
         if (outcome.violation.empty()) continue;
-        Outcome clean = run(seed, nodes, PlantedBug::none, std::nullopt, std::nullopt, code, no_shrink);
+        Outcome clean = run_with(PlantedBug::none);
         BOOST_TEST_MESSAGE(elastic::planted_bug_names[index] << ": seed " << seed << ", " << nodes
                                                              << " nodes: " << outcome.violation);
         BOOST_TEST(clean.violation.empty(), "seed " << seed << " fails without a bug: " << clean.violation);
