@@ -17,13 +17,19 @@ struct Loop {
     std::atomic<std::uint64_t> next{0};
     std::uint64_t count;
     const std::function<void(std::uint64_t)> &body;
+    const Cpus &near;
+    std::atomic<std::size_t> helpers{0};
+    void help() {
+        if (helpers.fetch_add(1, std::memory_order_relaxed) < near.size()) run_this_thread_on(near);
+        run();
+    }
     void run() {
         for (std::uint64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(i);
     }
 };
 
 void *run_loop(void *loop) {
-    static_cast<Loop *>(loop)->run();
+    static_cast<Loop *>(loop)->help();
     return nullptr;
 }
 
@@ -56,8 +62,8 @@ void parallel_for(std::uint64_t count, unsigned threads, const std::function<voi
 }
 
 void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body,
-                  const std::function<void()> &first) {
-    Loop loop{{}, count, body};
+                  const std::function<void()> &first, const Cpus &near) {
+    Loop loop{{}, count, body, near};
     auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(threads, count));
     Helpers helpers(loop, wanted > 1 ? wanted - 1 : 0);
     first();

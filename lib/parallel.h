@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/status.h"
+#include "lib/numa.h"
 
 namespace dlrover::lib {
 
@@ -15,9 +16,10 @@ namespace dlrover::lib {
 void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body);
 
 /// The same, of which the other threads do as much as they can while this one does `first`. What `first`
-/// throws comes out when they have done the rest.
+/// throws comes out when they have done the rest. The others run on `near`, as many of them as there are of
+/// these, where it names any; this one stays where it is.
 void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body,
-                  const std::function<void()> &first);
+                  const std::function<void()> &first, const Cpus &near = {});
 
 /// The same for a body that may fail or run out of memory: returns a failure, and begins no more after it.
 Status parallel_try(std::uint64_t count, unsigned threads, const std::function<Status(std::uint64_t)> &body);

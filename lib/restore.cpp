@@ -97,7 +97,9 @@ Result<ObjectReader> ObjectReader::open(const ObjectSource &source, const Expect
     ObjectReader reader(source.layout, std::move(*table));
     DLROVER_TRY(reader.check_identity(expected));
     DLROVER_TRY(reader.find_bytes(source, bad));
-    if (!source.verified) DLROVER_TRY(reader.check_data(threads, bad));
+    Cpus near;
+    if (!source.verified && threads > 1) near = near_cpus().for_memory({source.base, source.bytes});
+    if (!source.verified) DLROVER_TRY(reader.check_data(threads, near, bad));
     return reader;
 }
 
@@ -149,17 +151,20 @@ Status ObjectReader::find_with_keepers(const std::vector<KeeperObject> &objects,
     return {};
 }
 
-Status ObjectReader::check_data(unsigned threads, std::optional<std::uint32_t> &damaged) const {
+Status ObjectReader::check_data(unsigned threads, const Cpus &near,
+                                std::optional<std::uint32_t> &damaged) const {
     std::vector<std::uint64_t> first = first_blocks(table_);
     std::vector<std::uint64_t> hashes(first.back());
-    parallel_for(hashes.size(), threads, [&](std::uint64_t i) {
+    auto hash_one = [&](std::uint64_t i) {
         auto after = std::upper_bound(first.begin(), first.end(), i);
         auto index = static_cast<std::uint64_t>(after - first.begin()) - 1;
         ckpt::ChunkInfo info = table_.chunk(index);
         std::uint64_t at = (i - first[index]) * checksum_block_bytes;
         auto n = std::min<std::uint64_t>(checksum_block_bytes, info.bytes - at);
         hashes[i] = ckpt::block_kernel().hash(data(index) + at, n);
-    });
+    };
+    parallel_for(
+        hashes.size(), threads, hash_one, [] {}, near);
     for (std::uint64_t i = 0; i < count(); ++i) {
         auto blocks = std::span(hashes).subspan(first[i], first[i + 1] - first[i]);
         if (ckpt::combine_block_hashes(blocks) == bytes_[i].checksum) continue;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ckpt/object_table.h"
+#include "lib/numa.h"
 #include "lib/store.h"
 
 namespace dlrover::lib {
@@ -41,7 +42,7 @@ class ObjectReader {
     Status check_identity(const ExpectedObject &expected) const;
     Status find_bytes(const ObjectSource &source, std::optional<std::uint32_t> &damaged);
     Status find_with_keepers(const std::vector<KeeperObject> &keepers, std::optional<std::uint32_t> &damaged);
-    Status check_data(unsigned threads, std::optional<std::uint32_t> &damaged) const;
+    Status check_data(unsigned threads, const Cpus &near, std::optional<std::uint32_t> &damaged) const;
 
     /// Of one chunk: here, or in its keeper's object.
     struct Bytes {

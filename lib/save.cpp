@@ -140,6 +140,11 @@ unsigned ObjectWriter::threads_for(std::uint64_t bytes) const {
     return static_cast<unsigned>(std::min<std::uint64_t>(threads_, 1 + bytes / bytes_per_thread));
 }
 
+/// What is written is what counts: it goes past the cache.
+Cpus ObjectWriter::near_target(unsigned threads) const {
+    return threads > 1 ? near_cpus().for_memory({target_.base, target_.capacity}) : Cpus{};
+}
+
 void ObjectWriter::copy(std::span<ChunkSource> chunks, const std::function<void()> &meanwhile) {
     std::vector<ckpt::BlockCopy> blocks = cut(chunks, target_.base);
     std::uint64_t bytes = 0;
@@ -155,7 +160,7 @@ void ObjectWriter::copy(std::span<ChunkSource> chunks, const std::function<void(
         ckpt::block_kernel().copy_hash(some.data(), some.size());
         for (std::size_t n = 0; n < some.size(); ++n) fault_point("mid_copy");
     };
-    parallel_for(ends.size(), threads, copy_some, meanwhile);
+    parallel_for(ends.size(), threads, copy_some, meanwhile, near_target(threads));
     set_checksums(chunks, blocks);
 }
 
@@ -217,10 +222,13 @@ void ObjectWriter::checksum_staged() {
         bytes += s.bytes;
     }
     std::vector<std::uint64_t> hashes(blocks.size());
-    parallel_for(blocks.size(), threads_for(bytes), [&](std::uint64_t i) {
+    auto hash_one = [&](std::uint64_t i) {
         hashes[i] = ckpt::block_kernel().hash(blocks[i].first, blocks[i].second);
         fault_point("mid_checksum");
-    });
+    };
+    unsigned threads = threads_for(bytes);
+    parallel_for(
+        blocks.size(), threads, hash_one, [] {}, near_target(threads));
     std::size_t next = 0;
     for (const Staged &s : staged_) {
         std::size_t count = ckpt::checksum_blocks(s.bytes);

@@ -10,6 +10,7 @@
 #include "ckpt/object_table.h"
 #include "lib/cuda_stage.h"
 #include "lib/fresh_memory.h"
+#include "lib/numa.h"
 #include "lib/store.h"
 
 namespace dlrover::lib {
@@ -56,6 +57,7 @@ class ObjectWriter {
     Status add_to_table(std::span<const ChunkSource> chunks);
     void checksum_staged();
     unsigned threads_for(std::uint64_t bytes) const;
+    Cpus near_target(unsigned threads) const;
     Status too_small(std::uint64_t needed) const;
 
     SaveTarget target_;
