@@ -69,7 +69,9 @@ void Member::State::decide_restart() {
     bool stepped = killed(cause);
     for (const Peer &p : peers)
         for (const RankProgress &r : p.report.progress) stepped = stepped || r.steps_done > 0;
-    auto verdict = budget.on_failure(cause.signature, stepped, may_go_back());
+    // What is damaged in memory is gone: the next world goes on from something else, or the group ends.
+    bool damage = std::ranges::any_of(peers, [](const Peer &p) { return p.report.damaged.has_value(); });
+    auto verdict = budget.on_failure(cause.signature, stepped, damage || may_go_back());
     incident->only_further_back = budget.hopeless();
     if (verdict != RestartBudget::Verdict::restart) {
         incident->giving_up = verdict;  // the first cause may not have arrived yet
