@@ -13,11 +13,10 @@ from ._errors import ChangedError, DlroverError
 from ._library import check, library
 
 Stage = Union[bool, Callable[[str], bool]]
-"""Whether copies from a GPU may be under way when a save returns: of all large tensors, of none, or of those whose name it says yes to."""
+"""Whether copies from a GPU may be under way when a save returns: of the large tensors that optimizers own, of none, or of those whose name it says yes to."""
 
 SMALL_BYTES = 1 << 20
-"""A smaller tensor is copied before the program's stream goes on: a buffer, a scale or a counter may change in the next forward pass."""
-
+"""A smaller tensor is copied before the program's stream goes on: to hold it back is not worth it."""
 
 _UNCOUNTED = ("running_mean", "running_var")
 """torch's normalisations change these in the forward pass, and its counter of versions does not see it."""

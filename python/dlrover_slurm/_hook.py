@@ -14,6 +14,8 @@ import threading
 import weakref
 from typing import Any
 
+from . import _optimizers
+
 _counting = False
 _stopped = False
 _handle: Any = None
@@ -24,7 +26,10 @@ _inside = threading.local()
 def _stepped(optimizer: Any) -> None:
     """After an optimizer's step."""
     global _counted
-    if not _counting or _forked():
+    if _forked():
+        return
+    _optimizers.note_step(optimizer)
+    if not _counting:
         return
     counted = _counted() if _counted is not None else None
     if counted is None:

@@ -15,7 +15,7 @@ from ctypes import byref, c_uint64, c_void_p
 from dataclasses import dataclass, replace
 from typing import Any, Iterable, Iterator, Union
 
-from . import _cuda, _hook, _state
+from . import _cuda, _hook, _optimizers, _state
 from ._chunks import Batch, Chunk, StoredChunk
 from ._errors import CorruptError, DlroverError, ForkedError, NotFoundError, SkippedError, StaleError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
@@ -339,8 +339,13 @@ def _late(gpu: list[Chunk], stage: Stage) -> list[Chunk]:
     """Those whose copies may be under way when the save returns."""
     if not stage:
         return []
-    late = [chunk for chunk in gpu if _cuda.may_be_staged(chunk) and (stage is True or stage(chunk.path))]
-    return late if late and _hook.install_guard() else []
+    late = [chunk for chunk in gpu if _cuda.may_be_staged(chunk)]
+    if stage is True and late:
+        owned = _optimizers.Owned(_cuda.SMALL_BYTES, _cuda.device_of)
+        late = [chunk for chunk in late if owned.holds(chunk.address, chunk.nbytes)]
+    elif callable(stage):
+        late = [chunk for chunk in late if stage(chunk.path)]
+    return late if _hook.install_guard() else []
 
 
 def begin_copies(saving: Saving, step: int, gpu: list[Chunk], host: Iterable[Batch], stage: Stage) -> _cuda.Staging | None:
@@ -384,9 +389,9 @@ def save(
     """Copies ``state`` after training step ``step`` into the node's memory and seals it.
 
     True: everything is copied and checksummed; the state may change. False: no slot was free, this save was skipped.
-    With tensors on a GPU True means: on its way. What is small or on the host is copied; the large ones are held until the next step of
-    an optimizer, which waits for their copies on the GPU, and a thread seals the step (``wait_staged()``, ``wait_saved()``). ``stage=False``:
-    everything is done on return; a function says so of single tensors by their names.
+    With tensors on a GPU True means: on its way. The large ones that an optimizer of torch owns, once it has stepped, are held until its next step,
+    which waits for their copies on the GPU; everything else is copied before the next kernel. A thread seals the step (``wait_staged()``,
+    ``wait_saved()``). ``stage=False``: everything is done on return; a function says by their names of which tensors the copies may be under way.
     ``ledger``: the position in the data (bytes, or anything that JSON can say), at most 64 KiB.
     ``wait``: for a save that should not be skipped, the last of a training: how many seconds to wait for a free slot.
     ``storage``: this step is to go to storage as soon as every rank has saved it, whatever --dlrover-ckpt-every says; nothing waits for that.

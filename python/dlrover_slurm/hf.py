@@ -11,6 +11,7 @@ For one device and DDP. What the Trainer itself writes to its output folder stay
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -26,9 +27,9 @@ try:
 except ImportError as error:
     raise ImportError(f"dlrover_slurm.hf needs transformers ({error})") from error
 
-from . import _session
-from ._cuda import Stage
+from . import _hook, _session
 from ._errors import UnsupportedError
+from ._optimizers import nbytes_of, tensors_in
 from ._share import Replicated
 from ._torch import to_cpu
 
@@ -36,6 +37,9 @@ __all__ = ["DlroverCallback"]
 
 #: The last save of a training waits so long for a free slot.
 _LAST_WAIT_S = 60.0
+
+#: What a laid out checkpoint takes besides its tensors.
+_LAYOUT_BYTES = 16 << 20
 
 
 def _rng_state() -> dict[str, Any]:
@@ -67,18 +71,6 @@ def _buffers(model: Any) -> set[str]:
     return {f"model.{name}" for name, _ in model.named_buffers(remove_duplicate=False)}
 
 
-def _stage(model: Any, optimizer: Any) -> Stage:
-    """Which tensors on a GPU may be copied while the training goes on: those that nothing but an optimizer's step changes, by which it is held back. Not
-    buffers, which a forward pass may change and DDP sends anew before each. Nothing where the optimizer changes weights without a step:
-    schedule-free ones between training and evaluation, LOMO in the backward pass."""
-    optimizer = getattr(optimizer, "optimizer", optimizer)  # of what accelerate wraps it in
-    swaps = all(callable(getattr(optimizer, name, None)) for name in ("train", "eval"))
-    if swaps or any(cls.__module__.partition(".")[0] == "lomo_optim" for cls in type(optimizer).__mro__):
-        return False
-    buffers = _buffers(model)
-    return lambda name: name not in buffers
-
-
 def _replicated(model: Any) -> Replicated:
     """What DDP makes the same on all ranks: parameters, and with them the optimizer's state. Buffers are each rank's own: BatchNorm's
     statistics differ."""
@@ -91,14 +83,33 @@ def _replicated(model: Any) -> Replicated:
     return lambda name: name.startswith(("model.", "optimizer.")) and name not in buffers
 
 
-def _private_folder(parent: str | None) -> str:
-    """A new one. Its name is the rank's: what it left behind when it was killed is removed first."""
-    if parent is None:
-        parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+def _with_room(nbytes: int) -> str:
+    """The first of memory, the temporary folder and the working directory that has so much room."""
+    tried = []
+    for path in ("/dev/shm", tempfile.gettempdir(), os.getcwd()):
+        try:
+            room = os.statvfs(path)
+        except OSError:
+            continue
+        free = room.f_bavail * room.f_frsize
+        if os.access(path, os.W_OK) and free >= nbytes:
+            return path
+        tried.append(f"{path} has {free >> 20} MiB")
+    raise OSError(
+        errno.ENOSPC,
+        f"no room to lay out the checkpoint for the Trainer: {nbytes >> 20} MiB are needed, {', '.join(tried) or 'and there is no folder'}; name a folder: "
+        "resume(folder=...)",
+    )
+
+
+def _private_folder(parent: str | None, nbytes: int) -> str:
+    """A new one, with room for so much. Its name is the rank's: what it left behind when it was killed is removed first."""
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "DLROVER_LOCAL_DIR")
     key = hashlib.sha256("\0".join([os.getcwd(), *(os.environ.get(name, "") for name in names)]).encode()).hexdigest()[:12]
-    path = os.path.join(parent, f"dlrover-{os.getuid()}-{key}-{_session.world().rank}")
-    shutil.rmtree(path, ignore_errors=True)
+    name = f"dlrover-{os.getuid()}-{key}-{_session.world().rank}"
+    for old in ([parent] if parent is not None else ["/dev/shm", tempfile.gettempdir(), os.getcwd()]):
+        shutil.rmtree(os.path.join(old, name), ignore_errors=True)
+    path = os.path.join(_with_room(nbytes) if parent is None else parent, name)
     os.mkdir(path, 0o700)
     return path
 
@@ -125,19 +136,19 @@ class DlroverCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         _refuse(args, kwargs["model"])
+        _hook.install_guard()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_resume()
         if state.global_step % self.every == 0:
-            self._save(state, self._state(state, control, **kwargs), kwargs["model"], kwargs["optimizer"])
+            self._save(state, self._state(state, control, **kwargs), kwargs["model"])
         elif not self._prepared:  # from its first step on the optimizer has all that it is going to keep
             _session.prepare(self._state(state, control, **kwargs), replicated=_replicated(kwargs["model"]))
         self._prepared = True
 
-    def _save(self, state: Any, parts: dict[str, Any], model: Any, optimizer: Any) -> None:
+    def _save(self, state: Any, parts: dict[str, Any], model: Any) -> None:
         wait = _LAST_WAIT_S if state.global_step == state.max_steps else 0.0
-        stage = _stage(model, optimizer) if self._stage else False
-        if not _session.save(state.global_step, parts, wait=wait, stage=stage, replicated=_replicated(model)):
+        if not _session.save(state.global_step, parts, wait=wait, stage=self._stage, replicated=_replicated(model)):
             self.skipped += 1
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -166,14 +177,16 @@ class DlroverCallback(TrainerCallback):
     def resume(self, folder: str | None = None) -> str | None:
         """A folder as the Trainer reads it, with what this rank resumes from; None: start from the beginning.
 
-        It is this rank's own, in ``folder`` (default: /dev/shm, that is memory), and is removed after the first step.
+        It is this rank's own, in ``folder`` (default: the first with room for it of /dev/shm, that is memory, the temporary folder and the working
+        directory; OSError where none has), and is removed after the first step.
         """
         checkpoint = _session.load_one("cpu", False, None, False, same_size=True)
         if checkpoint is None:
             return None
         if not isinstance(checkpoint.state, dict) or checkpoint.state.get("hf") != 1:
             raise UnsupportedError("the checkpoint was not saved by DlroverCallback")
-        self._folder = _private_folder(folder)
+        size = sum(map(nbytes_of, tensors_in(checkpoint.state)))
+        self._folder = _private_folder(folder, size + size // 8 + _LAYOUT_BYTES)
         path = os.path.join(self._folder, f"checkpoint-{checkpoint.step}")
         os.mkdir(path)
         self._write(path, checkpoint.state)

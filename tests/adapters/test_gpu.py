@@ -31,8 +31,8 @@ def loaded(state, **named):
 def mixture(gpu):
     """All kinds of memory, what can not be copied in place, and what the table can not say."""
     return {
-        "host": ramp(1000), "small": gpu.put(ramp(10)), "large": gpu.put(ramp()), "other": gpu.put(ramp(first=7), 1), "half": gpu.put(ramp().bfloat16()),
-        "turned": gpu.put(ramp(6000).reshape(60, 100)).t(), "deep": gpu.put(torch.ones((1,) * 18)), "empty": torch.empty(0, 3), "n": 3, "text": "x" * 5000,
+        "host": ramp(1000), "small": gpu.weights(ramp(10)), "large": gpu.weights(ramp()), "other": gpu.weights(ramp(first=7), 1), "half": gpu.weights(ramp().bfloat16()),
+        "turned": gpu.weights(ramp(6000).reshape(60, 100)).t(), "deep": gpu.put(torch.ones((1,) * 18)), "empty": torch.empty(0, 3), "n": 3, "text": "x" * 5000,
     }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def held_back(rank):
     from dlrover_slurm import dcp
 
     with installed() as gpu, held() as gate:
-        state = {"weights": gpu.put(ramp()), "again": gpu.put(ramp(first=5)), "running_mean": gpu.put(ramp(first=9)), "counter": gpu.put(torch.zeros(1))}
+        state = {"weights": gpu.weights(ramp()), "again": gpu.weights(ramp(first=5)), "running_mean": gpu.weights(ramp(first=9)), "counter": gpu.put(torch.zeros(1))}
         state["tied"] = state["weights"]
         before = copy_of(state)
         assert dcp.save(1, state)
@@ -95,22 +95,22 @@ def changed(rank):
     from dlrover_slurm import dcp
 
     with installed() as gpu, held() as gate:
-        state = {"model": {"ema": gpu.put(ramp())}}
+        state = {"model": {"head": gpu.weights(ramp())}}
         assert dcp.save(1, state)
-        state["model"]["ema"].mul_(0.5)
+        state["model"]["head"].mul_(0.5)
         gate.set()
-        with pytest.raises(dlrover_slurm.ChangedError, match=r"step 1 .* model\.ema was changed .*wait_staged"):
+        with pytest.raises(dlrover_slurm.ChangedError, match=r"step 1 .* model\.head was changed .*wait_staged"):
             dlrover_slurm.wait_saved()
         assert dcp.latest_step() is None
         gate.clear()
-        before = state["model"]["ema"].clone()
+        before = state["model"]["head"].clone()
         assert dcp.save(2, state)
         with OnStreams(gpu):
-            state["model"]["ema"].mul_(0.5)
+            state["model"]["head"].mul_(0.5)
         gate.set()
         assert dlrover_slurm.wait_saved()
-        found, target = loaded({"model.ema": before})
-        assert found == 2 and torch.equal(target["model.ema"], before)
+        found, target = loaded({"model.head": before})
+        assert found == 2 and torch.equal(target["model.head"], before)
 
 
 def test_a_change_that_nobody_announced_gives_the_save_up(ranks):
@@ -122,7 +122,7 @@ def waited_for(rank):
     from dlrover_slurm import dcp
 
     with installed() as gpu:
-        state = {"x": gpu.put(ramp())}
+        state = {"x": gpu.weights(ramp())}
         for step, ask in enumerate((lambda: loaded(state)[0], dcp.latest_step)):
             with held() as gate:
                 threading.Timer(0.2, gate.set).start()
@@ -139,7 +139,7 @@ def refused(rank):
     from dlrover_slurm import dcp
 
     with installed() as gpu:
-        state = {"x": gpu.put(ramp())}
+        state = {"x": gpu.weights(ramp())}
         gpu.fake.fake_cuda_refuse_registration(0)
         assert dcp.save(1, state) and dlrover_slurm.wait_saved()
         assert dcp.save(2, state) and dlrover_slurm.wait_saved()
@@ -187,7 +187,7 @@ def made_by_the_planner(rank):
     from dlrover_slurm import dcp
 
     with installed() as gpu:
-        state = {"x": gpu.put(ramp())}
+        state = {"x": gpu.weights(ramp())}
         assert dcp.save(1, state, planner=Halving(gpu)) and not dlrover_slurm.wait_saved()
         assert gpu.copies() == [] and torch.equal(loaded(state)[1]["x"], ramp() * 0.5)
 
@@ -203,8 +203,8 @@ def asynchronous(rank):
     from dlrover_slurm import dcp
 
     with installed() as gpu:
-        weights, ema = gpu.put(ramp()), gpu.put(ramp(first=3))
-        state = {"weights": weights, "ema": ema}
+        weights, head = gpu.weights(ramp()), gpu.weights(ramp(first=3))
+        state = {"weights": weights, "head": head}
         with held() as gate:
             future = torch_dcp.async_save(state, storage_writer=dcp.MemoryWriter(1, ledger="here"))
             Sgd(gpu, [weights], 9.0).step()
@@ -214,13 +214,13 @@ def asynchronous(rank):
         reader = dcp.MemoryReader()
         found, target = loaded(state, reader=reader)
         assert found == 1 and reader.ledger == "here"
-        assert_same(target, {"weights": ramp(), "ema": ramp(first=3)})
+        assert_same(target, {"weights": ramp(), "head": ramp(first=3)})
 
         with held() as gate:
             future = torch_dcp.async_save(state, storage_writer=dcp.MemoryWriter(2))
-            ema.mul_(2)
+            head.mul_(2)
             gate.set()
-            with pytest.raises(CheckpointException, match="step 2 is given up: ema was changed"):
+            with pytest.raises(CheckpointException, match="step 2 is given up: head was changed"):
                 future.result()
         assert dcp.latest_step() == 1
 
@@ -261,7 +261,7 @@ def given_up(rank):
     from dlrover_slurm import _session, dcp
 
     with installed() as gpu:
-        state = {"x": gpu.put(torch.zeros(LARGE * 8 // 4))}  # more than the ring takes at once
+        state = {"x": gpu.weights(torch.zeros(LARGE * 8 // 4))}  # more than the ring takes at once
         first, second = dcp.MemoryWriter(1), dcp.MemoryWriter(2)
         first.stage(state)
         first.close()
@@ -297,7 +297,7 @@ def bad_ledger(rank):
     from dlrover_slurm import dcp
 
     with installed() as gpu:
-        state = {"x": gpu.put(ramp())}
+        state = {"x": gpu.weights(ramp())}
         for step, (ledger, error) in enumerate([(b"x" * (65 << 10), dlrover_slurm.InvalidError), (object(), TypeError)]):
             with pytest.raises(error):
                 dcp.save(step, state, ledger=ledger)
@@ -320,7 +320,7 @@ def shards(rank):
 
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     with installed() as gpu, held() as gate:
-        local, whole = gpu.put(ramp(first=rank).reshape(-1, 1024)), gpu.put(ramp(first=7))
+        local, whole = gpu.weights(ramp(first=rank).reshape(-1, 1024)), gpu.weights(ramp(first=7))
         state = {"shard": DTensor.from_local(local, mesh, [Shard(0)]), "whole": DTensor.from_local(whole, mesh, [Replicate()], run_check=False)}
         before = digest(state)
         assert dcp.save(1, state)
@@ -386,7 +386,7 @@ def save_alike(rank, sockets, environment):
     os.environ.update(environment, DLROVER_SOCKET=sockets[rank])
     mesh = init_device_mesh("cpu", (2,))
     with installed() as gpu, held() as gate:
-        tensors = [gpu.put(ramp(first=i)) for i in range(4)]
+        tensors = [gpu.weights(ramp(first=i)) for i in range(4)]
         state = {f"plain{i}": tensor for i, tensor in enumerate(tensors[:2])}
         state.update({f"dtensor{i}": DTensor.from_local(t, mesh, [Replicate()], run_check=False) for i, t in enumerate(tensors[2:])})
         said, add = [], _session.Saving.add_shared

@@ -85,6 +85,31 @@ def test_what_can_not_be_brought_back_is_refused(ranks, tmp_path):
     ranks(1, refused, str(tmp_path))
 
 
+def laid_out(rank, folder):
+    from dlrover_slurm import hf
+
+    statvfs, room = os.statvfs, {"/dev/shm": 100, folder: 1000}
+
+    def small(path):
+        return os.statvfs_result([1 if i <= 1 else room[path] if i == 4 else value for i, value in enumerate(statvfs(path))])
+
+    os.chdir(folder)
+    hf.tempfile.gettempdir = lambda: os.path.join(folder, "missing")
+    hf.os.statvfs = small
+    first = hf._private_folder(None, 100)
+    assert first.startswith("/dev/shm/")
+    second = hf._private_folder(None, 101)
+    assert os.path.dirname(second) == folder and not os.path.exists(first)
+    with pytest.raises(OSError, match=r"no room to lay out .* /dev/shm has 0 MiB, .* has 0 MiB; name a folder"):
+        hf._private_folder(None, 1001)
+    assert not os.path.exists(second)
+
+
+def test_where_a_checkpoint_is_laid_out(ranks, tmp_path):
+    """In memory; where that has no room, in the first folder that has; a folder of an earlier life is removed wherever it lay."""
+    ranks(1, laid_out, str(tmp_path), group=False)
+
+
 def one_of_two(rank):
     import dlrover_slurm
 

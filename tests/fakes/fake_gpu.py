@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import pathlib
 import threading
+import weakref
 
 import pytest
 import torch
@@ -33,6 +34,7 @@ class Gpu:
         self.fake.fake_cuda_reset()
         self.streams = [self.fake.fake_cuda_stream(device) for device in (0, 1)]
         self.memory = {}
+        self.optimizers = []
 
     def put(self, tensor, device=0):
         """The tensor in the memory of a device."""
@@ -43,10 +45,24 @@ class Gpu:
         there.copy_(tensor)
         return there
 
-    def move(self, module):
-        """Its parameters and buffers, in place."""
+    def weights(self, tensor, device=0):
+        """The same, of an optimizer that has stepped before: the copy may be under way when a save returns."""
+        there = self.put(tensor, device)
+        self.own([there])
+        return there
+
+    def own(self, tensors):
+        from dlrover_slurm import _optimizers
+
+        self.optimizers.append(torch.optim.SGD(tensors, lr=0.0))
+        _optimizers.note_step(self.optimizers[-1])
+
+    def move(self, module, owned=True):
+        """Its parameters and buffers, in place. ``owned``: the parameters are an optimizer's."""
         for tensor in [*module.parameters(), *module.buffers()]:
             tensor.data = self.put(tensor.data)
+        if owned:
+            self.own(list(module.parameters()))
         return module
 
     def device_of(self, tensor):
@@ -104,7 +120,7 @@ class Sgd(torch.optim.Optimizer):
 @contextlib.contextmanager
 def installed():
     """A Gpu that dlrover_slurm takes for one. At the end its session is closed, and nothing may be left of it."""
-    from dlrover_slurm import _cuda, _session
+    from dlrover_slurm import _cuda, _optimizers, _session
 
     assert FAKE.exists(), "tests/fakes/libcuda.la is not built"
     made = Gpu()
@@ -112,6 +128,7 @@ def installed():
         patch.setattr(_cuda, "device_of", made.device_of)
         patch.setattr(_cuda, "stream_of", lambda device: made.streams[device])
         patch.setattr(_cuda, "_changing", set())
+        patch.setattr(_optimizers, "_stepped", weakref.WeakSet())
         yield made
         if _session._session is not None:
             _session._close(_session._session)

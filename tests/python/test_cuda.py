@@ -23,7 +23,7 @@ def gate():
 
 
 def test_all_kinds_of_memory_at_once(dlrover, gpu):
-    state = {"host": ramp(1000), "small": gpu.put(ramp(10)), "large": gpu.put(ramp()), "other": gpu.put(ramp(first=7), 1), "n": 3}
+    state = {"host": ramp(1000), "small": gpu.weights(ramp(10)), "large": gpu.weights(ramp()), "other": gpu.weights(ramp(first=7), 1), "n": 3}
     for step, stage in enumerate((False, True)):
         assert dlrover.save(step, state, stage=stage)
         assert dlrover.wait_saved() is stage
@@ -35,14 +35,14 @@ def test_all_kinds_of_memory_at_once(dlrover, gpu):
 
 
 def test_behind_what_the_program_had_given_to_the_gpu(dlrover, gpu):
-    large = gpu.put(ramp())
+    large = gpu.weights(ramp())
     gpu.launch_fill(large, 5.0)
     assert dlrover.save(1, {"x": large})
     assert dlrover.load().state["x"].eq(5.0).all()
 
 
 def test_an_optimizers_step_waits_on_the_gpu(dlrover, gpu, gate):
-    weights = gpu.put(ramp())
+    weights = gpu.weights(ramp())
     optimizer = Sgd(gpu, [weights], 9.0)
     assert dlrover.save(1, {"x": weights})
     optimizer.step()
@@ -56,7 +56,7 @@ def test_without_the_fence_the_step_would_be_saved(dlrover, gpu, gate, monkeypat
     """What the tests above would see if nothing held the step back."""
     from dlrover_slurm import _session
 
-    small_ring = gpu.put(torch.zeros(LARGE * 8 // 4))  # more than the ring takes at once
+    small_ring = gpu.weights(torch.zeros(LARGE * 8 // 4))  # more than the ring takes at once
     assert dlrover.save(1, {"x": small_ring})
     monkeypatch.setattr(_session, "fence_staged", lambda: None)
     Sgd(gpu, [small_ring], 9.0).step()
@@ -66,38 +66,92 @@ def test_without_the_fence_the_step_would_be_saved(dlrover, gpu, gate, monkeypat
 
 
 def test_a_change_that_nobody_announced_gives_the_save_up(dlrover, gpu, gate):
-    assert dlrover.save(1, {"x": gpu.put(ramp())}, stage=False)
-    ema = gpu.put(ramp(first=3))
-    assert dlrover.save(2, {"model": {"ema": ema}})
-    ema.mul_(0.5)
+    assert dlrover.save(1, {"x": gpu.weights(ramp())}, stage=False)
+    head = gpu.weights(ramp(first=3))
+    assert dlrover.save(2, {"model": {"head": head}})
+    head.mul_(0.5)
     gate.set()
-    with pytest.raises(dlrover.ChangedError, match=r"step 2 .* model\.ema was changed .*wait_staged"):
+    with pytest.raises(dlrover.ChangedError, match=r"step 2 .* model\.head was changed .*wait_staged"):
         dlrover.wait_saved()
     assert dlrover.load().step == 1
-    assert dlrover.save(3, {"model": {"ema": ema}})
-    assert torch.equal(dlrover.load().state["model"]["ema"], ema)
+    assert dlrover.save(3, {"model": {"head": head}})
+    assert torch.equal(dlrover.load().state["model"]["head"], head)
 
 
 def test_what_was_changed_once_is_copied_at_once_from_then_on(dlrover, gpu, gate):
     """Else a program that changes something in each step would never save."""
-    state = {"ema": gpu.put(ramp()), "average": gpu.put(ramp(first=5)), "weights": gpu.put(ramp(first=9))}
+    state = {"head": gpu.weights(ramp()), "gate": gpu.weights(ramp(first=5)), "weights": gpu.weights(ramp(first=9))}
     before = copy_of(state)
     assert dlrover.save(1, state)
-    for name in ("ema", "average"):
+    for name in ("head", "gate"):
         state[name].mul_(0.5)
     gate.set()
-    with pytest.raises(dlrover.ChangedError, match="ema was changed"):
+    with pytest.raises(dlrover.ChangedError, match="head was changed"):
         dlrover.wait_saved()
     gate.clear()
     before.update(copy_of(state))
     assert dlrover.save(2, state)
     with OnStreams(gpu):
-        for name in ("ema", "average"):
+        for name in ("head", "gate"):
             state[name].mul_(0.5)
     Sgd(gpu, [state["weights"]], 3.0).step()
     gate.set()
     assert dlrover.wait_saved()
     assert_same(dlrover.load().state, before)
+
+
+def test_what_no_optimizer_owns_may_change_at_once(dlrover, gpu, gate):
+    """An average, buffers, what a library of its own trains: torch does not see all of their changes."""
+    state = {"weights": gpu.weights(ramp()), "ema": gpu.put(ramp(first=3)), "part": gpu.weights(ramp(first=5))[: LARGE // 8]}
+    before = copy_of(state)
+    assert dlrover.save(1, state)
+    gpu.launch_fill(state["ema"], 2.0)
+    Sgd(gpu, [state["weights"]], 9.0).step()
+    gate.set()
+    assert dlrover.wait_saved()
+    assert_same(dlrover.load().state, before)
+
+
+def test_which_memory_optimizers_own(gpu):
+    from dlrover_slurm import _cuda, _optimizers
+
+    weights, frozen = (gpu.move(torch.nn.Linear(800, 700), owned=False) for _ in range(2))
+    optimizer = torch.optim.SGD(weights.parameters(), lr=0.1, momentum=0.9)
+
+    def holds(tensor, more=0):
+        return _optimizers.Owned(_cuda.SMALL_BYTES, _cuda.device_of).holds(tensor.data_ptr(), tensor.numel() * tensor.element_size() + more)
+
+    assert not holds(weights.weight), "it has not stepped yet"
+    optimizer.state[weights.weight]["momentum_buffer"] = gpu.put(torch.zeros(700, 800))
+    _optimizers.note_step(optimizer)
+    assert holds(weights.weight) and holds(weights.weight[3:600]) and holds(optimizer.state[weights.weight]["momentum_buffer"])
+    assert not holds(weights.bias), "a small one"
+    assert not holds(weights.weight, more=1) and not holds(frozen.weight)
+    optimizer.train = optimizer.eval = lambda: None
+    assert not holds(weights.weight), "one that has other weights for the evaluation"
+    del optimizer.train, optimizer.eval
+    assert holds(weights.weight)
+    optimizer.__class__ = type("AdaLomo", (torch.optim.SGD,), {"__module__": "lomo_optim.adalomo"})
+    assert not holds(weights.weight)
+    del optimizer
+    assert not holds(weights.weight)
+
+
+def test_before_an_optimizers_first_step_nothing_is_under_way(dlrover, gpu, gate):
+    model = gpu.move(torch.nn.Linear(1000, 600), owned=False)
+    optimizer, before = Sgd(gpu, list(model.parameters()), 9.0), copy_of(model.state_dict())
+    assert dlrover.save(1, model.state_dict())
+    gpu.launch_fill(model.weight, 3.0)
+    gate.set()
+    assert dlrover.wait_saved()
+    assert_same(dlrover.load().state, before)
+    optimizer.step()
+    gate.clear()
+    assert dlrover.save(2, model.state_dict())
+    model.weight.detach().mul_(1)
+    gate.set()
+    with pytest.raises(dlrover.ChangedError):
+        dlrover.wait_saved()
 
 
 def test_the_program_says_which_may_be_under_way(dlrover, gpu, gate):
@@ -135,18 +189,18 @@ def test_what_save_takes_is_not_copied_before(monkeypatch):
 
 
 def test_a_save_that_failed_is_told_by_the_next(dlrover, gpu, gate):
-    ema = gpu.put(ramp())
-    assert dlrover.save(1, {"x": ema})
-    ema.add_(1)
+    weights = gpu.weights(ramp())
+    assert dlrover.save(1, {"x": weights})
+    weights.add_(1)
     gate.set()
     with pytest.warns(UserWarning, match="step 1 was not saved: .* x was changed"):
-        assert dlrover.save(2, {"x": ema}, stage=False)
-    assert torch.equal(dlrover.load().state["x"], ema)
+        assert dlrover.save(2, {"x": weights}, stage=False)
+    assert torch.equal(dlrover.load().state["x"], weights)
 
 
 def test_after_wait_staged_anything_may_change(dlrover, gpu, gate):
     dlrover.wait_staged()
-    tensor = gpu.put(ramp())
+    tensor = gpu.weights(ramp())
     assert dlrover.save(1, {"x": tensor})
     dlrover.wait_staged()
     tensor.zero_()
@@ -156,7 +210,7 @@ def test_after_wait_staged_anything_may_change(dlrover, gpu, gate):
 
 
 def test_small_tensors_are_copied_before_the_next_kernel(dlrover, gpu, gate):
-    running_mean, version = gpu.put(ramp(100)), gpu.put(ramp(1))
+    running_mean, version = gpu.weights(ramp(100)), gpu.weights(ramp(1))
     assert dlrover.save(1, {"mean": running_mean, "version": version})
     for tensor in (running_mean, version):
         gpu.launch_fill(tensor, 8.0)
@@ -169,7 +223,7 @@ def test_small_tensors_are_copied_before_the_next_kernel(dlrover, gpu, gate):
 
 
 def test_views_of_one_storage(dlrover, gpu):
-    base = gpu.put(ramp())
+    base = gpu.weights(ramp())
     assert dlrover.save(1, {"all": base, "part": base[100:200]})
     back = dlrover.load().state
     assert torch.equal(back["part"], ramp()[100:200])
@@ -178,7 +232,7 @@ def test_views_of_one_storage(dlrover, gpu):
 
 
 def test_a_failed_copy(dlrover, gpu):
-    tensor = gpu.put(ramp())
+    tensor = gpu.weights(ramp())
     gpu.fake.fake_cuda_fail_copy(0)
     assert dlrover.save(1, {"x": tensor})
     with pytest.raises(dlrover.DlroverError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
@@ -194,7 +248,7 @@ def test_a_failed_copy(dlrover, gpu):
 def test_a_replayed_graph_waits_as_an_optimizer_does(dlrover, gpu, gate, monkeypatch):
     from dlrover_slurm import _hook
 
-    tensor = gpu.put(ramp())
+    tensor = gpu.weights(ramp())
 
     class Graph:
         def replay(self):
@@ -236,7 +290,7 @@ def test_scaler(dlrover, gpu, gate, monkeypatch):
         scaler = torch.cuda.amp.GradScaler() if not hasattr(torch.amp, "GradScaler") else torch.amp.GradScaler("cpu")
     scaler._lazy_init_scale_growth_tracker(torch.device("cpu"))
     scaler._scale, scaler._growth_tracker = gpu.put(scaler._scale), gpu.put(scaler._growth_tracker)
-    weights = gpu.put(ramp())
+    weights = gpu.weights(ramp())
     assert dlrover.save(1, {"x": weights, "scaler": scaler.state_dict(), "scale": scaler._scale, "tracker": scaler._growth_tracker})
     with OnStreams(gpu):
         scaler.update(3.0)
@@ -250,9 +304,9 @@ def test_scaler(dlrover, gpu, gate, monkeypatch):
 
 @pytest.mark.parametrize("after_the_step", [True, False])
 def test_averaged_model(dlrover, gpu, gate, after_the_step):
-    """Behind an optimizer's step the average is held back with it; before one the save is given up."""
+    """No optimizer owns it: it may change at once, and need not wait for a step."""
     model = gpu.move(torch.nn.Linear(1000, 400))
-    ema = gpu.move(torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda ema, new, count: ema * 0.5 + new * 0.5))
+    ema = gpu.move(torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda ema, new, count: ema * 0.5 + new * 0.5), owned=False)
     ema.n_averaged.add_(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for parameter in model.parameters():
@@ -267,13 +321,8 @@ def test_averaged_model(dlrover, gpu, gate, after_the_step):
         ema.update_parameters(model)
     assert not torch.equal(ema.module.weight, before["module.weight"])
     gate.set()
-    if after_the_step:
-        assert dlrover.wait_saved()
-        assert_same(dlrover.load().state["ema"], before)
-    else:
-        with pytest.raises(dlrover.ChangedError, match=r"ema\.module\.weight was changed"):
-            dlrover.wait_saved()
-        assert dlrover.load() is None
+    assert dlrover.wait_saved()
+    assert_same(dlrover.load().state["ema"], before)
 
 
 def after_gradient(parameter, change):
@@ -317,7 +366,7 @@ def test_an_optimizer_in_the_backward_pass(dlrover, gpu, gate, by_optimizer):
 
 def test_optimizers_on_two_streams(dlrover, gpu, gate):
     """Each stream is held back, not the first alone."""
-    first, second = gpu.put(ramp()), gpu.put(ramp(first=5))
+    first, second = gpu.weights(ramp()), gpu.weights(ramp(first=5))
     for step in range(3):  # into registered memory; through the ring the program itself waits
         assert dlrover.save(step, {"first": first, "second": second}, stage=False)
     assert dlrover.save(3, {"first": first, "second": second})
@@ -331,7 +380,7 @@ def test_optimizers_on_two_streams(dlrover, gpu, gate):
 
 def test_an_optimizer_on_the_host(dlrover, gpu, gate):
     """The weights are on the GPU, masters and moments on the host: the host's are changed at once, without waiting for anything."""
-    weights, master = gpu.put(ramp()), ramp().requires_grad_()
+    weights, master = gpu.weights(ramp()), ramp().requires_grad_()
     optimizer = torch.optim.AdamW([master], lr=0.5)
     master.grad = torch.ones_like(master)
     optimizer.step()
@@ -353,12 +402,12 @@ def test_an_optimizer_on_the_host(dlrover, gpu, gate):
 def test_in_a_capture(dlrover, gpu):
     gpu.fake.fake_cuda_begin_capture(gpu.streams[0])
     with pytest.raises(dlrover.InvalidError, match="CUDA graph"):
-        dlrover.save(1, {"x": gpu.put(ramp())})
+        dlrover.save(1, {"x": gpu.weights(ramp())})
     assert gpu.fake.fake_cuda_end_capture(gpu.streams[0]) == 0
 
 
 def test_a_forked_child(dlrover, gpu, gate):
-    assert dlrover.save(1, {"x": gpu.put(ramp())})
+    assert dlrover.save(1, {"x": gpu.weights(ramp())})
     child = os.fork()
     if child == 0:
         code = 1
