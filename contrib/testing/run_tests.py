@@ -202,14 +202,23 @@ class Runner:
             return self.results.add("adapters: build", "fail")
         environment = dict(self.environment)
         environment.setdefault("DLROVER_TORCH_VENV", os.path.join(self.work, "torch-venv"))
-        report = self.new_report("adapters")
-        code, log = self.run("adapters", [os.path.join(TOP, "tests/adapters/run"), f"--junitxml={report}"], cwd=build, timeout=2700,
-                             environment=environment)
+        if self.with_torch("adapters", "tests/adapters/run", environment):
+            # What Debian's torch has not: its newer types and scalers. What starts many processes takes long with this one.
+            chosen = () if self.options.nightly else ("-k", "test_cuda or test_torch or test_values or test_plan")
+            python = os.path.join(environment["DLROVER_TORCH_VENV"], "bin", "python")
+            self.with_torch("python with current torch", "tests/python/run", dict(environment, PYTHON=python), *chosen)
+
+    def with_torch(self, name, script, environment, *arguments):
+        """False: PyPI can not be reached."""
+        report = self.new_report(name.replace(" ", "-"))
+        code, log = self.run(name, [os.path.join(TOP, script), f"--junitxml={report}", *arguments], cwd=environment["DLROVER_BUILD"],
+                             timeout=2700, environment=environment)
         if code == NO_INDEX:
             with open(log, errors="replace") as f:
-                self.results.add("adapters", "skip", f.read().rstrip().rpartition("\n")[2])
-        else:
-            self.junit("tests/adapters", report, code)
+                self.results.add(name, "skip", f.read().rstrip().rpartition("\n")[2])
+            return False
+        self.junit(name, report, code)
+        return True
 
     def stage_quickstart(self):
         self.check("quickstart", ["contrib/quickstart", "--prefix", self.prefix], timeout=900)
