@@ -49,7 +49,7 @@ class Expansion(unittest.TestCase):
 
     def expect_end(self, run: Run, steps: int = STEPS) -> None:
         cluster = run.cluster
-        wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 120, "all ranks done")
+        wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 240, "all ranks done")
         wait_until(lambda: not cluster.run("squeue", "-h", user="root").stdout.strip(), 60, "an empty queue", 0.2)
         job = self.job(cluster, run.job)
         self.assertEqual((job["JobState"], job["ExitCode"]), ("COMPLETED", "0:0"), run.time_line())

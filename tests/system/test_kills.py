@@ -19,7 +19,7 @@ class Kills(unittest.TestCase):
         self.assertIn("every run ended with the undisturbed bits", self.campaign("--kills", "30", "--seed", "7", "--steps", "2000"))
 
     def test_torch(self) -> None:
-        self.assertIn("every run ended with the undisturbed bits", self.campaign("--torch", "3", "--seed", "7", "--torch-steps", "80"))
+        self.assertIn("every run ended with the undisturbed bits", self.campaign("--torch", "2", "--seed", "7", "--torch-steps", "80"))
 
 
 if __name__ == "__main__":
