@@ -73,6 +73,13 @@ std::string goodput_text(const GoodputT &p) {
     return text + ")";
 }
 
+std::string saves_text(const GoodputT &p) {
+    std::string text = std::to_string(p.checkpoints) + (p.checkpoints == 1 ? " checkpoint" : " checkpoints");
+    if (p.checkpoints_skipped == 0) return text + ", no save was skipped";
+    text += ", " + std::to_string(p.checkpoints_skipped);
+    return text + (p.checkpoints_skipped == 1 ? " save was" : " saves were") + " skipped: no slot was free";
+}
+
 void add_line(std::string &out, const char *name, const std::string &value) {
     char label[24];
     std::snprintf(label, sizeof label, "  %-14s", name);
@@ -447,6 +454,8 @@ std::string status_details(const GroupStatusT &g) {
     if (g.copies) add_line(out, "copies", copies_text(*g.copies));
     if (g.mover) add_line(out, "mover", mover_text(*g.mover, g.node));
     if (g.goodput && g.goodput->steps > 0) add_line(out, "goodput", goodput_text(*g.goodput));
+    if (g.goodput && g.goodput->checkpoints + g.goodput->checkpoints_skipped > 0)
+        add_line(out, "saves", saves_text(*g.goodput));
     if (!g.note.empty()) add_line(out, "note", g.note);
     return out + rank_table(g);
 }

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <boost/test/unit_test.hpp>
+#include <thread>
 
 #include "cli/ask.h"
 #include "cli/command_line.h"
 #include "cli/events_text.h"
 #include "cli/json.h"
 #include "cli/node_text.h"
+#include "cli/progress.h"
 #include "cli/rollback_command.h"
 #include "cli/status_text.h"
 #include "cli/table.h"
@@ -407,3 +414,58 @@ BOOST_AUTO_TEST_CASE(checkpoints_in_a_row_are_one_line) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_CASE(how_many_saves_were_taken_and_skipped) {
+    auto g = example_group();
+    BOOST_TEST(!contains(status_details(g), "  saves"));
+    g.goodput->checkpoints = 1;
+    BOOST_TEST(contains(status_details(g), "  saves         1 checkpoint, no save was skipped\n"));
+    g.goodput->checkpoints = 40;
+    g.goodput->checkpoints_skipped = 1;
+    BOOST_TEST(contains(status_details(g), "40 checkpoints, 1 save was skipped: no slot was free\n"));
+    g.goodput->checkpoints_skipped = 3;
+    BOOST_TEST(contains(status_details(g), "40 checkpoints, 3 saves were skipped: no slot was free\n"));
+}
+
+namespace {
+
+/// What `work` writes to stderr while that is a terminal of so many columns.
+template <class Work>
+std::string on_a_terminal(unsigned short columns, Work work) {
+    int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+    BOOST_REQUIRE(terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
+    int inside = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY), before = ::dup(STDERR_FILENO);
+    BOOST_REQUIRE(inside >= 0 && before >= 0);
+    struct winsize size = {};
+    size.ws_col = columns;
+    ::ioctl(terminal, TIOCSWINSZ, &size);
+    ::dup2(inside, STDERR_FILENO);
+    work();
+    ::dup2(before, STDERR_FILENO);
+    ::fcntl(terminal, F_SETFL, O_NONBLOCK);
+    std::string text;
+    char part[512];
+    for (ssize_t count; (count = ::read(terminal, part, sizeof part)) > 0;)
+        text.append(part, static_cast<std::size_t>(count));
+    for (int fd : {terminal, inside, before}) ::close(fd);
+    return text;
+}
+
+void half_and_whole() {
+    Progress progress("verify", 2u << 20);
+    for (int i = 0; i < 2; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(120));
+        progress.add(1u << 20);
+    }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_progress_bar_is_drawn_on_a_terminal_and_gone_at_the_end) {
+    auto text = on_a_terminal(200, half_and_whole);
+    BOOST_TEST(contains(text, "\r\033[Kverify  [############            ]  50 %  1.0 MiB of 2.0 MiB"), text);
+    BOOST_TEST(contains(text, "[########################] 100 %  2.0 MiB of 2.0 MiB"), text);
+    BOOST_TEST((text.size() > 4 && text.substr(text.size() - 4) == "\r\033[K"), text);
+    auto narrow = on_a_terminal(20, half_and_whole);
+    BOOST_TEST(contains(narrow, "\r\033[Kverify  [##########\r"), narrow);
+}
