@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import io
 import os
+import warnings
 from typing import Any
 
 import torch
@@ -66,6 +67,8 @@ class Checkpointer:
         storage: Any = None,
     ) -> None:
         self.checkpoint_dir = checkpoint_dir
+        if deletion_strategy is not None:
+            warnings.warn("deletion_strategy has no effect: how many checkpoints stay on storage is said by --dlrover-ckpt-keep", stacklevel=3)
 
     def wait_latest_checkpoint(self, timeout: float = 1800) -> None:
         """Until the last save is in memory; the way from there to storage is waited for by the end of the step."""

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import inspect
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -104,3 +106,47 @@ def test_disk_is_what_goes_to_storage(ranks, name):
     with served("without-storage") as (environment, said):
         assert ranks(1, to_storage, environment, name) == ["refused"]
     assert {line for line in said if line.startswith("step")} == {"step 1 in memory", "step 4 in memory"}
+
+
+# ---- a program for DLRover 0.6.1 needs no other change: names, order and defaults of its parameters ----
+
+_OPTIONS = {"comm_backend": "", "deletion_strategy": None, "save_timeout": 600}
+_FSDP = {
+    "__init__": {"checkpoint_dir": ..., **_OPTIONS},
+    "save_checkpoint": {"step": ..., "model": ..., "optimizer": ..., "extra_sd": {}, "path": "", "storage_type": "DISK"},
+    "load_checkpoint": {"model": ..., "optimizer": ..., "resume_path": ""},
+    "wait_latest_checkpoint": {"timeout": 1800},
+}
+DLROVERS = {
+    "DdpCheckpointer": {
+        "__init__": {"checkpoint_dir": ..., "local_shard_num": 1, "global_shard_num": 1, **_OPTIONS, "replica_count": 0},
+        "save_checkpoint": {"step": ..., "state_dict": ..., "path": "", "storage_type": "DISK"},
+        "load_checkpoint": {"resume_path": ""},
+        "wait_latest_checkpoint": {"timeout": 1800},
+    },
+    "FsdpShardCheckpointer": _FSDP,
+    "FsdpFullCheckpointer": _FSDP,
+}
+
+
+@pytest.mark.parametrize("name", DLROVERS)
+def test_parameters_are_dlrovers(name):
+    from dlrover_slurm import compat
+
+    for method, wanted in DLROVERS[name].items():
+        parameters = list(inspect.signature(getattr(getattr(compat, name), method)).parameters.values())[1:]
+        assert [p.name for p in parameters[: len(wanted)]] == list(wanted), method
+        assert all(p.default is not p.empty for p in parameters[len(wanted) :]), "what we have more is optional"
+        for parameter, default in zip(parameters, wanted.values()):
+            given = getattr(parameter.default, "name", parameter.default)
+            assert (parameter.default is parameter.empty) == (default is ...)
+            assert default is ... or given == default or (default == {} and given is None), (method, parameter)
+    assert [kind.name for kind in compat.StorageType] == ["MEMORY", "DISK"]
+
+
+def test_a_strategy_of_deleting_is_told_to_have_no_effect():
+    from dlrover_slurm import compat
+
+    for name in DLROVERS:
+        with pytest.warns(UserWarning, match="--dlrover-ckpt-keep"):
+            getattr(compat, name)("/nonexistent", deletion_strategy=object())
