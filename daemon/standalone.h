@@ -70,6 +70,7 @@ class NoPeers final : public transport::PeerNetwork {
     void release(const std::string &) override {}
     void send(const std::string &, transport::PeerEnvelope) override {}
     bool up(const std::string &) const override { return false; }
+    bool takes(const std::string &, transport::PeerEnvelope::Kind) const override { return true; }
 };
 
 }  // namespace dlrover::daemon

@@ -39,7 +39,7 @@ link::EnvelopeT to_table(PeerEnvelope envelope) {
 }
 
 Result<PeerEnvelope> from_table(link::EnvelopeT table) {
-    if (table.kind < link::Kind::Group || table.kind > link::Kind::Join)
+    if (table.kind < link::Kind::Group || static_cast<std::uint8_t>(table.kind) > newest_kind)
         return Status(Code::corrupt, "an envelope of an unknown kind");
     PeerEnvelope envelope;
     envelope.kind = static_cast<PeerEnvelope::Kind>(table.kind);

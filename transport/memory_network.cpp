@@ -19,9 +19,14 @@ class MemoryHub::Network final : public PeerNetwork {
         hub_.consider(node_, node);
     }
     void send(const std::string &node, PeerEnvelope envelope) override {
-        hub_.carry(node_, node, std::move(envelope));
+        if (takes(node, envelope.kind)) hub_.carry(node_, node, std::move(envelope));
     }
     bool up(const std::string &node) const override { return hub_.up_.count(pair_of(node_, node)) > 0; }
+
+    bool takes(const std::string &node, PeerEnvelope::Kind kind) const override {
+        auto it = hub_.newest_kinds_.find(node);
+        return it == hub_.newest_kinds_.end() || static_cast<std::uint8_t>(kind) <= it->second;
+    }
 
     const Callbacks &callbacks() const { return callbacks_; }
 

@@ -29,6 +29,10 @@ class MemoryHub {
     void heal(const std::string &a, const std::string &b);
     /// Both sides see the link go down; it comes back by itself while wanted.
     void reset(const std::string &a, const std::string &b);
+    /// That node's daemon is of a version that takes no later kind.
+    void make_older(const std::string &node, PeerEnvelope::Kind newest) {
+        newest_kinds_[node] = static_cast<std::uint8_t>(newest);
+    }
 
   private:
     class Network;
@@ -49,6 +53,7 @@ class MemoryHub {
     std::map<std::string, std::map<std::string, unsigned>> wanted_;
     std::map<Pair, std::uint64_t> up_;  ///< links, with a number that tells one life from the next
     std::set<Pair> cut_;
+    std::map<std::string, std::uint8_t> newest_kinds_;
     std::uint64_t lives_ = 0;
     std::map<std::uint64_t, EventLoop::Handle> flying_;
     std::uint64_t next_flight_ = 0;

@@ -435,4 +435,10 @@ bool PeerLinks::up(const std::string &node) const {
     return it != state_->peers.end() && it->second.link && it->second.link->up();
 }
 
+bool PeerLinks::takes(const std::string &node, PeerEnvelope::Kind kind) const {
+    auto it = state_->peers.find(node);
+    bool is_up = it != state_->peers.end() && it->second.link && it->second.link->up();
+    return !is_up || it->second.link->takes(kind);
+}
+
 }  // namespace dlrover::transport

@@ -43,6 +43,7 @@ class PeerLinks final : public PeerNetwork {
     void release(const std::string &node) override;
     void send(const std::string &node, PeerEnvelope envelope) override;
     bool up(const std::string &node) const override;
+    bool takes(const std::string &node, PeerEnvelope::Kind kind) const override;
 
     std::uint16_t port() const;
 

@@ -10,6 +10,9 @@
 
 namespace dlrover::transport {
 
+/// The highest kind below.
+inline constexpr std::uint8_t newest_kind = 7;
+
 /// What travels on a link. The sender's node name is not in it: the link knows it from the handshake.
 struct PeerEnvelope {
     enum class Kind : std::uint8_t {
@@ -19,6 +22,7 @@ struct PeerEnvelope {
         flush = 4,    ///< payload: proto/flush.fbs Word
         move = 5,     ///< payload: proto/move.fbs Word
         join = 6,     ///< payload: proto/join.fbs Word
+        pmix = 7,     ///< payload: proto/pmix.fbs Word
     };
     Kind kind = Kind::group;
     std::uint32_t job_id = 0, step_id = 0;  ///< the group
@@ -44,6 +48,8 @@ class PeerNetwork {
     /// Queues it; dropped when the link is down or its queue is full.
     virtual void send(const std::string &node, PeerEnvelope envelope) = 0;
     virtual bool up(const std::string &node) const = 0;
+    /// false: that node's daemon is of a version without this kind; such an envelope is dropped.
+    virtual bool takes(const std::string &node, PeerEnvelope::Kind kind) const = 0;
 };
 
 }  // namespace dlrover::transport

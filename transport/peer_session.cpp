@@ -119,6 +119,7 @@ void PeerSession::establish() {
     channel_.emplace(handshake_->keys());
     link::ReadyT ready;
     ready.wanted = we_want_;
+    ready.kinds = limits_.kinds;
     send_sealed(encode_body(std::move(ready)));
 }
 
@@ -151,6 +152,7 @@ void PeerSession::on_body(link::FrameT frame) {
 void PeerSession::on_ready(const link::ReadyT &ready) {
     up_ = true;
     peer_wants_ = ready.wanted;
+    peer_kinds_ = ready.kinds;
     timer_ = loop_.after(limits_.probe, [this] { tick(); });
     callbacks_.on_up(*this);
 }
@@ -172,7 +174,7 @@ void PeerSession::tick() {
 }
 
 void PeerSession::send(PeerEnvelope envelope) {
-    if (up_) send_sealed(encode_body(to_table(std::move(envelope))));
+    if (up_ && takes(envelope.kind)) send_sealed(encode_body(to_table(std::move(envelope))));
 }
 
 void PeerSession::send_want(bool we_want) {

@@ -15,6 +15,7 @@ struct SessionLimits {
     EventLoop::Time handshake_timeout = std::chrono::seconds(5);
     EventLoop::Time probe = std::chrono::seconds(2);
     EventLoop::Time dead_after = std::chrono::seconds(8);
+    std::uint8_t kinds = newest_kind;  ///< of envelopes that this side takes
 };
 
 /// Thread: the loop's. The session may be ended, but not destroyed, from inside its callbacks.
@@ -49,6 +50,7 @@ class PeerSession : public std::enable_shared_from_this<PeerSession> {
     bool initiated() const { return initiated_; }
     bool guest() const { return guest_; }
     bool peer_wants() const { return peer_wants_; }
+    bool takes(PeerEnvelope::Kind kind) const { return static_cast<std::uint8_t>(kind) <= peer_kinds_; }
     const std::string &peer() const { return handshake_->peer(); }
     std::uint64_t peer_instance() const { return handshake_->peer_instance(); }
     const SocketAddress &remote() const { return remote_; }
@@ -78,6 +80,7 @@ class PeerSession : public std::enable_shared_from_this<PeerSession> {
     EventLoop::Handle timer_;
     bool initiated_ = false, we_want_ = false, peer_wants_ = false, guest_ = false, up_ = false,
          over_ = false;
+    std::uint8_t peer_kinds_ = 0;
 };
 
 }  // namespace dlrover::transport

@@ -103,6 +103,9 @@ class TestNetwork final : public transport::PeerNetwork {
     }
     void release(const std::string &node) override { inner_->release(node); }
     bool up(const std::string &node) const override { return inner_->up(node); }
+    bool takes(const std::string &node, transport::PeerEnvelope::Kind kind) const override {
+        return inner_->takes(node, kind);
+    }
     void send(const std::string &node, transport::PeerEnvelope envelope) override {
         if (!world_.unruly || envelope.kind != transport::PeerEnvelope::Kind::move)
             return inner_->send(node, std::move(envelope));

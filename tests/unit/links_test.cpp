@@ -138,6 +138,27 @@ BOOST_AUTO_TEST_CASE(messages_go_both_ways_in_order) {
     BOOST_TEST(a.received[0].first == "n2");
 }
 
+BOOST_AUTO_TEST_CASE(an_older_daemon_gets_only_what_it_takes) {
+    Lab lab;
+    Node &a = lab.start("n1");
+    lab.config.session.kinds = 6;
+    Node &b = lab.start("n2");
+    lab.connect(a, b);
+    BOOST_TEST(a.links->takes("n2", PeerEnvelope::Kind::pmix), "nothing is known yet");
+    BOOST_TEST_REQUIRE(lab.both_up(a, b));
+    BOOST_TEST(!a.links->takes("n2", PeerEnvelope::Kind::pmix));
+    BOOST_TEST(a.links->takes("n2", PeerEnvelope::Kind::join));
+    BOOST_TEST(b.links->takes("n1", PeerEnvelope::Kind::pmix));
+    for (auto kind : {PeerEnvelope::Kind::pmix, PeerEnvelope::Kind::join}) {
+        auto e = envelope(3);
+        e.kind = kind;
+        a.links->send("n2", e);
+    }
+    BOOST_TEST(lab.loop.run_until([&] { return !b.received.empty(); }));
+    BOOST_REQUIRE(b.received.size() == 1u);
+    BOOST_TEST((b.received[0].second.kind == PeerEnvelope::Kind::join));
+}
+
 BOOST_AUTO_TEST_CASE(the_largest_message_passes_and_a_larger_one_is_dropped) {
     Lab lab;
     Node &a = lab.start("n1"), &b = lab.start("n2");
