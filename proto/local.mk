@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 FLATC_FLAGS = --cpp --gen-object-api --scoped-enums --cpp-std c++17
-proto_schemas = proto/common.fbs proto/flush.fbs proto/join.fbs proto/keeper.fbs proto/local.fbs proto/move.fbs proto/peer.fbs proto/peer_link.fbs proto/records.fbs
+proto_schemas = proto/common.fbs proto/flush.fbs proto/join.fbs proto/keeper.fbs proto/local.fbs proto/move.fbs proto/peer.fbs proto/peer_link.fbs proto/pmix.fbs proto/records.fbs
 proto_generated = proto/common_generated.h proto/flush_generated.h proto/join_generated.h proto/keeper_generated.h proto/local_generated.h proto/move_generated.h proto/peer_generated.h \
-	proto/peer_link_generated.h \
+	proto/peer_link_generated.h proto/pmix_generated.h \
 	proto/records_generated.h
 
 $(proto_generated): $(proto_schemas)

@@ -129,6 +129,7 @@ struct StepOf {
     std::uint64_t ckpt_every_steps = 0;
     std::string redundancy = "single";
     std::string program = "train";
+    bool pmix = false;
 };
 
 struct Node {
@@ -176,6 +177,7 @@ struct Node {
         s.options->ckpt_every_steps = step.ckpt_every_steps;
         s.options->ckpt_every_us = 0;
         s.options->redundancy = step.redundancy;
+        s.options->pmix = step.pmix;
         request.launch = std::make_unique<proto::LaunchSpecT>();
         request.launch->argv = s.argv;
         request.launch->environment = {"PATH=/bin", "SLURM_JOB_ID=7"};

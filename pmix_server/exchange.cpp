@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmix_server/exchange.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dlrover::pmix {
+namespace {
+
+using Kind = proto::pmix::MessageKind;
+
+/// Stands for these ranks, on each node alike.
+std::uint64_t number_of(const std::vector<std::uint32_t> &ranks) {
+    return XXH3_64bits(ranks.data(), ranks.size() * sizeof ranks[0]);
+}
+
+}  // namespace
+
+Exchange::Exchange(World world, Hooks hooks)
+    : world_(std::move(world)),
+      hooks_(std::move(hooks)),
+      courier_({hooks_.send, [this](std::uint32_t from, auto bytes) { on_message(from, bytes); }}),
+      fences_(world_.place,
+              {[this](const auto &to, const Message &message) { post(to, message); }, hooks_.finish}),
+      modex_({[this](std::uint32_t to, const Message &message) { post({to}, message); }, hooks_.finish,
+              hooks_.look_up}) {}
+
+Status Exchange::fence(Time now, const std::vector<std::uint32_t> &ranks, bool all, proto::Bytes data,
+                       Time deadline, Token token) {
+    now_ = now;
+    FenceTable::Join join;
+    if (!all && (ranks.empty() || ranks.back() >= world_.size()))
+        return Status(Code::invalid_argument, "a fence of ranks that there are not");
+    // All ranks, said one by one, are the same ranks.
+    all = all || ranks.size() == world_.size();
+    join.places = all ? world_.all_places() : world_.places_of(ranks);
+    if (std::ranges::find(join.places, world_.place) == join.places.end())
+        return Status(Code::invalid_argument, "a fence without ranks of this node");
+    join.ranks = all ? 0 : number_of(ranks);
+    join.data = std::move(data);
+    join.deadline = deadline;
+    join.token = token;
+    Status status = fences_.join(std::move(join));
+    settle();
+    return status;
+}
+
+Status Exchange::modex(Time now, std::uint32_t rank, Time deadline, Token token) {
+    now_ = now;
+    auto place = world_.place_of(rank);
+    if (!place || *place == world_.place)
+        return Status(Code::invalid_argument, "data of a rank that is on no other node");
+    if (stopped_) return Status(Code::stale, "the generation ends");
+    Status status = modex_.ask(*place, rank, deadline, token);
+    settle();
+    return status;
+}
+
+void Exchange::answer(Time now, std::uint32_t to, std::uint64_t number, Outcome outcome, proto::Bytes data) {
+    now_ = now;
+    if (!stopped_) modex_.answer(to, number, outcome, std::move(data));
+    settle();
+}
+
+void Exchange::receive(Time now, std::uint32_t from, const Parcel &parcel) {
+    now_ = now;
+    if (from < world_.nodes.size() && from != world_.place && !stopped_) courier_.receive(now, from, parcel);
+    settle();
+}
+
+void Exchange::post(const std::vector<std::uint32_t> &to, const Message &message) {
+    auto letter = std::make_shared<const proto::Bytes>(encode_message(message));
+    for (std::uint32_t place : to)
+        if (!courier_.send(now_, place, letter).ok()) choked_.push_back(place);
+}
+
+void Exchange::on_message(std::uint32_t from, std::span<const std::uint8_t> bytes) {
+    auto message = decode_message(bytes);
+    if (!message) return choked_.push_back(from);  // of another version: nothing can be done with it
+    if (message->kind == Kind::Contribute || message->kind == Kind::Result)
+        fences_.receive(from, std::move(*message));
+    else
+        modex_.receive(from, std::move(*message));
+}
+
+void Exchange::settle() {
+    while (!choked_.empty())
+        for (std::uint32_t place : std::exchange(choked_, {})) {
+            fences_.lose(place);
+            modex_.lose(place);
+        }
+    fences_.flush();
+}
+
+void Exchange::lose(Time now, std::uint32_t place) {
+    now_ = now;
+    choked_.push_back(place);
+    settle();
+}
+
+void Exchange::stop() {
+    stopped_ = true;
+    fences_.stop();
+    modex_.stop();
+    settle();
+}
+
+void Exchange::tick(Time now) {
+    now_ = now;
+    if (stopped_) return;
+    courier_.tick(now);
+    fences_.tick(now);
+    modex_.tick(now);
+    settle();
+}
+
+Time Exchange::next_tick() const {
+    if (stopped_) return Time::max();
+    return std::min({courier_.next_tick(), fences_.next_tick(), modex_.next_tick()});
+}
+
+}  // namespace dlrover::pmix

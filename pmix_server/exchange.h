@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of one generation exchange: fences and direct modex, between this node's dlrover-pmixd and
+// the others'. Pure.
+#pragma once
+
+#include "pmix_server/fence_table.h"
+#include "pmix_server/modex_table.h"
+#include "pmix_server/world.h"
+
+namespace dlrover::pmix {
+
+class Exchange {
+  public:
+    using Token = std::uint64_t;
+    /// Called from inside the calls below, but for those that say otherwise.
+    struct Hooks {
+        std::function<void(std::uint32_t to, const Parcel &parcel)> send;
+        std::function<void(Token token, Outcome outcome, const proto::Bytes &data)> finish;
+        std::function<void(std::uint32_t from, std::uint64_t number, std::uint32_t rank)> look_up;
+    };
+
+    Exchange(World world, Hooks hooks);
+    Exchange(const Exchange &) = delete;
+    Exchange &operator=(const Exchange &) = delete;
+
+    const World &world() const { return world_; }
+    /// Of these ranks (ascending), all of which there are. invalid_argument, resource_exhausted: nothing
+    /// follows.
+    Status fence(Time now, const std::vector<std::uint32_t> &ranks, bool all, proto::Bytes data,
+                 Time deadline, Token token);
+    Status modex(Time now, std::uint32_t rank, Time deadline, Token token);
+    /// To what look_up asked for.
+    void answer(Time now, std::uint32_t to, std::uint64_t number, Outcome outcome, proto::Bytes data);
+    void receive(Time now, std::uint32_t from, const Parcel &parcel);
+    /// That place is out of reach for good.
+    void lose(Time now, std::uint32_t place);
+    /// The ranks are to end: everything that waits is over.
+    void stop();
+    bool stopped() const { return stopped_; }
+    void tick(Time now);
+    Time next_tick() const;
+
+  private:
+    void post(const std::vector<std::uint32_t> &to, const Message &message);
+    void on_message(std::uint32_t from, std::span<const std::uint8_t> bytes);
+    /// What came up while something else was done.
+    void settle();
+
+    const World world_;
+    Hooks hooks_;
+    Courier courier_;
+    FenceTable fences_;
+    ModexTable modex_;
+    Time now_{0};
+    std::vector<std::uint32_t> choked_;  ///< places that do not take what is sent
+    bool stopped_ = false;
+};
+
+}  // namespace dlrover::pmix

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What another node's dlrover-pmixd says: parcels, and the messages that come in them.
+#include "fuzz.h"
+#include "pmix_server/exchange.h"
+
+namespace dlrover::fuzz {
+namespace {
+
+using namespace pmix;
+
+World world() {
+    World w;
+    w.name_space = "dlrover.7.0.g1";
+    w.nodes = {"n1", "n2", "n3"};
+    w.ranks_per_node = {2, 2, 1};
+    return w;
+}
+
+/// Into a node in the midst of a fence and of a modex.
+void give(std::span<const std::uint8_t> input) {
+    Exchange::Hooks hooks;
+    std::size_t finished = 0;
+    hooks.send = [](std::uint32_t to, const Parcel &parcel) {
+        require(to < 3 && parcel.bytes.size() <= max_piece_bytes, "what goes out is bounded");
+    };
+    hooks.finish = [&](Exchange::Token, Outcome, const proto::Bytes &) { ++finished; };
+    hooks.look_up = [](std::uint32_t, std::uint64_t, std::uint32_t) {};
+    Exchange exchange(world(), hooks);
+    (void)exchange.fence(Time(0), {}, true, {1}, Time::max(), 1).ok();
+    (void)exchange.modex(Time(0), 3, Time::max(), 2).ok();
+    Parcel piece;
+    piece.kind = proto::pmix::ParcelKind::Piece;
+    piece.total = static_cast<std::uint32_t>(input.size());
+    piece.bytes.assign(input.begin(), input.end());
+    for (std::uint32_t from : {1u, 2u, 9u}) exchange.receive(Time(0), from, piece);
+    exchange.tick(Time(1000000000));
+    exchange.stop();
+    require(finished == 2, "everything is answered once");
+}
+
+}  // namespace
+
+bool run(std::span<const std::uint8_t> input) {
+    auto parcel = decode_parcel(input);
+    if (parcel.ok() && parcel->kind == proto::pmix::ParcelKind::Piece)
+        require(parcel->at + parcel->bytes.size() <= parcel->total, "a piece lies in its message");
+    if (!input.empty() && input.size() <= max_piece_bytes) give(input);
+    auto message = decode_message(input);
+    if (message.ok()) require(message->bytes.size() <= max_data_bytes, "data is bounded");
+    return parcel.ok() || message.ok();
+}
+
+std::vector<Bytes> seeds() {
+    std::vector<Bytes> all;
+    auto add = [&](const proto::Bytes &bytes) { all.emplace_back(bytes.begin(), bytes.end()); };
+    for (auto kind : {proto::pmix::MessageKind::Contribute, proto::pmix::MessageKind::Result,
+                      proto::pmix::MessageKind::Fetch, proto::pmix::MessageKind::Data}) {
+        Message message;
+        message.kind = kind;
+        message.number = 1;
+        message.rank = 1;
+        message.bytes = {1, 2, 3};
+        add(encode_message(message));
+    }
+    Parcel parcel;
+    parcel.kind = proto::pmix::ParcelKind::Piece;
+    parcel.total = 5;
+    parcel.bytes = {1, 2, 3};
+    add(encode_parcel(parcel));
+    parcel.kind = proto::pmix::ParcelKind::Received;
+    add(encode_parcel(parcel));
+    return all;
+}
+
+}  // namespace dlrover::fuzz
