@@ -23,11 +23,15 @@ void set_signals() {
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-/// As far as the system lets us.
+// As far as the system lets us.
+
 void step_back() {
     errno = 0;
     (void)!::nice(nicer_by);
     ::syscall(SYS_ioprio_set, io_of_process, 0, io_best_effort_lowest);
+}
+
+void raise_limits() {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     limit.rlim_cur = limit.rlim_max;
@@ -36,13 +40,14 @@ void step_back() {
 
 }  // namespace
 
-Status settle_in() {
+Status settle_in(Pace pace) {
     pid_t parent = ::getppid();
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return Status::from_errno("prctl");
     if (::getppid() != parent) return Status(Code::unavailable, "the process above is gone");
     if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return Status::from_errno("prctl");
     set_signals();
-    step_back();
+    if (pace == Pace::behind) step_back();
+    raise_limits();
     return {};
 }
 

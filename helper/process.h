@@ -6,8 +6,13 @@
 
 namespace dlrover::helper {
 
+enum class Pace {
+    behind,    ///< after the training, in everything
+    as_ranks,  ///< ranks wait for it
+};
+
 /// Once, before any thread: ends with the parent alone, survives broken pipes and limits on files,
-/// has a low priority, takes as many descriptors as it may.
-Status settle_in();
+/// takes as many descriptors as it may.
+Status settle_in(Pace pace);
 
 }  // namespace dlrover::helper

@@ -14,7 +14,8 @@ int main(int argc, char **argv) {
     if (auto code = helper::take_arguments(program, argc, argv)) return *code;
     auto environment = helper::read_environment();
     if (!environment) return helper::fail(program, environment.status(), 2);
-    if (Status status = helper::settle_in(); !status.ok()) return helper::fail(program, status, 1);
+    if (Status status = helper::settle_in(helper::Pace::behind); !status.ok())
+        return helper::fail(program, status, 1);
     if (Status status = transport::init_crypto(); !status.ok()) return helper::fail(program, status, 1);
     (void)transport::ucx_usable().ok();  // whether or not: its first call is for a program without threads
     auto outbox = helper::Outbox::create();

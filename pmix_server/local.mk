@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What dlrover-pmixd needs no PMIx for.
+# dlrover-pmixd: only with PMIx. What needs none of it is a library of its own, always built and tested.
 noinst_LTLIBRARIES += libexchange.la
 libexchange_la_SOURCES = pmix_server/courier.cpp pmix_server/courier.h pmix_server/exchange.cpp pmix_server/exchange.h \
 	pmix_server/fence_table.cpp pmix_server/fence_table.h pmix_server/modex_table.cpp pmix_server/modex_table.h \
@@ -11,3 +11,39 @@ check_PROGRAMS += tests/unit/exchange_test
 tests_unit_exchange_test_SOURCES = tests/unit/main.cpp tests/unit/courier_test.cpp tests/unit/exchange_test.cpp tests/unit/fence_table_test.cpp
 tests_unit_exchange_test_LDADD = libexchange.la
 TESTS += tests/unit/exchange_test
+
+pmixd_sources = pmix_server/completion.h pmix_server/info_list.cpp pmix_server/info_list.h pmix_server/job_data.cpp pmix_server/job_data.h \
+	pmix_server/pmix_api.h pmix_server/security.cpp pmix_server/security.h pmix_server/server.cpp pmix_server/server.h pmix_server/service.cpp pmix_server/service.h \
+	pmix_server/upcalls.cpp pmix_server/upcalls.h
+pmixd_test_sources = tests/unit/main.cpp tests/unit/job_data_test.cpp
+pmixd_process_test_sources = tests/unit/main.cpp tests/unit/helper_process.cpp tests/unit/helper_process.h tests/unit/pmixd_process_test.cpp
+if HAVE_PMIX
+noinst_LTLIBRARIES += libpmixd.la
+libpmixd_la_SOURCES = $(pmixd_sources)
+libpmixd_la_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
+libpmixd_la_LIBADD = libexchange.la libhelper.la libcommon.la $(PMIX_LIBS)
+
+pkglibexec_PROGRAMS += pmix_server/dlrover-pmixd
+pmix_server_dlrover_pmixd_SOURCES = pmix_server/main.cpp
+pmix_server_dlrover_pmixd_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
+pmix_server_dlrover_pmixd_LDADD = libpmixd.la
+
+check_PROGRAMS += tests/unit/pmixd_test
+tests_unit_pmixd_test_SOURCES = $(pmixd_test_sources)
+tests_unit_pmixd_test_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
+tests_unit_pmixd_test_LDADD = libpmixd.la
+TESTS += tests/unit/pmixd_test
+
+check_PROGRAMS += tests/unit/pmix_client tests/unit/pmixd_process_test
+tests_unit_pmix_client_SOURCES = tests/unit/pmix_client.cpp
+tests_unit_pmix_client_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
+tests_unit_pmix_client_LDADD = $(PMIX_LIBS)
+tests_unit_pmixd_process_test_SOURCES = $(pmixd_process_test_sources)
+tests_unit_pmixd_process_test_CPPFLAGS = $(AM_CPPFLAGS) -DTEST_PMIXD='"$(abs_top_builddir)/pmix_server/dlrover-pmixd"' \
+	-DTEST_PMIX_CLIENT='"$(abs_top_builddir)/tests/unit/pmix_client"'
+tests_unit_pmixd_process_test_LDADD = libproto.la
+tests_unit_pmixd_process_test_DEPENDENCIES = libproto.la pmix_server/dlrover-pmixd tests/unit/pmix_client
+TESTS += tests/unit/pmixd_process_test
+else
+EXTRA_DIST += $(pmixd_sources) $(pmixd_test_sources) $(pmixd_process_test_sources) tests/unit/pmix_client.cpp pmix_server/main.cpp
+endif

@@ -30,7 +30,8 @@ int main(int argc, char **argv) {
     if (auto code = helper::take_arguments(program, argc, argv)) return *code;
     auto environment = read_environment();
     if (!environment) return helper::fail(program, environment.status(), 2);
-    if (Status status = helper::settle_in(); !status.ok()) return helper::fail(program, status, 1);
+    if (Status status = helper::settle_in(helper::Pace::behind); !status.ok())
+        return helper::fail(program, status, 1);
     auto outbox = Outbox::create();
     if (!outbox) return helper::fail(program, outbox.status(), 1);
     // The threads stay in the service for as long as the process lives.

@@ -138,6 +138,15 @@ local::MessageT HelperNode::wait_for(local::Body kind) {
     }
 }
 
+std::optional<local::MessageT> HelperNode::take_within(std::chrono::milliseconds time) {
+    pollfd polled{connection_.get(), POLLIN, 0};
+    if (received_.empty() && ::poll(&polled, 1, static_cast<int>(time.count())) == 1) receive();
+    if (received_.empty()) return std::nullopt;
+    local::MessageT message = std::move(received_.front());
+    received_.erase(received_.begin());
+    return message;
+}
+
 void HelperNode::push_cancel(std::uint64_t order) {
     local::CancelOrderT cancel;
     cancel.order = order;

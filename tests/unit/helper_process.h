@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A helper program (dlrover-writer, dlrover-mover), and a daemon for it that does what the test says, in the
-// test's thread.
+// A helper program (dlrover-writer, dlrover-mover, dlrover-pmixd), and a daemon for it that does what the
+// test says, in the test's thread.
 #pragma once
 
 #include <boost/test/unit_test.hpp>
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,8 @@ class HelperNode {
     void push(local::MessageT message, const std::vector<int> &fds = {});
     /// The next message of this kind, which must come; others before it are kept.
     local::MessageT wait_for(local::Body kind);
+    /// The oldest message, where there is one in time.
+    std::optional<local::MessageT> take_within(std::chrono::milliseconds time);
     void push_cancel(std::uint64_t order);
 
     std::uint64_t next_order = 1;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a namespace tells the programs in it: keys and values, from the world. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "pmix_server/world.h"
+
+namespace dlrover::pmix {
+
+struct JobDatum {
+    /// How PMIx wants the text.
+    enum class Form : std::uint8_t { plain, node_map, process_map };
+    struct RankNumber {
+        std::uint32_t rank;
+        friend bool operator==(RankNumber, RankNumber) = default;
+    };
+    using Value = std::variant<std::uint32_t, std::uint16_t, RankNumber, std::string>;
+
+    const char *key;  ///< one of PMIx's
+    Value value;
+    Form form = Form::plain;
+};
+
+struct JobData {
+    std::vector<JobDatum> job;
+    std::vector<std::vector<JobDatum>> ranks;  ///< of each, its own number first
+};
+
+JobData make_job_data(const World &world);
+
+}  // namespace dlrover::pmix

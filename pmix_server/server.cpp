@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmix_server/server.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "pmix_server/info_list.h"
+
+namespace dlrover::pmix {
+namespace {
+
+constexpr std::size_t max_variable_bytes = 4096, max_variables = 64;
+
+Status failed(const char *what, pmix_status_t status) {
+    return Status(Code::internal, std::string("PMIx could not ") + what + ": " + PMIx_Error_string(status));
+}
+
+/// What PMIx does at once, it says by another word for success.
+bool is_done(pmix_status_t status) {
+    return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED;
+}
+
+pmix_proc_t proc_of(const World &world, std::uint32_t rank) {
+    pmix_proc_t proc{};
+    PMIX_LOAD_PROCID(&proc, world.name_space.c_str(), rank);
+    return proc;
+}
+
+struct FreeWords {
+    void operator()(char **words) const {
+        for (char **word = words; *word != nullptr; ++word) std::free(*word);
+        std::free(words);
+    }
+};
+
+/// All but its number, which is the same for no two of them.
+Result<Variables> variables_of(const pmix_proc_t &proc) {
+    char **words = nullptr;
+    pmix_status_t status = PMIx_server_setup_fork(&proc, &words);
+    std::unique_ptr<char *, FreeWords> owner(words);
+    if (!is_done(status) || words == nullptr) return failed("say what a rank needs", status);
+    Variables variables;
+    for (char **word = words; *word != nullptr; ++word) {
+        std::string variable(*word);
+        if (!variable.starts_with("PMIX_") || variable.starts_with("PMIX_RANK=")) continue;
+        if (variable.size() > max_variable_bytes || variables.size() >= max_variables)
+            return Status(Code::internal, "PMIx has more variables than a rank may get");
+        variables.push_back(std::move(variable));
+    }
+    return variables;
+}
+
+Status add_rank(const World &world, std::uint32_t rank, std::optional<Variables> &common) {
+    pmix_proc_t proc = proc_of(world, rank);
+    pmix_status_t status =
+        PMIx_server_register_client(&proc, ::getuid(), ::getgid(), nullptr, nullptr, nullptr);
+    if (!is_done(status)) return failed("take a rank", status);
+    auto variables = variables_of(proc);
+    if (!variables) return variables.take_status();
+    if (common && *common != *variables)
+        return Status(Code::internal, "PMIx has other variables for each rank");
+    common = std::move(*variables);
+    return {};
+}
+
+}  // namespace
+
+Status Server::start(const std::string &folder, Security security, pmix_server_module_t &module) {
+    // No store in shared memory: a rank that is killed would leave its lock. The one way for clients to prove
+    // who they are, or they would choose.
+    const char *proof = security == Security::munge ? "munge" : "native";
+    if (::setenv("PMIX_MCA_gds", "hash", 1) != 0 || ::setenv("PMIX_MCA_psec", proof, 1) != 0)
+        return Status::from_errno("setenv");
+    InfoList info;
+    info.add(PMIX_SERVER_TMPDIR, folder);
+    info.add(PMIX_SYSTEM_TMPDIR, folder);
+    pmix_status_t status = PMIx_server_init(&module, info.data(), info.size());
+    return is_done(status) ? Status() : failed("start", status);
+}
+
+Result<Variables> Server::add(const World &world) {
+    auto info = make_info(make_job_data(world));
+    if (!info) return info.take_status();
+    pmix_status_t status =
+        PMIx_server_register_nspace(world.name_space.c_str(), static_cast<int>(world.ranks_here()),
+                                    info->data(), info->size(), nullptr, nullptr);
+    if (!is_done(status)) return failed("take the namespace", status);
+    std::optional<Variables> common;
+    std::uint32_t first = world.first_rank(world.place);
+    for (std::uint32_t rank = first; rank < first + world.ranks_here(); ++rank)
+        DLROVER_TRY(add_rank(world, rank, common));
+    return std::move(*common);
+}
+
+void Server::remove(const World &world) {
+    std::uint32_t first = world.first_rank(world.place);
+    for (std::uint32_t rank = first; rank < first + world.ranks_here(); ++rank) {
+        pmix_proc_t proc = proc_of(world, rank);
+        PMIx_server_deregister_client(&proc, nullptr, nullptr);
+    }
+    PMIx_server_deregister_nspace(world.name_space.c_str(), nullptr, nullptr);
+}
+
+void Server::look_up(EventLoop &loop, const World &world, std::uint32_t rank, Then then) {
+    struct Waiting {
+        EventLoop &loop;
+        Then then;
+    };
+    auto waiting = std::make_unique<Waiting>(Waiting{loop, std::move(then)});
+    pmix_proc_t proc = proc_of(world, rank);
+    auto answered = [](pmix_status_t status, char *data, std::size_t size, void *mine) {
+        std::unique_ptr<Waiting> w(static_cast<Waiting *>(mine));
+        proto::Bytes bytes(data, data + size);
+        w->loop.post([then = std::move(w->then), status, bytes = std::move(bytes)] { then(status, bytes); });
+    };
+    pmix_status_t status = PMIx_server_dmodex_request(&proc, answered, waiting.get());
+    if (status == PMIX_SUCCESS)
+        (void)waiting.release();  // it is the answer's
+    else
+        loop.post([then = std::move(waiting->then), status] { then(status, {}); });
+}
+
+}  // namespace dlrover::pmix

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// PMIx's server library in this process. There is one, for the process's life: it can not be begun again.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/event_loop.h"
+#include "pmix_server/job_data.h"
+#include "pmix_server/security.h"
+#include "pmix_server/upcalls.h"
+
+namespace dlrover::pmix {
+
+using Variables = std::vector<std::string>;  ///< NAME=value
+
+/// Thread: the loop's. Calls into PMIx block for as long as its own thread takes, milliseconds.
+class Server {
+  public:
+    /// `folder`: private, for PMIx's files. Once, with few descriptors open: its listener uses select().
+    static Status start(const std::string &folder, Security security, pmix_server_module_t &module);
+
+    /// The namespace of a world, and the ranks of this node as its clients; what they need to find it, but
+    /// for PMIX_RANK.
+    static Result<Variables> add(const World &world);
+    /// And everything about it; clients that are still connected are cut off.
+    static void remove(const World &world);
+
+    /// What one of the ranks here has put, once it has. `then` comes on the loop.
+    using Then = std::function<void(pmix_status_t status, proto::Bytes data)>;
+    static void look_up(EventLoop &loop, const World &world, std::uint32_t rank, Then then);
+};
+
+}  // namespace dlrover::pmix

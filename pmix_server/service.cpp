@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmix_server/service.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dlrover::pmix {
+namespace {
+
+namespace local = proto::local;
+using namespace std::chrono_literals;
+constexpr EventLoop::Time first_pause = 50ms, longest_pause = 1s, notice_time = 2s;
+constexpr std::chrono::milliseconds answer_limit{5000};
+
+std::unique_ptr<proto::Generation> to_proto(const GenerationId &id) {
+    return std::make_unique<proto::Generation>(id.term.value(), id.number);
+}
+
+pmix_status_t status_of(Outcome outcome) {
+    switch (outcome) {
+        case Outcome::Done:
+            return PMIX_SUCCESS;
+        case Outcome::TimedOut:
+            return PMIX_ERR_TIMEOUT;
+        case Outcome::Lost:
+            return PMIX_ERR_LOST_CONNECTION;
+        case Outcome::TooLarge:
+            return PMIX_ERR_OUT_OF_RESOURCE;
+        case Outcome::Unknown:
+            return PMIX_ERR_NOT_FOUND;
+    }
+    return PMIX_ERROR;
+}
+
+pmix_status_t status_of(const Status &status) {
+    if (status.code() == Code::invalid_argument) return PMIX_ERR_NOT_SUPPORTED;
+    if (status.code() == Code::resource_exhausted) return PMIX_ERR_OUT_OF_RESOURCE;
+    return PMIX_ERR_LOST_CONNECTION;
+}
+
+}  // namespace
+
+// ---- the daemon ----
+
+void Service::begin() {
+    readable_.reset();
+    client_.reset();
+    if (connect().ok()) {
+        pause_ = first_pause;
+        watched_.reset(::fcntl(client_->fd(), F_DUPFD_CLOEXEC, 0));
+        if (watched_) readable_ = loop_.when_readable(watched_.get(), [this] { on_readable(); });
+        return on_readable();  // pushes may have come together with the welcome
+    }
+    // Why not is the agent's to say: it has the same daemon. Ours is to come back.
+    pause_ = std::clamp(2 * pause_, first_pause, longest_pause);
+    connect_timer_ = loop_.after(pause_, [this] { begin(); });
+}
+
+Status Service::connect() {
+    auto client = proto::LocalClient::connect(environment_.socket, local::Role::Pmix, answer_limit);
+    if (!client) return client.take_status();
+    local::PmixHelloT hello;
+    hello.job_id = environment_.job.value();
+    hello.step_id = environment_.step.value();
+    if (exchange_) hello.serving = to_proto(exchange_->world().generation);
+    auto welcome = client->call(std::move(hello), answer_limit);
+    if (!welcome) return welcome.take_status();
+    client_ = std::move(*client);
+    return {};
+}
+
+void Service::on_readable() {
+    while (client_) {
+        auto push = client_->receive(0ms);
+        if (!push && push.status().code() == Code::timeout) return;
+        if (!push) return lose_daemon();
+        take(std::move(*push));
+    }
+}
+
+/// What is under way goes on when it is back.
+void Service::lose_daemon() {
+    readable_.reset();
+    watched_.reset();
+    client_.reset();
+    connect_timer_ = loop_.after(first_pause, [this] { begin(); });
+}
+
+template <typename BodyT>
+void Service::tell(BodyT body) {
+    if (!client_ || client_->send(std::move(body), answer_limit).ok() || client_->connected()) return;
+    // Not from here: whoever calls may be using the connection.
+    connect_timer_ = loop_.after(EventLoop::Time(0), [this] { lose_daemon(); });
+}
+
+void Service::take(proto::LocalMessage push) {
+    auto &body = push.message.body;
+    if (auto *world = body.AsPmixWorld()) on_world(*world);
+    if (auto *parcel = body.AsPmixParcel()) on_parcel(*parcel);
+    if (auto *stop = body.AsPmixStop(); stop && exchange_ && stop->generation) {
+        GenerationId last{Term(stop->generation->term()), stop->generation->number()};
+        if (exchange_->world().generation <= last) stop_exchange();
+    }
+    if (auto *gone = body.AsWorkersStopped(); gone && gone->generation)
+        on_gone({Term(gone->generation->term()), gone->generation->number()});
+    if (auto *lost = body.AsPmixUnreachable(); lost && is_present(lost->generation))
+        exchange_->lose(loop_.now(), lost->place);
+    schedule();
+}
+
+/// A daemon that has been restarted may say it again.
+void Service::on_world(const local::PmixWorldT &message) {
+    Status status = is_present(message.generation) ? Status() : change_world(message);
+    local::PmixReadyT ready;
+    if (message.generation) ready.generation = std::make_unique<proto::Generation>(*message.generation);
+    ready.ok = status.ok();
+    ready.text = status.message();
+    if (ready.ok) ready.variables = variables_;
+    tell(std::move(ready));
+}
+
+Status Service::change_world(const local::PmixWorldT &message) {
+    auto world = make_world(message);
+    if (!world) return world.take_status();
+    stop_exchange();
+    retire();
+    auto variables = Server::add(*world);
+    if (!variables) {
+        Server::remove(*world);
+        return variables.take_status();
+    }
+    variables_ = std::move(*variables);
+    serve(std::move(*world));
+    return {};
+}
+
+/// PMIx 4.2 serves no later namespace any more when one is taken from clients that are still connected.
+void Service::retire() {
+    if (!exchange_) return;
+    retired_.push_back(exchange_->world());
+    exchange_.reset();
+    on_gone(gone_);
+}
+
+/// The processes are gone; PMIx itself notices that a little later.
+void Service::on_gone(const GenerationId &generation) {
+    gone_ = std::max(gone_, generation);
+    retired_timer_ = loop_.after(notice_time, [this] {
+        retired_timer_.reset();
+        std::erase_if(retired_, [this](const World &world) {
+            if (world.generation > gone_) return false;
+            Server::remove(world);
+            return true;
+        });
+    });
+}
+
+void Service::serve(World world) {
+    Exchange::Hooks hooks;
+    hooks.send = [this](std::uint32_t to, const Parcel &parcel) { send(to, parcel); };
+    hooks.finish = [this](Exchange::Token token, Outcome outcome, const proto::Bytes &data) {
+        finish(token, outcome, data);
+    };
+    hooks.look_up = [this](std::uint32_t from, std::uint64_t number, std::uint32_t rank) {
+        look_up(from, number, rank);
+    };
+    exchange_ = std::make_unique<Exchange>(std::move(world), std::move(hooks));
+}
+
+void Service::stop_exchange() {
+    if (exchange_) exchange_->stop();
+}
+
+void Service::on_parcel(const local::PmixParcelT &message) {
+    if (!is_present(message.generation)) return;
+    if (auto parcel = decode_parcel(message.bytes); parcel.ok())
+        exchange_->receive(loop_.now(), message.place, *parcel);
+}
+
+void Service::send(std::uint32_t to, const Parcel &parcel) {
+    local::PmixParcelT message;
+    message.generation = to_proto(exchange_->world().generation);
+    message.place = to;
+    message.bytes = encode_parcel(parcel);
+    tell(std::move(message));
+}
+
+bool Service::is_present(const std::unique_ptr<proto::Generation> &generation) const {
+    return exchange_ && generation &&
+           exchange_->world().generation == GenerationId{Term(generation->term()), generation->number()};
+}
+
+// ---- PMIx ----
+
+bool Service::is_present(const std::string &name_space) const {
+    return exchange_ && exchange_->world().name_space == name_space;
+}
+
+Exchange::Token Service::remember(std::shared_ptr<DataCompletion> done) {
+    waiting_[++last_token_] = std::move(done);
+    return last_token_;
+}
+
+void Service::give_up(Exchange::Token token, const Status &why) {
+    auto node = waiting_.extract(token);
+    if (!node.empty()) node.mapped()->finish(status_of(why), {});
+}
+
+Time Service::deadline(const std::optional<std::chrono::seconds> &timeout) const {
+    return timeout ? loop_.now() + *timeout : Time::max();
+}
+
+void Service::on_fence(Fence fence, std::shared_ptr<DataCompletion> done) {
+    if (!is_present(fence.who.name_space)) return done->finish(PMIX_ERR_NOT_SUPPORTED, {});
+    auto token = remember(std::move(done));
+    Status status = exchange_->fence(loop_.now(), fence.who.ranks, fence.who.all, std::move(fence.data),
+                                     deadline(fence.timeout), token);
+    if (!status.ok()) give_up(token, status);
+    schedule();
+}
+
+void Service::on_modex(Modex modex, std::shared_ptr<DataCompletion> done) {
+    if (!is_present(modex.name_space)) return done->finish(PMIX_ERR_NOT_FOUND, {});
+    auto token = remember(std::move(done));
+    Status status = exchange_->modex(loop_.now(), modex.rank, deadline(modex.timeout), token);
+    if (!status.ok()) give_up(token, status);
+    schedule();
+}
+
+/// The rank ends by itself once it is answered; the agent notices that.
+void Service::on_abort(Abort abort, std::shared_ptr<Completion> done) {
+    if (is_present(abort.name_space)) {
+        const World &world = exchange_->world();
+        local::PmixAbortedT aborted;
+        aborted.generation = to_proto(world.generation);
+        aborted.local_rank = static_cast<std::uint16_t>(abort.rank - world.first_rank(world.place));
+        aborted.status = abort.status;
+        aborted.text = std::move(abort.text);
+        tell(std::move(aborted));
+    }
+    done->finish(PMIX_SUCCESS);
+}
+
+void Service::finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data) {
+    auto node = waiting_.extract(token);
+    if (!node.empty()) node.mapped()->finish(status_of(outcome), data);
+}
+
+void Service::look_up(std::uint32_t from, std::uint64_t number, std::uint32_t rank) {
+    const World &world = exchange_->world();
+    GenerationId generation = world.generation;
+    Server::look_up(loop_, world, rank, [=, this](pmix_status_t status, proto::Bytes data) {
+        if (!exchange_ || exchange_->world().generation != generation) return;
+        Outcome outcome = status == PMIX_SUCCESS ? Outcome::Done : Outcome::Unknown;
+        exchange_->answer(loop_.now(), from, number, outcome, std::move(data));
+        schedule();
+    });
+}
+
+void Service::schedule() {
+    exchange_timer_.reset();
+    Time next = exchange_ ? exchange_->next_tick() : Time::max();
+    if (next == Time::max()) return;
+    exchange_timer_ = loop_.after(std::max(next - loop_.now(), Time(0)), [this] {
+        if (exchange_) exchange_->tick(loop_.now());
+        schedule();
+    });
+}
+
+}  // namespace dlrover::pmix

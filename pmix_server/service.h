@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands between the daemon and PMIx: takes worlds and parcels from the one, upcalls from the other.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "helper/environment.h"
+#include "pmix_server/exchange.h"
+#include "pmix_server/server.h"
+#include "pmix_server/upcalls.h"
+#include "proto/local_client.h"
+
+namespace dlrover::pmix {
+
+/// Thread: the loop's. Lives as long as the process.
+class Service final : public Upcalls {
+  public:
+    Service(EventLoop &loop, const helper::Environment &environment)
+        : loop_(loop), environment_(environment) {}
+    /// Connects to the daemon, again and again.
+    void begin();
+
+    void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) override;
+    void on_modex(Modex modex, std::shared_ptr<DataCompletion> done) override;
+    void on_abort(Abort abort, std::shared_ptr<Completion> done) override;
+
+  private:
+    Status connect();
+    void on_readable();
+    void lose_daemon();
+    template <typename BodyT>
+    void tell(BodyT body);
+    void take(proto::LocalMessage push);
+    void on_world(const proto::local::PmixWorldT &message);
+    void on_parcel(const proto::local::PmixParcelT &message);
+    Status change_world(const proto::local::PmixWorldT &message);
+    void retire();
+    void on_gone(const GenerationId &generation);
+    void serve(World world);
+    void stop_exchange();
+    void send(std::uint32_t to, const Parcel &parcel);
+    void finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data);
+    void look_up(std::uint32_t from, std::uint64_t number, std::uint32_t rank);
+    /// What is about the generation that `message` names is about the one that is served.
+    bool is_present(const std::unique_ptr<proto::Generation> &generation) const;
+    bool is_present(const std::string &name_space) const;
+    Exchange::Token remember(std::shared_ptr<DataCompletion> done);
+    void give_up(Exchange::Token token, const Status &why);
+    Time deadline(const std::optional<std::chrono::seconds> &timeout) const;
+    void schedule();
+
+    EventLoop &loop_;
+    const helper::Environment environment_;
+    std::optional<proto::LocalClient> client_;
+    std::unique_ptr<Exchange> exchange_;  ///< of the generation that is served
+    Variables variables_;                 ///< of its ranks
+    std::map<Exchange::Token, std::shared_ptr<DataCompletion>> waiting_;
+    Exchange::Token last_token_ = 0;
+    EventLoop::Time pause_{0};
+    UniqueFd watched_;            ///< the connection's, but closed when nobody watches it any more
+    std::vector<World> retired_;  ///< whose ranks may not have ended yet
+    GenerationId gone_;           ///< the processes of this one and older ones
+    EventLoop::Handle readable_, connect_timer_, exchange_timer_, retired_timer_;
+};
+
+}  // namespace dlrover::pmix

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients ask for, as PMIx's own thread brings it: copied, and handed on to the loop.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/event_loop.h"
+#include "pmix_server/completion.h"
+
+namespace dlrover::pmix {
+
+/// The ranks of a namespace; none of them by number: all.
+struct RankSet {
+    std::string name_space;
+    bool all = false;
+    std::vector<std::uint32_t> ranks;  ///< ascending, each once
+};
+
+/// Thread: the loop's.
+class Upcalls {
+  public:
+    struct Fence {
+        RankSet who;
+        proto::Bytes data;
+        std::optional<std::chrono::seconds> timeout;
+    };
+    struct Modex {
+        std::string name_space;
+        std::uint32_t rank = 0;
+        std::optional<std::chrono::seconds> timeout;
+    };
+    struct Abort {
+        std::string name_space;
+        std::uint32_t rank = 0;
+        int status = 0;
+        std::string text;
+    };
+
+    virtual ~Upcalls() = default;
+    virtual void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) = 0;
+    virtual void on_modex(Modex modex, std::shared_ptr<DataCompletion> done) = 0;
+    virtual void on_abort(Abort abort, std::shared_ptr<Completion> done) = 0;
+};
+
+/// The table of functions for PMIx. What is not in it PMIx refuses with PMIX_ERR_NOT_SUPPORTED. `loop` and
+/// `upcalls` live as long as the process.
+pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls);
+
+}  // namespace dlrover::pmix

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that speaks PMIx, for pmixd_process_test: does the one thing that its argument names; exit code
+// 0: all came as it should. What a call that fails says goes to stdout.
+#include <pmix.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+constexpr const char *key = "dlrover.test";
+pmix_proc_t self;
+
+bool good(const char *what, pmix_status_t status) {
+    if (status != PMIX_SUCCESS) std::printf("%s: %s\n", what, PMIx_Error_string(status));
+    return status == PMIX_SUCCESS;
+}
+
+pmix_proc_t other(pmix_rank_t rank) {
+    pmix_proc_t proc{};
+    PMIX_LOAD_PROCID(&proc, self.nspace, rank);
+    return proc;
+}
+
+bool get(pmix_rank_t rank, const char *name, std::uint32_t wanted) {
+    pmix_proc_t proc = other(rank);
+    pmix_value_t *value = nullptr;
+    if (!good(name, PMIx_Get(&proc, name, nullptr, 0, &value))) return false;
+    bool same = value->type == PMIX_UINT32 && value->data.uint32 == wanted;
+    if (!same) std::printf("%s of rank %u is another\n", name, rank);
+    PMIX_VALUE_RELEASE(value);
+    return same;
+}
+
+bool fence(bool collect, int timeout_s = 0) {
+    pmix_info_t info[2];
+    std::size_t count = 0;
+    if (collect) PMIX_INFO_LOAD(&info[count++], PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
+    if (timeout_s > 0) PMIX_INFO_LOAD(&info[count++], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
+    return good("fence", PMIx_Fence(nullptr, 0, info, count));
+}
+
+/// Every rank has what every rank has put.
+bool exchange(bool collect) {
+    pmix_value_t mine;
+    std::uint32_t number = 100 + self.rank;
+    PMIX_VALUE_LOAD(&mine, &number, PMIX_UINT32);
+    if (!good("put", PMIx_Put(PMIX_GLOBAL, key, &mine)) || !good("commit", PMIx_Commit())) return false;
+    if (!fence(collect) || !get(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, 4)) return false;
+    for (pmix_rank_t rank = 0; rank < 4; ++rank)
+        if (!get(rank, key, 100 + rank)) return false;
+    return fence(false);  // or one that ends could not be asked any more
+}
+
+bool run(const std::string &what) {
+    if (what == "collect") return exchange(true);
+    if (what == "modex") return exchange(false);
+    if (what == "wait") return fence(false);
+    if (what == "wait a second") return fence(false, 1);
+    if (what == "abort") return good("abort", PMIx_Abort(5, "no more", nullptr, 0));
+    if (what == "sleep") return ::sleep(3600) == 0;
+    if (what != "publish") return false;
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, key, "x", PMIX_STRING);
+    return good("publish", PMIx_Publish(&info, 1));
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    if (argc != 2 || !good("init", PMIx_Init(&self, nullptr, 0))) return 2;
+    bool done = run(argv[1]);
+    std::fflush(stdout);
+    if (!done) return 1;
+    return good("finalize", PMIx_Finalize(nullptr, 0)) ? 0 : 3;
+}

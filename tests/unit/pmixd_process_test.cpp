@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real dlrover-pmixds of two nodes with two ranks each, under daemons that carry their parcels.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+
+#include "helper_process.h"
+
+using namespace dlrover;
+using namespace dlrover::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds patience{60};
+
+class PmixdNode : public HelperNode {
+  public:
+    explicit PmixdNode(std::uint32_t place) : HelperNode(TEST_PMIXD, local::Role::Pmix), place_(place) {
+        char name[] = "/tmp/dlrover-test-XXXXXX";
+        scratch = ::mkdtemp(name);
+    }
+    ~PmixdNode() override { std::filesystem::remove_all(scratch); }
+
+    void begin() {
+        start([this] {
+            ::setenv("DLROVER_SCRATCH", scratch.c_str(), 1);
+            ::setenv("SLURMD_NODENAME", ("n" + std::to_string(place_)).c_str(), 1);
+            ::setenv("PMIX_MCA_gds", "nonsense", 1);  // the user's settings are for his programs
+        });
+    }
+    void serve(std::uint64_t number) {
+        local::PmixWorldT world;
+        world.generation = std::make_unique<proto::Generation>(1, number);
+        world.name_space = "dlrover.7.0.0.g" + std::to_string(number);
+        world.place = place_;
+        world.node_names = {"n0", "n1"};
+        world.ranks_per_node = {2, 2};
+        push(proto::make_local(0, std::move(world)));
+        ready = *wait_for(local::Body::PmixReady).body.AsPmixReady();
+        BOOST_REQUIRE_MESSAGE(ready.ok, ready.text);
+    }
+    void say_gone() {
+        local::WorkersStoppedT gone;
+        gone.generation = std::make_unique<proto::Generation>(*ready.generation);
+        push(proto::make_local(0, std::move(gone)));
+    }
+    void stop_ranks() {
+        local::PmixStopT stop;
+        stop.generation = std::make_unique<proto::Generation>(*ready.generation);
+        push(proto::make_local(0, std::move(stop)));
+    }
+    /// What it says to the other node goes there.
+    void pump(PmixdNode &to) {
+        while (auto message = take_within(0ms)) {
+            if (auto *aborted = message->body.AsPmixAborted()) aborts.push_back(*aborted);
+            auto *parcel = message->body.AsPmixParcel();
+            if (parcel == nullptr || cut) continue;
+            BOOST_TEST(parcel->place == to.place_);
+            parcel->place = place_;
+            to.push(std::move(*message));
+            ++carried;
+        }
+    }
+    std::uint32_t place() const { return place_; }
+
+    std::string scratch;
+    local::PmixReadyT ready;
+    local::PmixHelloT hello;
+    std::vector<local::PmixAbortedT> aborts;
+    bool cut = false;
+    int carried = 0;
+
+  private:
+    void welcome() override {
+        auto message = greeting(local::Body::PmixHello);
+        hello = *message.body.AsPmixHello();
+        answer(message.id, proto::make_local(0, local::PmixWelcomeT{}));
+    }
+    const std::uint32_t place_;
+};
+
+struct Ended {
+    int wait_status = -1;
+    std::string output;
+};
+
+struct Group {
+    PmixdNode nodes[2] = {PmixdNode(0), PmixdNode(1)};
+    std::map<std::uint32_t, pid_t> ranks;
+    std::map<std::uint32_t, UniqueFd> outputs;
+
+    Group() {
+        for (auto &node : nodes) node.begin();
+        serve(1);
+    }
+    ~Group() {
+        for (auto [rank, pid] : ranks) {
+            ::kill(pid, SIGKILL);
+            ::waitpid(pid, nullptr, 0);
+        }
+    }
+    void serve(std::uint64_t generation) {
+        for (auto &node : nodes) node.serve(generation);
+    }
+    void pump() {
+        nodes[0].pump(nodes[1]);
+        nodes[1].pump(nodes[0]);
+    }
+    void start(std::uint32_t rank, const std::string &what) {
+        int ends[2];
+        BOOST_REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+        pid_t pid = ::fork();
+        BOOST_REQUIRE(pid >= 0);
+        if (pid == 0) {
+            ::dup2(ends[1], STDOUT_FILENO);
+            for (const auto &variable : nodes[rank / 2].ready.variables)
+                ::putenv(const_cast<char *>(variable.c_str()));
+            ::setenv("PMIX_RANK", std::to_string(rank).c_str(), 1);
+            ::execl(TEST_PMIX_CLIENT, TEST_PMIX_CLIENT, what.c_str(), nullptr);
+            ::_exit(127);
+        }
+        ::close(ends[1]);
+        ranks[rank] = pid;
+        outputs[rank].reset(ends[0]);
+    }
+    void start_all(const std::string &what) {
+        for (std::uint32_t rank = 0; rank < 4; ++rank) start(rank, what);
+    }
+    void pass(std::chrono::milliseconds time) {
+        for (auto end = Clock::now() + time; Clock::now() < end; ::usleep(1000)) pump();
+    }
+    Ended wait(std::uint32_t rank) {
+        Ended ended;
+        for (auto end = Clock::now() + patience; ::waitpid(ranks[rank], &ended.wait_status, WNOHANG) == 0;
+             ::usleep(1000)) {
+            BOOST_REQUIRE_MESSAGE(Clock::now() < end, "rank " << rank << " does not end");
+            pump();
+        }
+        ranks.erase(rank);
+        char text[4096];
+        ssize_t n = ::read(outputs[rank].get(), text, sizeof text);
+        ended.output.assign(text, n > 0 ? static_cast<std::size_t>(n) : 0);
+        return ended;
+    }
+    void expect_success() {
+        for (std::uint32_t rank = 0; rank < 4; ++rank) {
+            auto ended = wait(rank);
+            BOOST_TEST(ended.wait_status == 0, "rank " << rank << ": " << ended.output);
+        }
+    }
+    void expect_failure(std::uint32_t rank, const std::string &text) {
+        auto ended = wait(rank);
+        BOOST_TEST(WEXITSTATUS(ended.wait_status) == 1);
+        BOOST_TEST(ended.output.find(text) != std::string::npos, ended.output);
+    }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(ranks_of_two_nodes_exchange_data) {
+    Group g;
+    g.start_all("collect");
+    g.expect_success();
+    BOOST_TEST(g.nodes[1].carried > 0);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_of_two_nodes_ask_each_other) {
+    Group g;
+    g.start_all("modex");
+    g.expect_success();
+}
+
+BOOST_AUTO_TEST_CASE(a_fence_ends_with_the_generation_and_the_next_one_is_clean) {
+    Group g;
+    for (std::uint64_t generation = 1; generation <= 3; ++generation) {
+        if (generation > 1) g.serve(generation);
+        for (std::uint32_t rank : {0u, 1u, 2u}) g.start(rank, "wait");
+        g.pass(500ms);
+        for (auto &node : g.nodes) node.stop_ranks();
+        // The third rank's node waits for the other rank there: PMIx has not told anybody.
+        for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: ");
+        ::kill(g.ranks[2], SIGKILL);
+        BOOST_TEST(WTERMSIG(g.wait(2).wait_status) == SIGKILL);
+    }
+    g.serve(4);
+    g.start_all("collect");
+    g.expect_success();
+}
+
+BOOST_AUTO_TEST_CASE(a_generation_may_begin_while_ranks_of_the_last_one_are_left) {
+    Group g;
+    for (std::uint32_t rank = 0; rank < 4; ++rank) g.start(rank, "sleep");
+    g.pass(500ms);
+    auto old = std::exchange(g.ranks, {});
+    g.serve(2);
+    g.start_all("collect");
+    g.expect_success();
+    for (auto [rank, pid] : old) {
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, nullptr, 0);
+    }
+    for (auto &node : g.nodes) node.say_gone();
+    g.pass(2500ms);
+    g.start_all("modex");
+    g.expect_success();
+    g.serve(3);
+    g.start_all("collect");
+    g.expect_success();
+}
+
+BOOST_AUTO_TEST_CASE(a_fence_waits_no_longer_than_it_may) {
+    Group g;
+    for (std::uint32_t rank : {0u, 1u}) g.start(rank, "wait a second");
+    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: ");
+}
+
+BOOST_AUTO_TEST_CASE(words_of_abort_reach_the_daemon) {
+    Group g;
+    g.start(3, "abort");
+    (void)g.wait(3);
+    g.pass(100ms);
+    BOOST_REQUIRE(g.nodes[1].aborts.size() == 1u);
+    BOOST_TEST(g.nodes[1].aborts[0].local_rank == 1);
+    BOOST_TEST(g.nodes[1].aborts[0].status == 5);
+    BOOST_TEST(g.nodes[1].aborts[0].text == "no more");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_served_is_refused) {
+    Group g;
+    g.start(0, "publish");
+    g.expect_failure(0, "publish: ");
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_that_comes_back_finds_what_was) {
+    Group g;
+    for (std::uint32_t rank : {0u, 1u}) g.start(rank, "collect");
+    g.pass(500ms);
+    auto variables = g.nodes[1].ready.variables;
+    g.nodes[1].stop_daemon();
+    g.nodes[1].greet();
+    BOOST_REQUIRE(g.nodes[1].hello.serving != nullptr);
+    BOOST_TEST(g.nodes[1].hello.serving->number() == 1u);
+    g.nodes[1].serve(1);
+    BOOST_TEST(g.nodes[1].ready.variables == variables);
+    for (std::uint32_t rank : {2u, 3u}) g.start(rank, "collect");
+    g.expect_success();
+}
+
+BOOST_AUTO_TEST_CASE(parcels_that_are_lost_come_again) {
+    Group g;
+    g.nodes[0].cut = g.nodes[1].cut = true;
+    g.start_all("collect");
+    g.pass(1s);
+    g.nodes[0].cut = g.nodes[1].cut = false;
+    g.expect_success();
+}
+
+BOOST_AUTO_TEST_CASE(a_world_that_can_not_be_is_answered) {
+    PmixdNode node(0);
+    node.begin();
+    local::PmixWorldT world;
+    world.generation = std::make_unique<proto::Generation>(1, 1);
+    world.name_space = "x";
+    world.node_names = {"n0"};
+    world.ranks_per_node = {0};
+    node.push(proto::make_local(0, std::move(world)));
+    auto ready = *node.wait_for(local::Body::PmixReady).body.AsPmixReady();
+    BOOST_TEST(!ready.ok);
+    BOOST_TEST(!ready.text.empty());
+}
