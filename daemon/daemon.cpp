@@ -151,6 +151,8 @@ void Daemon::on_message(const Client &from, local::MessageT message) {
             return on_query(from, std::move(message));
         case local::Role::Mover:
             return on_mover(from, message);
+        case local::Role::Pmix:
+            return on_pmix(from, message);
         case local::Role::None:
             break;
     }
@@ -233,6 +235,11 @@ void Daemon::on_writer(const Client &from, const local::MessageT &message) {
 void Daemon::on_mover(const Client &from, const local::MessageT &message) {
     Group *group = group_for(from, message.id, message.body.AsMoverHello(), "MoverHello");
     if (group) group->on_mover_message(from, message);
+}
+
+void Daemon::on_pmix(const Client &from, const local::MessageT &message) {
+    Group *group = group_for(from, message.id, message.body.AsPmixHello(), "PmixHello");
+    if (group) group->on_pmix_message(from, message);
 }
 
 void Daemon::pace(ConnectionId connection) {
@@ -384,6 +391,8 @@ void Daemon::on_peer(const std::string &node, transport::PeerEnvelope envelope) 
         return group->on_flush_word(node, envelope.payload);
     if (envelope.kind == transport::PeerEnvelope::Kind::move)
         return group->on_move_word(node, envelope.payload);
+    if (envelope.kind == transport::PeerEnvelope::Kind::pmix)
+        return group->on_pmix_word(node, envelope.payload);
     group->on_peer_message(node, envelope.payload);
 }
 

@@ -70,6 +70,7 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     void on_worker(const Client &from, local::MessageT message);
     void on_writer(const Client &from, const local::MessageT &message);
     void on_mover(const Client &from, const local::MessageT &message);
+    void on_pmix(const Client &from, const local::MessageT &message);
     /// Reads on from the connection of a message that was just handled when what it put on record is stored:
     /// a flood of them waits in its sender's socket, not in the keeper's queue.
     void pace(ConnectionId connection);

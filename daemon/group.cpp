@@ -125,6 +125,7 @@ void Group::resume() {
     }
     create_member();
     tell_storage_of_world();
+    tell_pmix_of_world();
     if (world_ && copies_) {
         auto part = part_in(*world_);
         arena_.drop_guest_grants(part.ranks.empty() ? Rank(0) : part.ranks.front(),
@@ -181,6 +182,7 @@ elastic::GroupConfig Group::config() const {
 void Group::create_member() {
     create_storage();
     create_copies();
+    create_pmix();
     leader_heard_ = services_.loop.now();
     watch_for_leader();
     note_removed();
@@ -274,6 +276,7 @@ void Group::act(elastic::Publish &action) {
         progress_.clear();
         tell_storage_of_world();
         tell_copies_of_world();
+        tell_pmix_of_world();
         give_back_strangers();
     }
     for (auto &[task, agent] : agents_) push_world(agent);
@@ -290,6 +293,7 @@ void Group::act(elastic::StopWorkers &action) {
             agent.stopped = std::max(agent.stopped, stopping_);
         else
             push_stop(agent, action.reason);
+    if (pmix_) pmix_->on_stop(stopping_);
     if (copies_ && world_ && stopping_ >= world_->id) {
         copies_->stop();
         tables_->on_world(std::nullopt);
@@ -510,6 +514,7 @@ void Group::on_closed(const Client &client) {
     if (Agent *agent = agent_of(client.id)) return on_agent_gone(agent->task);
     if (storage_) storage_->on_writer_gone(client.id);
     if (mover_) mover_->on_gone(client.id);
+    if (pmix_) pmix_->on_gone(client.id);
     auto worker = workers_.find(client.id);
     if (worker == workers_.end()) return;
     tell_progress();

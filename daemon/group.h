@@ -17,6 +17,7 @@
 #include "daemon/job_deadline.h"
 #include "daemon/join_codec.h"
 #include "daemon/message_codec.h"
+#include "daemon/pmix_relay.h"
 #include "daemon/progress_pages.h"
 #include "daemon/site.h"
 #include "daemon/slurm.h"
@@ -65,10 +66,12 @@ class Group : private JobMemory {
     void on_worker_message(const Client &from, local::MessageT message);
     void on_writer_message(const Client &from, const local::MessageT &message);
     void on_mover_message(const Client &from, const local::MessageT &message);
+    void on_pmix_message(const Client &from, const local::MessageT &message);
     void on_closed(const Client &client);
     void on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload);
     void on_flush_word(const std::string &node, const std::vector<std::uint8_t> &payload);
     void on_move_word(const std::string &node, const std::vector<std::uint8_t> &payload);
+    void on_pmix_word(const std::string &node, const std::vector<std::uint8_t> &payload);
     void on_peer_link(const std::string &node, bool up);
     void on_newcomer(const std::string &node, const join::WordT &word);
     /// The step's last task on this node is gone.
@@ -328,6 +331,13 @@ class Group : private JobMemory {
     void create_mover();
     void on_mover_changed();
 
+    // group_pmix.cpp: ranks that speak PMIx
+    void create_pmix();
+    void tell_pmix_of_world();
+    void on_pmix_failed(const std::string &why);
+    void on_pmix_aborted(const local::PmixAbortedT &aborted);
+    bool add_pmix(local::WorldPublishedT &world);
+
     // group_workers.cpp
     void on_worker_hello(const Client &from, std::uint32_t id, const local::WorkerHelloT &hello);
     void on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &prepare);
@@ -400,6 +410,7 @@ class Group : private JobMemory {
     std::unique_ptr<GroupTables> tables_;              ///< as copies_
     std::unique_ptr<GroupCopies> copies_;              ///< none where no copies are kept on other nodes
     std::unique_ptr<GroupCheck> check_;                ///< once it was needed
+    std::unique_ptr<PmixRelay> pmix_;                  ///< none without --dlrover-pmix
     std::map<NodeIndex, EventLoop::Time> removed_at_;  ///< or when this daemon first knew it
     bool dismissed_ = false;
     std::map<Rank, std::string> memory_refused_;  ///< to whom, and why

@@ -90,6 +90,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
         create_member();
         feed(objects_here());  // kept since the job's last run
     }
+    if (pmix_ && world_ && agent.running == world_->id) pmix_->on_resumed();
     if (agent.running != GenerationId{} && agent.running <= stopping_) push_stop(agent, "an old generation");
     if (world_ && world_->id > stopping_) push_world(agent);
     push_unfilled(agent);
@@ -167,6 +168,7 @@ void Group::report_stopped() {
     for (const auto &[task, agent] : agents_) all = std::min(all, agent.stopped);
     if (all <= stopped_told_) return;
     stopped_told_ = all;
+    if (pmix_) pmix_->on_stopped(all);
     feed(elastic::LocalStopped{all});
 }
 
@@ -190,6 +192,7 @@ void Group::report_readiness() {
 void Group::push_world(Agent &agent) {
     if (agent.running == world_->id) return;
     local::WorldPublishedT world = describe_world(*world_);
+    if (!add_pmix(world)) return;
     if (world.active) agent.running = world_->id;
     services_.port.push(agent.connection, std::move(world));
 }

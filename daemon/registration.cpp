@@ -152,6 +152,8 @@ Status check_newcomer(const proto::StepRegistrationT &group, const proto::StepRe
                           : "give it --dlrover-ckpt-dir=" + want.ckpt_dir + " as the group");
     if (have.redundancy != want.redundancy)
         return refuse("give it --dlrover-redundancy=" + want.redundancy + " as the group");
+    if (have.pmix != want.pmix)
+        return refuse(std::string("give it --dlrover-pmix=") + (want.pmix ? "yes" : "no") + " as the group");
     return {};
 }
 

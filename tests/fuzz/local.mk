@@ -15,7 +15,7 @@ fuzz_targets = tests/fuzz/fuzz_units tests/fuzz/fuzz_hostlist tests/fuzz/fuzz_se
 	tests/fuzz/fuzz_spank_options tests/fuzz/fuzz_file_footer \
 	tests/fuzz/fuzz_manifest tests/fuzz/fuzz_storage_header tests/fuzz/fuzz_safetensors tests/fuzz/fuzz_flush_word \
 	tests/fuzz/fuzz_bulk_wire tests/fuzz/fuzz_move_word tests/fuzz/fuzz_join_word \
-	tests/fuzz/fuzz_pmix_parcel
+	tests/fuzz/fuzz_pmix_word tests/fuzz/fuzz_pmix_parcel
 check_PROGRAMS += $(fuzz_targets)
 if !FUZZING
 TESTS += $(fuzz_targets)
@@ -69,6 +69,10 @@ tests_fuzz_fuzz_move_word_LDFLAGS = $(fuzz_ldflags)
 tests_fuzz_fuzz_join_word_SOURCES = tests/fuzz/join_word.cpp $(fuzz_main)
 tests_fuzz_fuzz_join_word_LDADD = libmessagecodec.la
 tests_fuzz_fuzz_join_word_LDFLAGS = $(fuzz_ldflags)
+
+tests_fuzz_fuzz_pmix_word_SOURCES = tests/fuzz/pmix_word.cpp $(fuzz_main)
+tests_fuzz_fuzz_pmix_word_LDADD = libmessagecodec.la
+tests_fuzz_fuzz_pmix_word_LDFLAGS = $(fuzz_ldflags)
 
 tests_fuzz_fuzz_pmix_parcel_SOURCES = tests/fuzz/pmix_parcel.cpp $(fuzz_main)
 tests_fuzz_fuzz_pmix_parcel_LDADD = libexchange.la

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group whose ranks speak PMIx: what PmixRelay and the rest of the group say to each other.
+#include <algorithm>
+
+#include "common/log.h"
+#include "daemon/group.h"
+#include "daemon/wall_clock.h"
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr int exit_cannot_run = 71;  // EX_OSERR, as agents say it
+constexpr std::uint64_t no_server_signature = 0x706d6978;
+
+}  // namespace
+
+void Group::create_pmix() {
+    if (pmix_ || !registration().options->pmix) return;
+    PmixRelay::Hooks hooks;
+    hooks.send = [this](PmixRelay::Place place, proto::Bytes word) {
+        const std::string node = node_name(world_->nodes[place]);
+        constexpr auto kind = transport::PeerEnvelope::Kind::pmix;
+        if (!services_.peers.takes(node, kind)) return false;
+        send_envelope(node, kind, std::move(word));
+        return true;
+    };
+    hooks.ready = [this] {
+        if (world_ && world_->id > stopping_ && !over())
+            for (auto &[task, agent] : agents_) push_world(agent);
+    };
+    hooks.failed = [this](const std::string &why) { on_pmix_failed(why); };
+    hooks.aborted = [this](const local::PmixAbortedT &aborted) { on_pmix_aborted(aborted); };
+    pmix_ = std::make_unique<PmixRelay>(
+        PmixRelay::Services{services_.loop, services_.port, services_.settings}, std::move(hooks));
+}
+
+void Group::tell_pmix_of_world() {
+    if (!pmix_ || !world_) return;
+    auto place = place_in(*world_);
+    if (!place) return pmix_->on_no_world();
+    local::PmixWorldT world;
+    world.generation = to_proto_ptr(world_->id);
+    world.name_space = "dlrover." + key_ + "." + std::to_string(registration().restart_count) + ".g" +
+                       std::to_string(world_->id.term.value()) + "-" + std::to_string(world_->id.number);
+    world.place = *place;
+    for (NodeIndex node : world_->nodes) {
+        world.node_names.push_back(node_name(node));
+        world.ranks_per_node.push_back(static_cast<std::uint16_t>(ranks_of(node)));
+    }
+    pmix_->on_world(std::move(world));
+}
+
+/// The ranks of this node can not go on, or can not begin: as if one of them had failed.
+void Group::on_pmix_failed(const std::string &why) {
+    auto rank = rank_of(0);
+    if (!rank || over()) return;
+    std::string text = "There is no PMIx on " + services_.node + ": " + log::one_line(why);
+    log::error({job(), step()}, text);
+    add_event(proto::EventKind::Warning, text + ".", world_->id);
+    elastic::WorkerExit exit;
+    exit.generation = world_->id;
+    exit.rank = *rank;
+    exit.wait_status = exit_cannot_run << 8;
+    exit.wall_time_us = wall_clock_us();
+    exit.signature = no_server_signature;
+    exit.error_text = std::move(text);
+    feed_when_ready(elastic::LocalExit{std::move(exit)});
+}
+
+/// How the rank ends its agent tells.
+void Group::on_pmix_aborted(const local::PmixAbortedT &aborted) {
+    auto rank = rank_of(aborted.local_rank);
+    if (!rank) return;
+    constexpr std::size_t max_text_bytes = 1024;
+    std::string text = "The program aborted with status " + std::to_string(aborted.status);
+    if (!aborted.text.empty()) text += ": " + log::one_line(aborted.text.substr(0, max_text_bytes));
+    add_event(proto::EventKind::Warning, text + ".", world_->id, static_cast<std::int32_t>(rank->value()));
+}
+
+/// Not before its server is there; false: wait.
+bool Group::add_pmix(local::WorldPublishedT &world) {
+    if (!pmix_ || !world.active) return true;
+    const auto *variables = pmix_->variables();
+    if (variables == nullptr) return false;
+    world.variables = *variables;
+    pmix_->on_started();
+    return true;
+}
+
+void Group::on_pmix_message(const Client &from, const local::MessageT &message) {
+    if (!registration().options->pmix || record_.ended)
+        return services_.port.fail(from.id, message.id, local::Refusal::Stale, "this step has no PMIx");
+    create_pmix();
+    if (const auto *hello = message.body.AsPmixHello()) return pmix_->on_hello(from, message.id, *hello);
+    if (!pmix_->on_message(from, message))
+        services_.port.fail(from.id, message.id, local::Refusal::BadMessage,
+                            "a PMIx server has no such message");
+}
+
+void Group::on_pmix_word(const std::string &node, const std::vector<std::uint8_t> &payload) {
+    auto from = index_of(node);
+    if (!from || !pmix_ || !world_ || over()) return;
+    auto place = std::ranges::find(world_->nodes, *from);
+    if (place != world_->nodes.end())
+        pmix_->on_word(static_cast<PmixRelay::Place>(place - world_->nodes.begin()), payload);
+}
+
+}  // namespace dlrover::daemon

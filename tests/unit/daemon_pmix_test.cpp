@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two daemons and their dlrover-pmixds, which do what the test wants.
+#include <boost/test/unit_test.hpp>
+
+#include "tests/unit/daemon_nodes.h"
+
+using namespace dlrover;
+using namespace dlrover::daemon;
+using namespace dlrover::daemon::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Pmixd : Helper {
+    explicit Pmixd(Node &n) : Helper(n, local::Role::Pmix) { connect(); }
+    void connect(GenerationId serving = {}) {
+        client = node.client(local::Role::Pmix, alice);
+        local::PmixHelloT hello;
+        hello.job_id = 7;
+        hello.serving = to_proto_ptr(serving);
+        node.say(client, std::move(hello));
+        BOOST_REQUIRE(node.port->take<local::PmixWelcomeT>(client.id).has_value());
+    }
+    void pump() {
+        for (auto &message : take_orders()) {
+            if (auto *w = message.body.AsPmixWorld()) take_world(*w);
+            if (auto *parcel = message.body.AsPmixParcel()) parcels.push_back(*parcel);
+            if (auto *stop = message.body.AsPmixStop()) stopped = from_proto(stop->generation);
+            if (auto *left = message.body.AsWorkersStopped()) gone = from_proto(left->generation);
+            if (auto *lost = message.body.AsPmixUnreachable()) unreachable.push_back(lost->place);
+        }
+    }
+    void take_world(const local::PmixWorldT &w) {
+        world = w;
+        ++worlds;
+        if (silent) return;
+        local::PmixReadyT ready;
+        ready.generation = std::make_unique<proto::Generation>(*w.generation);
+        ready.ok = able;
+        ready.text = able ? "" : "no memory";
+        ready.variables = variables;
+        say(std::move(ready));
+    }
+    GenerationId generation() const { return from_proto(world.generation); }
+    void send(std::uint32_t place, std::size_t bytes, GenerationId id) {
+        local::PmixParcelT parcel;
+        parcel.generation = to_proto_ptr(id);
+        parcel.place = place;
+        parcel.bytes.assign(bytes, 7);
+        say(std::move(parcel));
+    }
+    void send(std::uint32_t place, std::size_t bytes) { send(place, bytes, generation()); }
+
+    bool able = true, silent = false;
+    std::vector<std::string> variables{"PMIX_NAMESPACE=x"};
+    local::PmixWorldT world;
+    int worlds = 0;
+    GenerationId stopped, gone;
+    std::vector<local::PmixParcelT> parcels;
+    std::vector<std::uint32_t> unreachable;
+};
+
+struct Serving : TwoNodes {
+    std::unique_ptr<Pmixd> p1, p2;
+
+    Serving() : TwoNodes(StepOf{.pmix = true}) {}
+    void start() {
+        p1 = std::make_unique<Pmixd>(n1);
+        p2 = std::make_unique<Pmixd>(n2);
+        await_worlds();
+    }
+    void pump() override {
+        for (Pmixd *pmixd : {p1.get(), p2.get()})
+            if (pmixd != nullptr) pmixd->pump();
+    }
+    std::optional<local::WorldPublishedT> next_world(Node &node, const Client &agent) {
+        return node.port->take<local::WorldPublishedT>(agent.id);
+    }
+    /// A lost pmixd's node is told as a rank that failed.
+    bool fails(const std::string &why) { return count_events(n1, why) + count_events(n2, why) > 0; }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(pmix_ranks_start_when_their_server_is_there) {
+    Serving g;
+    g.p1 = std::make_unique<Pmixd>(g.n1);
+    g.run(6s);
+    BOOST_TEST(g.next_world(g.n1, g.a1).has_value());
+    BOOST_TEST(!g.next_world(g.n2, g.a2).has_value());
+    g.p2 = std::make_unique<Pmixd>(g.n2);
+    g.run(1s);
+    auto world = g.next_world(g.n2, g.a2);
+    BOOST_REQUIRE(world.has_value());
+    BOOST_TEST(world->variables == std::vector<std::string>{"PMIX_NAMESPACE=x"});
+    BOOST_TEST(g.p2->world.name_space.starts_with("dlrover.7.0.0.g"));
+    BOOST_TEST(g.p2->world.place == 1u);
+    BOOST_TEST(g.p2->world.ranks_per_node == (std::vector<std::uint16_t>{2, 2}));
+}
+
+BOOST_AUTO_TEST_CASE(pmix_without_a_server_is_a_failure_that_says_so) {
+    Serving g;
+    g.p1 = std::make_unique<Pmixd>(g.n1);
+    g.run(6s);
+    g.run(PmixRelay::patience + 2s);
+    BOOST_TEST(g.fails("no PMIx on n2: dlrover-pmixd does not run"));
+}
+
+BOOST_AUTO_TEST_CASE(pmix_server_that_can_not_serve_fails_the_world) {
+    Serving g;
+    g.p1 = std::make_unique<Pmixd>(g.n1);
+    g.p2 = std::make_unique<Pmixd>(g.n2);
+    g.p2->able = false;
+    g.run(8s);
+    BOOST_TEST(g.fails("no PMIx on n2: dlrover-pmixd: no memory"));
+    BOOST_TEST(g.p2->worlds > 1, "the next world is tried");
+}
+
+BOOST_AUTO_TEST_CASE(pmix_variables_are_pmixs) {
+    for (const char *bad : {"LD_PRELOAD=/tmp/x", "PMIX_X", ""}) {
+        Serving g;
+        g.p1 = std::make_unique<Pmixd>(g.n1);
+        g.p2 = std::make_unique<Pmixd>(g.n2);
+        g.p2->variables = {bad};
+        g.run(8s);
+        BOOST_TEST(g.fails("variables that workers may not get"), bad);
+        BOOST_TEST(!g.next_world(g.n2, g.a2).has_value());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(pmix_parcels_go_from_server_to_server) {
+    Serving g;
+    g.start();
+    g.p1->send(1, 100);
+    g.run(100ms);
+    BOOST_REQUIRE(g.p2->parcels.size() == 1u);
+    BOOST_TEST(g.p2->parcels[0].place == 0u);
+    BOOST_TEST(g.p2->parcels[0].bytes.size() == 100u);
+    BOOST_TEST((from_proto(g.p2->parcels[0].generation) == g.p2->generation()));
+}
+
+BOOST_AUTO_TEST_CASE(pmix_parcels_that_can_not_be_go_nowhere) {
+    Serving g;
+    g.start();
+    GenerationId now = g.p1->generation(), other{now.term, now.number + 1};
+    g.p1->send(1, 100, other);
+    g.p1->send(1, 0);
+    g.p1->send(1, max_parcel_bytes + 1);
+    g.p1->send(0, 100);  // to itself
+    g.p1->send(2, 100);
+    g.p1->send(4000000000u, 100);
+    g.run(100ms);
+    BOOST_TEST(g.p1->parcels.empty());
+    BOOST_TEST(g.p2->parcels.empty());
+}
+
+BOOST_AUTO_TEST_CASE(pmix_takes_its_share_of_a_link_only) {
+    Serving g;
+    g.start();
+    std::size_t most = g.settings.network.peer_queue.value / 2;
+    for (std::size_t sent = 0; sent < 2 * most; sent += max_parcel_bytes) g.p1->send(1, max_parcel_bytes);
+    g.run(20ms);
+    BOOST_TEST(g.p2->parcels.size() == most / max_parcel_bytes);
+    g.p2->parcels.clear();
+    g.run(1s);
+    g.p1->send(1, max_parcel_bytes);
+    g.run(20ms);
+    BOOST_TEST(g.p2->parcels.size() == 1u, "later it may again");
+}
+
+BOOST_AUTO_TEST_CASE(pmix_of_an_older_daemon_is_out_of_reach) {
+    Serving g;
+    g.hub.make_older("n2", transport::PeerEnvelope::Kind::join);
+    g.start();
+    g.p1->send(1, 100);
+    g.p1->send(1, 100);
+    g.run(100ms);
+    BOOST_TEST(g.p2->parcels.empty());
+    BOOST_TEST(g.p1->unreachable == std::vector<std::uint32_t>{1}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(pmix_of_each_generation_is_another_one) {
+    Serving g;
+    g.start();
+    GenerationId first = g.p1->generation();
+    g.n2.exited(g.a2, g.w2, 1, 3 << 8);
+    g.await_worlds();
+    BOOST_TEST((g.p1->stopped == first));
+    BOOST_TEST((g.p1->generation() > first));
+    BOOST_TEST(g.p1->worlds == 2);
+    g.p2->parcels.clear();
+    g.p1->send(1, 100, first);
+    g.run(100ms);
+    BOOST_TEST(g.p2->parcels.empty());
+}
+
+BOOST_AUTO_TEST_CASE(pmix_server_that_is_lost_costs_its_generation) {
+    Serving g;
+    g.start();
+    GenerationId first = g.p2->generation();
+    g.p2->die();
+    g.run(200ms);
+    BOOST_TEST(!g.fails("no PMIx"), "the guard starts it again");
+    g.p2->connect();
+    g.await_worlds();
+    BOOST_TEST(g.fails("no PMIx on n2: dlrover-pmixd has ended"));
+    BOOST_TEST((g.p2->generation() > first));
+    g.p2->die();
+    g.run(PmixRelay::patience + 8s);
+    BOOST_TEST(g.fails("no PMIx on n2: dlrover-pmixd does not run"));
+}
+
+BOOST_AUTO_TEST_CASE(pmix_goes_on_when_the_daemon_is_started_again) {
+    Serving g;
+    g.start();
+    GenerationId first = g.p2->generation();
+    for (bool lost : {false, true}) {
+        g.n2.restart();
+        g.loop.advance(100ms);
+        g.a2 = g.n2.start_agent(alice, first);
+        g.p2->connect(lost ? GenerationId{} : first);
+        g.run(8s);
+        BOOST_TEST(g.fails("no PMIx on n2: dlrover-pmixd has ended") == lost);
+        BOOST_TEST((g.p2->generation() > first) == lost);
+        if (lost) break;
+        g.p1->send(1, 100);
+        g.run(100ms);
+        BOOST_TEST(g.p2->parcels.size() == 1u);
+        g.p2->send(0, 100);
+        g.run(100ms);
+        BOOST_TEST(g.p1->parcels.size() == 1u);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(pmix_servers_are_their_users) {
+    Serving g;
+    g.start();
+    auto stranger = g.n1.client(local::Role::Pmix, bob);
+    local::PmixHelloT hello;
+    hello.job_id = 7;
+    g.n1.say(stranger, std::move(hello));
+    BOOST_TEST(g.n1.port->take<local::FailureT>(stranger.id).has_value());
+    // A second one of the user's takes the first one's place, which is not heard any more.
+    Client old = g.p1->client;
+    g.p1->connect(g.p1->generation());
+    BOOST_TEST(g.n1.port->closed.contains(old.id));
+    local::PmixParcelT parcel;
+    parcel.generation = to_proto_ptr(g.p1->generation());
+    parcel.place = 1;
+    parcel.bytes = {1};
+    g.n1.say(old, std::move(parcel));
+    g.run(100ms);
+    BOOST_TEST(g.p2->parcels.empty());
+}
+
+BOOST_AUTO_TEST_CASE(pmix_abort_is_in_the_time_line) {
+    Serving g;
+    g.start();
+    local::PmixAbortedT aborted;
+    aborted.generation = to_proto_ptr(g.p2->generation());
+    aborted.local_rank = 1;
+    aborted.status = 5;
+    aborted.text = "bad\ninput";
+    auto later = aborted;
+    g.n2.say(g.p2->client, std::move(aborted), 0);
+    BOOST_TEST(count_events(g.n2, "The program aborted with status 5: bad") == 1u);
+    later.local_rank = 9;
+    g.n2.say(g.p2->client, std::move(later), 0);
+    BOOST_TEST(count_events(g.n2, "aborted") == 1u, "no such rank");
+}
+
+BOOST_AUTO_TEST_CASE(pmix_is_for_groups_that_asked_for_it) {
+    TwoNodes nodes;
+    auto pmixd = nodes.n1.client(local::Role::Pmix, alice);
+    local::PmixHelloT hello;
+    hello.job_id = 7;
+    nodes.n1.say(pmixd, std::move(hello));
+    BOOST_TEST(nodes.n1.port->take<local::FailureT>(pmixd.id).has_value());
+}
