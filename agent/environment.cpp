@@ -96,6 +96,18 @@ void set_slurm(Environment &env, const LaunchSpec &spec, const proto::local::Wor
     if (env.contains("SLURM_GTIDS")) rewrite(env, "SLURM_GTIDS", global_ids(world));
 }
 
+/// What is there is Slurm's, for its own PMIx (srun --mpi=pmix).
+void set_pmix(Environment &env, const proto::local::WorldPublishedT &world, LocalRank local_rank) {
+    if (world.variables.empty()) return;
+    std::erase_if(env, [](const auto &entry) { return entry.first.starts_with("PMIX_"); });
+    for (const std::string &variable : world.variables) {
+        std::size_t equals = variable.find('=');
+        if (equals != std::string::npos && variable.starts_with("PMIX_"))
+            env[variable.substr(0, equals)] = variable.substr(equals + 1);
+    }
+    env["PMIX_RANK"] = std::to_string(rank_of(world, local_rank));
+}
+
 void set_ours(Environment &env, const LaunchSpec &spec, const proto::local::WorldPublishedT &world) {
     const proto::Generation none;
     const proto::Generation &g = world.generation ? *world.generation : none;
@@ -138,6 +150,7 @@ Environment worker_environment(const Environment &base, const LaunchSpec &spec,
     remove_agent_only(env);
     set_torch(env, spec, world, local_rank, error_file);
     if (env.contains("SLURM_JOB_ID")) set_slurm(env, spec, world, local_rank);
+    set_pmix(env, world, local_rank);
     set_ours(env, spec, world);
     return env;
 }

@@ -65,9 +65,9 @@ Result<std::string> find_own_program(const std::string &name) {
     std::string own(path, n > 0 ? static_cast<std::size_t>(n) : 0);
     own = own.substr(0, own.rfind('/'));
     const char *set = std::getenv("DLROVER_SBINDIR");
-    for (const std::string &folder :
-         {std::string(set ? set : ""), own, own + "/../sbin", own + "/..", own + "/../writer",
-          own + "/../mover", std::string(DLROVER_LIBEXECDIR), std::string(DLROVER_SBINDIR)})
+    for (const std::string &folder : {std::string(set ? set : ""), own, own + "/../sbin", own + "/..",
+                                      own + "/../writer", own + "/../mover", own + "/../pmix_server",
+                                      std::string(DLROVER_LIBEXECDIR), std::string(DLROVER_SBINDIR)})
         if (std::string file = folder + "/" + name; !folder.empty() && ::access(file.c_str(), X_OK) == 0)
             return file;
     return Status(Code::not_found,

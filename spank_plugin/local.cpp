@@ -24,7 +24,7 @@ std::string working_directory(const std::optional<SlurmOptions> &slurm) {
     return ::getcwd(path, sizeof path) ? path : "";
 }
 
-/// All others are the group's. The agents start the helpers that these two ask for before a daemon has told
+/// All others are the group's. The agents start the helpers that these ask for before a daemon has told
 /// them anything.
 Options joining_options(const Options &given) {
     Options options;
@@ -32,6 +32,7 @@ Options joining_options(const Options &given) {
     options.join = given.join;
     options.ckpt_dir = given.ckpt_dir;
     options.redundancy = given.redundancy;
+    options.pmix = given.pmix;
     return options;
 }
 

@@ -46,6 +46,9 @@ constexpr std::array<OptionSpec, option_count> specs = {{
      "ask Slurm for a node in place of a lost one, by a job of one node (default yes)", Argument::required},
     {OptionId::join, "dlrover-join", nullptr, "JOB.STEP[.RUN]",
      "one more node for that elastic step of yours; for companion jobs", Argument::required},
+    {OptionId::pmix, "dlrover-pmix", "DLROVER_PMIX", "yes|no",
+     "serve PMIx to the step's programs, so that Open MPI needs no mpirun (experimental; default no)",
+     Argument::required},
 }};
 
 constexpr std::uint64_t max_join_number = 0xffffffef;  // Slurm has its own meaning for those above
@@ -260,6 +263,8 @@ Status parse_option(OptionId id, std::string_view text, Options &options) {
             return parse_yes(id, text, options.companion);
         case OptionId::join:
             return parse_join(text, options);
+        case OptionId::pmix:
+            return parse_yes(id, text, options.pmix);
     }
     return Status(Code::internal, "unknown option");
 }

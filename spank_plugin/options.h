@@ -27,8 +27,9 @@ enum class OptionId : std::uint8_t {
     optional,
     companion,
     join,
+    pmix,
 };
-inline constexpr std::size_t option_count = 12;
+inline constexpr std::size_t option_count = 13;
 
 enum class Argument : std::uint8_t { none, required, optional };
 
@@ -66,6 +67,7 @@ struct Options {
     std::string redundancy = "single";
     bool optional = false;
     bool companion = true;
+    bool pmix = false;
     std::optional<JoinTarget> join;
 
     bool operator==(const Options &) const = default;

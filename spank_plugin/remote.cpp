@@ -164,6 +164,7 @@ void tell_tasks(spank_t handle, const ModuleArgs &args, const Group &group, cons
     else
         set_step_env(handle, "DLROVER_CKPT_DIR", group.ckpt_dir);
     set_step_env(handle, "DLROVER_REDUNDANCY", group.redundancy);
+    set_step_env(handle, "DLROVER_PMIX", group.pmix ? "1" : "0");
     if (error.empty())
         spank_unsetenv(handle, "DLROVER_REGISTER_ERROR");
     else
@@ -213,6 +214,7 @@ Status remote_step_starts(spank_t handle, Module &module) {
     group.joins = request->options.join.has_value();
     group.ckpt_dir = request->options.ckpt_dir;
     group.redundancy = request->options.redundancy;
+    group.pmix = request->options.pmix;
     group.node = this_node(facts);
     group.agent = open_agent(module.args.agent);
     Status status = register_step(handle, module.args, facts, *request, *size);

@@ -46,6 +46,7 @@ std::unique_ptr<proto::ElasticOptionsT> make_options(const Options &options, con
     out->redundancy = options.redundancy;
     out->optional = options.optional;
     out->companions = options.companion;
+    out->pmix = options.pmix;
     return out;
 }
 

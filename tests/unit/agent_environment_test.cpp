@@ -44,6 +44,21 @@ void check(const Environment &env, std::initializer_list<std::pair<const char *,
 
 BOOST_AUTO_TEST_SUITE(agent_environment)
 
+BOOST_AUTO_TEST_CASE(pmix_is_the_worlds_or_slurms) {
+    auto world = two_of_three_nodes();
+    Environment slurms{{"PMIX_RANK", "9"}, {"PMIX_SERVER_URI2", "theirs"}};
+    check(worker_environment(slurms, spec(), world, LocalRank(2), ""), {{"PMIX_RANK", "9"}});
+    world.variables = {"PMIX_NAMESPACE=dlrover.42.3.0.g1-7", "PMIX_SERVER_URI41=uri=1", "PATH=/evil",
+                       "PMIX_X"};
+    auto env = worker_environment(slurms, spec(), world, LocalRank(2), "");
+    check(env, {{"PMIX_RANK", "5"},
+                {"PMIX_NAMESPACE", "dlrover.42.3.0.g1-7"},
+                {"PMIX_SERVER_URI41", "uri=1"},
+                {"PMIX_SERVER_URI2", ""},
+                {"PATH", ""}});
+    BOOST_TEST(!env.contains("PMIX_X"));
+}
+
 BOOST_AUTO_TEST_CASE(all_of_torchruns_variables) {
     auto env = worker_environment({}, spec(), two_of_three_nodes(), LocalRank(2), "/tmp/e.json");
     check(env, {{"RANK", "5"},

@@ -204,6 +204,7 @@ StepRequest full_request() {
     r.options.ckpt_every = "2h";
     r.options.ckpt_keep = "3:1000";
     r.options.optional = true;
+    r.options.pmix = true;
     r.cwd = "/home/al ice";
     return r;
 }
