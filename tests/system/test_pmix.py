@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unmodified Open MPI programs in an elastic step, under our PMIx server."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import unittest
+
+from cluster import TOP, Cluster, Process, prefix, wait_until
+
+NODES, RANKS_HERE = 4, 2
+SIZE = NODES * RANKS_HERE
+SERVER = "dlrover-pmixd"
+MISSING = [what for what, there in (("mpicc (openmpi-bin, libopenmpi-dev)", shutil.which("mpicc")),
+                                    ("a build with PMIx", any(prefix().rglob(SERVER)))) if not there]
+
+
+def expected() -> "dict[int, dict[str, int]]":
+    """What each rank has to find, by arithmetic."""
+    found = {}
+    for rank in range(SIZE):
+        before = (rank - 1) % SIZE
+        ring = {words: sum((before * 7 + i) ^ i for i in range(words)) for words in (8, 300000)}
+        found[rank] = {"size": SIZE, "ranks here": RANKS_HERE, "allreduce": sum((r + 1) ** 2 for r in range(SIZE)),
+                       "alltoall": sum((1000 * r + rank) * (r + 1) for r in range(SIZE)), "short": ring[8], "long": ring[300000],
+                       "put": 100 + before, "added": sum(range(SIZE)) if rank == 0 else 0}
+    return found
+
+
+def results(text: str) -> "dict[int, dict[str, int]]":
+    found: "dict[int, dict[str, int]]" = {rank: {} for rank in range(SIZE)}
+    for rank, name, value in re.findall(r"^rank (\d+): ([a-z ]+) (-?\d+)$", text, re.M):
+        found[int(rank)][name] = int(value)
+    return found
+
+
+@unittest.skipIf(MISSING, "needs " + " and ".join(MISSING))
+class Pmix(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.cluster = cls.enterClassContext(Cluster("pmix", nodes=NODES))
+        cls.cluster.work.chmod(0o777)
+        cls.program = cls.cluster.work / "mpi_program"
+        subprocess.run(["mpicc", "-O1", "-o", str(cls.program), str(TOP / "tests" / "system" / "mpi_program.c")], check=True)
+
+    def srun(self, *options: str, job: str = "mpi") -> "list[str]":
+        # Over TCP; left alone, Open MPI 4.1 here chooses a component for one-sided communication that has no use of it.
+        return ["env", "OMPI_MCA_btl=self,vader,tcp", "OMPI_MCA_pml=ob1", "OMPI_MCA_osc=pt2pt", "srun", "--job-name", job, f"-N{NODES}", f"-n{SIZE}",
+                f"--ntasks-per-node={RANKS_HERE}", "--overcommit", *options]
+
+    def elastic(self, *arguments: str, job: str = "mpi") -> "list[str]":
+        return [*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job=job), str(self.program), *arguments]
+
+    def folder(self, name: str) -> pathlib.Path:
+        folder = self.cluster.work / name
+        folder.mkdir()
+        folder.chmod(0o777)
+        return folder
+
+    def servers(self) -> "list[tuple[str, Process]]":
+        return [(node, p) for node, p in self.cluster.processes() if p.state != "Z" and p.command and p.command[0].endswith("/" + SERVER)]
+
+    def expect_generations(self, job: str, count: int) -> str:
+        """How many worlds there were; all that the time line says."""
+        events = self.cluster.events(self.cluster.job_id(job))
+        worlds = {str(e.get("generation")) for e in events if e["kind"] == "world-published"}
+        text = "\n".join(f"{e['kind']} {e['text']}" for e in events)
+        self.assertEqual(len(worlds), count, text)
+        return text
+
+    def expect_nothing_left(self, killed: bool = False) -> None:
+        """No process, no file, no socket of ours or of PMIx. A rank of Open MPI that was killed leaves files of its own."""
+        roots = {host["host"]: pathlib.Path(f"/proc/{host['slurmd']}/root") for host in self.cluster.describe()["hosts"] if host.get("slurmd")}
+        for root in roots.values() if killed else ():
+            for segment in (root / "dev/shm").glob("vader_segment.*"):
+                segment.unlink()
+        self.cluster.expect_clean()
+        for node, root in roots.items():
+            self.assertEqual([str(p) for p in (root / "tmp").iterdir() if p.name.startswith(("dlrover-", "pmix"))], [], node)
+
+    def test_the_same_results_as_under_slurms_own(self) -> None:
+        ours = self.cluster.run(*self.elastic())
+        self.assertEqual(ours.returncode, 0, ours.stdout + ours.stderr)
+        self.assertEqual(results(ours.stdout), expected())
+        slurms = self.cluster.run(*self.srun("--mpi=pmix", "--dlrover-elastic=off"), str(self.program))
+        self.assertEqual(slurms.returncode, 0, slurms.stdout + slurms.stderr)
+        self.assertEqual(results(slurms.stdout), results(ours.stdout))
+        self.expect_nothing_left()
+
+    def test_a_killed_rank_ends_the_others_and_all_begin_again(self) -> None:
+        folder = self.folder("die")
+        done = self.cluster.run(*self.elastic("die", str(folder), job="killed"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue((folder / "died").exists())
+        self.assertEqual(results(done.stdout), expected())
+        self.expect_generations("killed", 2)
+        self.expect_nothing_left(killed=True)
+
+    def test_a_killed_server_costs_a_generation(self) -> None:
+        folder = self.folder("hold")
+        process = self.cluster.start(*self.elastic("hold", str(folder), job="server"))
+        held = [folder / f"held-{rank}" for rank in range(SIZE)]
+        wait_until(lambda: all(file.exists() for file in held), 60, "ranks in the midst of the program")
+        servers = self.servers()
+        self.assertEqual({node for node, _ in servers}, set(self.cluster.nodes))
+        for _, server in servers:
+            self.assertNotEqual(server.uid, 0)
+            self.assertRegex(pathlib.Path(f"/proc/{server.pid}/status").read_text(), r"NoNewPrivs:\s+1\n")
+        os.kill(servers[-1][1].pid, signal.SIGKILL)
+        for file in held:
+            file.unlink()
+        wait_until(lambda: all(file.exists() for file in held), 60, "ranks of the next generation")
+        (folder / "go").touch()
+        out, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, out + err)
+        self.assertEqual(results(out), expected())
+        self.expect_generations("server", 2)
+        self.expect_nothing_left(killed=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
