@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "pmix_server/pmix_api.h"
@@ -33,6 +34,27 @@ class DataCompletion {
 
   private:
     pmix_modex_cbfunc_t function_;
+    void *data_;
+};
+
+/// Of a look-up. Thread: as above.
+class LookUpCompletion {
+  public:
+    LookUpCompletion(pmix_lookup_cbfunc_t function, void *data) : function_(function), data_(data) {}
+    LookUpCompletion(LookUpCompletion &&other) noexcept
+        : function_(std::exchange(other.function_, nullptr)), data_(other.data_) {}
+    LookUpCompletion &operator=(LookUpCompletion &&) = delete;
+    ~LookUpCompletion() { finish(PMIX_ERROR, {}); }
+
+    /// PMIx copies what is found before it returns.
+    void finish(pmix_status_t status, std::span<pmix_pdata_t> found) {
+        auto function = std::exchange(function_, nullptr);
+        if (function != nullptr)
+            function(status, found.empty() ? nullptr : found.data(), found.size(), data_);
+    }
+
+  private:
+    pmix_lookup_cbfunc_t function_;
     void *data_;
 };
 

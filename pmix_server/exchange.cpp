@@ -18,14 +18,22 @@ std::uint64_t number_of(const std::vector<std::uint32_t> &ranks) {
 
 }  // namespace
 
-Exchange::Exchange(World world, Hooks hooks)
+Exchange::Exchange(World world, Board board, Hooks hooks)
     : world_(std::move(world)),
       hooks_(std::move(hooks)),
       courier_({hooks_.send, [this](std::uint32_t from, auto bytes) { on_message(from, bytes); }}),
       fences_(world_.place,
               {[this](const auto &to, const Message &message) { post(to, message); }, hooks_.finish}),
       modex_({[this](std::uint32_t to, const Message &message) { post({to}, message); }, hooks_.finish,
-              hooks_.look_up}) {}
+              hooks_.look_up}),
+      notices_(world_, std::move(board),
+               {[this](const auto &to, const Message &message) { post(to, message); }, hooks_.told}) {}
+
+void Exchange::begin(Time now) {
+    now_ = now;
+    notices_.begin();
+    settle();
+}
 
 Status Exchange::fence(Time now, const std::vector<std::uint32_t> &ranks, bool all, proto::Bytes data,
                        Time deadline, Token token) {
@@ -58,6 +66,20 @@ Status Exchange::modex(Time now, std::uint32_t rank, Time deadline, Token token)
     return status;
 }
 
+Status Exchange::change(Time now, const Change &change, Time deadline, Token token) {
+    now_ = now;
+    Status status = notices_.change(change, deadline, token);
+    settle();
+    return status;
+}
+
+Status Exchange::find(Time now, NoticeQuery query, Time deadline, Token token) {
+    now_ = now;
+    Status status = notices_.look_up(std::move(query), deadline, token);
+    settle();
+    return status;
+}
+
 void Exchange::answer(Time now, std::uint32_t to, std::uint64_t number, Outcome outcome, proto::Bytes data) {
     now_ = now;
     if (!stopped_) modex_.answer(to, number, outcome, std::move(data));
@@ -81,6 +103,8 @@ void Exchange::on_message(std::uint32_t from, std::span<const std::uint8_t> byte
     if (!message) return choked_.push_back(from);  // of another version: nothing can be done with it
     if (message->kind == Kind::Contribute || message->kind == Kind::Result)
         fences_.receive(from, std::move(*message));
+    else if (message->kind >= Kind::Offer)
+        notices_.receive(from, *message);
     else
         modex_.receive(from, std::move(*message));
 }
@@ -90,6 +114,7 @@ void Exchange::settle() {
         for (std::uint32_t place : std::exchange(choked_, {})) {
             fences_.lose(place);
             modex_.lose(place);
+            notices_.lose(place);
         }
     fences_.flush();
 }
@@ -104,6 +129,7 @@ void Exchange::stop() {
     stopped_ = true;
     fences_.stop();
     modex_.stop();
+    notices_.stop();
     settle();
 }
 
@@ -113,12 +139,13 @@ void Exchange::tick(Time now) {
     courier_.tick(now);
     fences_.tick(now);
     modex_.tick(now);
+    notices_.tick(now);
     settle();
 }
 
 Time Exchange::next_tick() const {
     if (stopped_) return Time::max();
-    return std::min({courier_.next_tick(), fences_.next_tick(), modex_.next_tick()});
+    return std::min({courier_.next_tick(), fences_.next_tick(), modex_.next_tick(), notices_.next_tick()});
 }
 
 }  // namespace dlrover::pmix

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of one generation exchange: fences and direct modex, between this node's dlrover-pmixd and
-// the others'. Pure.
+// What the ranks of one generation exchange: fences, direct modex and what they publish, between this node's
+// dlrover-pmixd and the others'. Pure.
 #pragma once
 
 #include "pmix_server/fence_table.h"
 #include "pmix_server/modex_table.h"
+#include "pmix_server/notice_table.h"
 #include "pmix_server/world.h"
 
 namespace dlrover::pmix {
@@ -17,18 +18,26 @@ class Exchange {
         std::function<void(std::uint32_t to, const Parcel &parcel)> send;
         std::function<void(Token token, Outcome outcome, const proto::Bytes &data)> finish;
         std::function<void(std::uint32_t from, std::uint64_t number, std::uint32_t rank)> look_up;
+        /// Of what is published and looked up.
+        std::function<void(Token token, Outcome outcome, const std::vector<Notice> &found)> told;
     };
 
-    Exchange(World world, Hooks hooks);
+    /// board: as the former generation left it.
+    Exchange(World world, Board board, Hooks hooks);
     Exchange(const Exchange &) = delete;
     Exchange &operator=(const Exchange &) = delete;
 
     const World &world() const { return world_; }
+    /// Once.
+    void begin(Time now);
     /// Of these ranks (ascending), all of which there are. invalid_argument, resource_exhausted: nothing
     /// follows.
     Status fence(Time now, const std::vector<std::uint32_t> &ranks, bool all, proto::Bytes data,
                  Time deadline, Token token);
     Status modex(Time now, std::uint32_t rank, Time deadline, Token token);
+    /// By a rank of this node.
+    Status change(Time now, const Change &change, Time deadline, Token token);
+    Status find(Time now, NoticeQuery query, Time deadline, Token token);
     /// To what look_up asked for.
     void answer(Time now, std::uint32_t to, std::uint64_t number, Outcome outcome, proto::Bytes data);
     void receive(Time now, std::uint32_t from, const Parcel &parcel);
@@ -37,6 +46,8 @@ class Exchange {
     /// The ranks are to end: everything that waits is over.
     void stop();
     bool stopped() const { return stopped_; }
+    /// After stop().
+    Board release_board() { return notices_.release(); }
     void tick(Time now);
     Time next_tick() const;
 
@@ -51,6 +62,7 @@ class Exchange {
     Courier courier_;
     FenceTable fences_;
     ModexTable modex_;
+    NoticeTable notices_;
     Time now_{0};
     std::vector<std::uint32_t> choked_;  ///< places that do not take what is sent
     bool stopped_ = false;

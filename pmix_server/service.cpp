@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "pmix_server/value_codec.h"
+
 namespace dlrover::pmix {
 namespace {
 
@@ -30,6 +32,8 @@ pmix_status_t status_of(Outcome outcome) {
             return PMIX_ERR_OUT_OF_RESOURCE;
         case Outcome::Unknown:
             return PMIX_ERR_NOT_FOUND;
+        case Outcome::Duplicate:
+            return PMIX_ERR_DUPLICATE_KEY;
     }
     return PMIX_ERROR;
 }
@@ -39,6 +43,29 @@ pmix_status_t status_of(const Status &status) {
     if (status.code() == Code::resource_exhausted) return PMIX_ERR_OUT_OF_RESOURCE;
     return PMIX_ERR_LOST_CONNECTION;
 }
+
+/// What is found, as PMIx wants it.
+class FoundList {
+  public:
+    FoundList() = default;
+    FoundList(const FoundList &) = delete;
+    FoundList &operator=(const FoundList &) = delete;
+    ~FoundList() {
+        for (auto &one : all_) PMIX_PDATA_DESTRUCT(&one);
+    }
+    /// false: PMIx does not know its value.
+    bool add(const Notice &notice) {
+        auto &one = all_.emplace_back();
+        PMIX_PDATA_CONSTRUCT(&one);
+        PMIX_LOAD_PROCID(&one.proc, notice.name_space.c_str(), notice.rank);
+        PMIX_LOAD_KEY(one.key, notice.key.c_str());
+        return unpack_value(notice.value, one.value).ok();
+    }
+    std::span<pmix_pdata_t> all() { return all_; }
+
+  private:
+    std::vector<pmix_pdata_t> all_;
+};
 
 }  // namespace
 
@@ -140,6 +167,7 @@ Status Service::change_world(const local::PmixWorldT &message) {
 void Service::retire() {
     if (!exchange_) return;
     retired_.push_back(exchange_->world());
+    board_ = exchange_->release_board();
     exchange_.reset();
     on_gone(gone_);
 }
@@ -166,7 +194,11 @@ void Service::serve(World world) {
     hooks.look_up = [this](std::uint32_t from, std::uint64_t number, std::uint32_t rank) {
         look_up(from, number, rank);
     };
-    exchange_ = std::make_unique<Exchange>(std::move(world), std::move(hooks));
+    hooks.told = [this](Exchange::Token token, Outcome outcome, const std::vector<Notice> &found) {
+        told(token, outcome, found);
+    };
+    exchange_ = std::make_unique<Exchange>(std::move(world), std::exchange(board_, {}), std::move(hooks));
+    exchange_->begin(loop_.now());
 }
 
 void Service::stop_exchange() {
@@ -227,6 +259,43 @@ void Service::on_modex(Modex modex, std::shared_ptr<DataCompletion> done) {
     Status status = exchange_->modex(loop_.now(), modex.rank, deadline(modex.timeout), token);
     if (!status.ok()) give_up(token, status);
     schedule();
+}
+
+void Service::on_publication(Publication publication, std::shared_ptr<Completion> done) {
+    Change &change = publication.change;
+    if (!is_present(change.by.name_space)) return done->finish(PMIX_ERR_LOST_CONNECTION);
+    change.by.node = own_name();
+    for (Notice &notice : change.notices) {
+        notice.name_space = change.by.name_space;
+        notice.rank = change.by.rank;
+        notice.node = change.by.node;
+    }
+    Exchange::Token token = ++last_token_;
+    asking_[token] = [done](pmix_status_t status, const auto &) { done->finish(status); };
+    Status status = exchange_->change(loop_.now(), change, deadline(publication.timeout), token);
+    if (!status.ok() && asking_.erase(token) > 0) done->finish(status_of(status));
+    schedule();
+}
+
+void Service::on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done) {
+    NoticeQuery &query = look_up.query;
+    if (!is_present(query.by.name_space)) return done->finish(PMIX_ERR_LOST_CONNECTION, {});
+    query.by.node = own_name();
+    Exchange::Token token = ++last_token_;
+    asking_[token] = [done](pmix_status_t status, const auto &found) {
+        FoundList list;
+        for (const Notice &notice : found)
+            if (!list.add(notice)) return done->finish(PMIX_ERR_UNPACK_FAILURE, {});
+        done->finish(status, list.all());
+    };
+    Status status = exchange_->find(loop_.now(), std::move(query), deadline(look_up.timeout), token);
+    if (!status.ok() && asking_.erase(token) > 0) done->finish(status_of(status), {});
+    schedule();
+}
+
+void Service::told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found) {
+    auto node = asking_.extract(token);
+    if (!node.empty()) node.mapped()(status_of(outcome), found);
 }
 
 /// The rank ends by itself once it is answered; the agent notices that.

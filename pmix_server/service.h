@@ -25,6 +25,8 @@ class Service final : public Upcalls {
     void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) override;
     void on_modex(Modex modex, std::shared_ptr<DataCompletion> done) override;
     void on_abort(Abort abort, std::shared_ptr<Completion> done) override;
+    void on_publication(Publication publication, std::shared_ptr<Completion> done) override;
+    void on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done) override;
 
   private:
     Status connect();
@@ -42,6 +44,8 @@ class Service final : public Upcalls {
     void stop_exchange();
     void send(std::uint32_t to, const Parcel &parcel);
     void finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data);
+    void told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found);
+    const std::string &own_name() const { return exchange_->world().nodes[exchange_->world().place]; }
     void look_up(std::uint32_t from, std::uint64_t number, std::uint32_t rank);
     /// What is about the generation that `message` names is about the one that is served.
     bool is_present(const std::unique_ptr<proto::Generation> &generation) const;
@@ -57,7 +61,10 @@ class Service final : public Upcalls {
     std::unique_ptr<Exchange> exchange_;  ///< of the generation that is served
     Variables variables_;                 ///< of its ranks
     std::map<Exchange::Token, std::shared_ptr<DataCompletion>> waiting_;
+    using Told = std::function<void(pmix_status_t status, const std::vector<Notice> &found)>;
+    std::map<Exchange::Token, Told> asking_;  ///< what is published, or looked up
     Exchange::Token last_token_ = 0;
+    Board board_;  ///< between generations
     EventLoop::Time pause_{0};
     UniqueFd watched_;            ///< the connection's, but closed when nobody watches it any more
     std::vector<World> retired_;  ///< whose ranks may not have ended yet

@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <span>
 
+#include "pmix_server/board.h"
+#include "pmix_server/value_codec.h"
+
 namespace dlrover::pmix {
 namespace {
 
@@ -40,6 +43,95 @@ std::optional<std::chrono::seconds> timeout_in(const pmix_info_t info[], std::si
         if (PMIX_CHECK_KEY(&one, PMIX_TIMEOUT) && one.value.type == PMIX_INT && one.value.data.integer > 0)
             return std::chrono::seconds(one.value.data.integer);
     return std::nullopt;
+}
+
+/// What the caller has said beside keys and values.
+struct Directives {
+    std::optional<NoticeRange> range;
+    std::optional<std::chrono::seconds> timeout;
+    bool brief = false, wait = false;
+    std::size_t wanted = 0;
+};
+
+std::optional<NoticeRange> range_of(const pmix_value_t &value) {
+    if (value.type != PMIX_DATA_RANGE) return std::nullopt;
+    switch (value.data.range) {
+        case PMIX_RANGE_LOCAL:
+            return NoticeRange::Node;
+        case PMIX_RANGE_NAMESPACE:
+            return NoticeRange::Namespace;
+        case PMIX_RANGE_PROC_LOCAL:
+            return NoticeRange::Process;
+        case PMIX_RANGE_UNDEF:
+        case PMIX_RANGE_SESSION:
+        case PMIX_RANGE_GLOBAL:
+            return NoticeRange::Group;
+        default:
+            return std::nullopt;
+    }
+}
+
+/// false: it asks for what there is not.
+bool take_persistence(const pmix_value_t &value, Directives &out) {
+    out.brief = value.type == PMIX_PERSIST && value.data.persist == PMIX_PERSIST_PROC;
+    return value.type == PMIX_PERSIST && value.data.persist != PMIX_PERSIST_FIRST_READ &&
+           value.data.persist <= PMIX_PERSIST_SESSION;
+}
+
+bool take_directive(const pmix_info_t &info, Directives &out) {
+    if (PMIX_CHECK_KEY(&info, PMIX_RANGE)) {
+        out.range = range_of(info.value);
+        return out.range.has_value();
+    }
+    if (PMIX_CHECK_KEY(&info, PMIX_PERSISTENCE)) return take_persistence(info.value, out);
+    if (PMIX_CHECK_KEY(&info, PMIX_WAIT) && info.value.type == PMIX_INT) {
+        out.wait = true;
+        out.wanted = static_cast<std::size_t>(std::max(info.value.data.integer, 0));
+        return true;
+    }
+    bool known = PMIX_CHECK_KEY(&info, PMIX_TIMEOUT) || PMIX_CHECK_KEY(&info, PMIX_USERID) ||
+                 PMIX_CHECK_KEY(&info, PMIX_GRPID);
+    return known || (info.flags & PMIX_INFO_REQD) == 0;
+}
+
+/// PMIx keeps names with this beginning for itself.
+bool is_directive(const pmix_info_t &info) {
+    return std::string_view(info.key, strnlen(info.key, PMIX_MAX_KEYLEN)).starts_with("pmix.");
+}
+
+std::optional<Directives> directives_in(const pmix_info_t info[], std::size_t count) {
+    Directives out;
+    out.timeout = timeout_in(info, count);
+    for (const auto &one : std::span(info, count))
+        if (is_directive(one) && !take_directive(one, out)) return std::nullopt;
+    return out;
+}
+
+std::vector<std::string> keys_in(char **keys) {
+    std::vector<std::string> all;
+    for (; keys != nullptr && *keys != nullptr; ++keys)
+        all.emplace_back(*keys, strnlen(*keys, PMIX_MAX_KEYLEN));
+    return all;
+}
+
+/// PMIX_SUCCESS: they are in `change`.
+pmix_status_t take_notices(const pmix_info_t info[], std::size_t count, const Directives &how,
+                           Change &change) {
+    std::size_t bytes = 0;
+    for (const auto &one : std::span(info, count)) {
+        if (is_directive(one)) continue;
+        auto value = pack_value(one.value);
+        if (!value || value->empty()) return PMIX_ERR_BAD_PARAM;
+        Notice &notice = change.notices.emplace_back();
+        notice.key.assign(one.key, strnlen(one.key, PMIX_MAX_KEYLEN));
+        notice.range = how.range.value_or(NoticeRange::Group);
+        notice.brief = how.brief;
+        notice.value = std::move(*value);
+        bytes += bytes_of(notice);
+        if (notice.key.empty()) return PMIX_ERR_BAD_PARAM;
+        if (bytes > Board::max_bytes) return PMIX_ERR_OUT_OF_RESOURCE;
+    }
+    return change.notices.empty() ? PMIX_ERR_BAD_PARAM : PMIX_SUCCESS;
 }
 
 // None of these lets an exception through to PMIx: where memory is at its end, this program is.
@@ -83,6 +175,58 @@ pmix_status_t on_abort(const pmix_proc_t *proc, void *, int status, const char t
     return PMIX_SUCCESS;
 }
 
+void post_publication(Upcalls::Publication publication, pmix_op_cbfunc_t function, void *cbdata) {
+    auto done = std::make_shared<Completion>(function, cbdata);
+    to_loop->post([publication = std::move(publication), done]() mutable {
+        receiver->on_publication(std::move(publication), done);
+    });
+}
+
+pmix_status_t on_publish(const pmix_proc_t *proc, const pmix_info_t info[], std::size_t ninfo,
+                         pmix_op_cbfunc_t function, void *cbdata) noexcept {
+    auto how = directives_in(info, ninfo);
+    if (!how) return PMIX_ERR_NOT_SUPPORTED;
+    Upcalls::Publication publication;
+    publication.change.by = {name_space_of(*proc), proc->rank, {}};
+    publication.timeout = how->timeout;
+    pmix_status_t status = take_notices(info, ninfo, *how, publication.change);
+    if (status != PMIX_SUCCESS) return status;
+    post_publication(std::move(publication), function, cbdata);
+    return PMIX_SUCCESS;
+}
+
+pmix_status_t on_unpublish(const pmix_proc_t *proc, char **keys, const pmix_info_t info[], std::size_t ninfo,
+                           pmix_op_cbfunc_t function, void *cbdata) noexcept {
+    auto how = directives_in(info, ninfo);
+    if (!how) return PMIX_ERR_NOT_SUPPORTED;
+    Upcalls::Publication publication;
+    publication.change.by = {name_space_of(*proc), proc->rank, {}};
+    publication.change.take_down = true;
+    publication.change.keys = keys_in(keys);
+    publication.change.range = how->range;
+    publication.timeout = how->timeout;
+    post_publication(std::move(publication), function, cbdata);
+    return PMIX_SUCCESS;
+}
+
+pmix_status_t on_look_up(const pmix_proc_t *proc, char **keys, const pmix_info_t info[], std::size_t ninfo,
+                         pmix_lookup_cbfunc_t function, void *cbdata) noexcept {
+    auto how = directives_in(info, ninfo);
+    if (!how) return PMIX_ERR_NOT_SUPPORTED;
+    Upcalls::LookUp look_up;
+    look_up.query.by = {name_space_of(*proc), proc->rank, {}};
+    look_up.query.keys = keys_in(keys);
+    look_up.query.range = how->range.value_or(NoticeRange::Group);
+    look_up.query.wait = how->wait;
+    look_up.query.wanted = how->wanted;
+    look_up.timeout = how->timeout;
+    if (look_up.query.keys.empty()) return PMIX_ERR_BAD_PARAM;
+    auto done = std::make_shared<LookUpCompletion>(function, cbdata);
+    to_loop->post(
+        [look_up = std::move(look_up), done]() mutable { receiver->on_look_up(std::move(look_up), done); });
+    return PMIX_SUCCESS;
+}
+
 }  // namespace
 
 pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
@@ -94,6 +238,9 @@ pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
     module.abort = on_abort;
     module.fence_nb = on_fence;
     module.direct_modex = on_modex;
+    module.publish = on_publish;
+    module.lookup = on_look_up;
+    module.unpublish = on_unpublish;
     return module;
 }
 

@@ -9,6 +9,7 @@
 
 #include "common/event_loop.h"
 #include "pmix_server/completion.h"
+#include "pmix_server/notice.h"
 
 namespace dlrover::pmix {
 
@@ -39,10 +40,23 @@ class Upcalls {
         std::string text;
     };
 
+    /// The asker's node is not in it.
+    struct Publication {
+        Change change;
+        std::optional<std::chrono::seconds> timeout;
+    };
+    struct LookUp {
+        NoticeQuery query;
+        std::optional<std::chrono::seconds> timeout;
+    };
+
     virtual ~Upcalls() = default;
     virtual void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) = 0;
     virtual void on_modex(Modex modex, std::shared_ptr<DataCompletion> done) = 0;
     virtual void on_abort(Abort abort, std::shared_ptr<Completion> done) = 0;
+    /// And what is not published any more.
+    virtual void on_publication(Publication publication, std::shared_ptr<Completion> done) = 0;
+    virtual void on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done) = 0;
 };
 
 /// The table of functions for PMIx. What is not in it PMIx refuses with PMIX_ERR_NOT_SUPPORTED. `loop` and

@@ -25,9 +25,14 @@ void give(std::span<const std::uint8_t> input) {
     };
     hooks.finish = [&](Exchange::Token, Outcome, const proto::Bytes &) { ++finished; };
     hooks.look_up = [](std::uint32_t, std::uint64_t, std::uint32_t) {};
-    Exchange exchange(world(), hooks);
+    hooks.told = [&](Exchange::Token, Outcome, const std::vector<Notice> &) { ++finished; };
+    Exchange exchange(world(), Board(), hooks);
+    exchange.begin(Time(0));
     (void)exchange.fence(Time(0), {}, true, {1}, Time::max(), 1).ok();
     (void)exchange.modex(Time(0), 3, Time::max(), 2).ok();
+    (void)exchange
+        .find(Time(0), {{"dlrover.7.0.g1", 0, "n1"}, {"a"}, NoticeRange::Group, true, 0}, Time::max(), 3)
+        .ok();
     Parcel piece;
     piece.kind = proto::pmix::ParcelKind::Piece;
     piece.total = static_cast<std::uint32_t>(input.size());
@@ -35,7 +40,29 @@ void give(std::span<const std::uint8_t> input) {
     for (std::uint32_t from : {1u, 2u, 9u}) exchange.receive(Time(0), from, piece);
     exchange.tick(Time(1000000000));
     exchange.stop();
-    require(finished == 2, "everything is answered once");
+    require(finished == 3, "everything is answered once");
+}
+
+std::vector<Message> board_messages() {
+    Change change;
+    change.by = {"dlrover.7.0.g1", 1, "n2"};
+    Notice &notice = change.notices.emplace_back();
+    notice.key = "a";
+    notice.name_space = change.by.name_space;
+    notice.node = change.by.node;
+    notice.value = {1, 2};
+    Board board;
+    (void)board.apply(change, change.by.name_space);
+    std::vector<Message> all(4);
+    all[0].kind = proto::pmix::MessageKind::Offer;
+    all[0].bytes = encode_board(board, false);
+    all[1].kind = proto::pmix::MessageKind::Board;
+    all[1].bytes = encode_board(board, true);
+    all[2].kind = proto::pmix::MessageKind::Ask;
+    all[2].bytes = encode_change(change);
+    all[3].kind = proto::pmix::MessageKind::Changed;
+    all[3].bytes = encode_change(change);
+    return all;
 }
 
 }  // namespace
@@ -62,6 +89,7 @@ std::vector<Bytes> seeds() {
         message.bytes = {1, 2, 3};
         add(encode_message(message));
     }
+    for (const Message &message : board_messages()) add(encode_message(message));
     Parcel parcel;
     parcel.kind = proto::pmix::ParcelKind::Piece;
     parcel.total = 5;

@@ -54,6 +54,13 @@ class Pmix(unittest.TestCase):
     def elastic(self, *arguments: str, job: str = "mpi") -> "list[str]":
         return [*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job=job), str(self.program), *arguments]
 
+    def build(self, name: str) -> str:
+        """A program that needs PMIx alone."""
+        out = self.cluster.work / name
+        flags = subprocess.run(["pkg-config", "--cflags", "pmix"], check=True, capture_output=True, text=True).stdout.split()
+        subprocess.run(["gcc", "-O1", *flags, "-o", str(out), str(TOP / "tests" / "system" / f"{name}.c"), "-l:libpmix.so.2"], check=True)
+        return str(out)
+
     def folder(self, name: str) -> pathlib.Path:
         folder = self.cluster.work / name
         folder.mkdir()
@@ -97,6 +104,17 @@ class Pmix(unittest.TestCase):
         self.assertTrue((folder / "died").exists())
         self.assertEqual(results(done.stdout), expected())
         self.expect_generations("killed", 2)
+        self.expect_nothing_left(killed=True)
+
+    def test_what_is_published_outlives_a_generation(self) -> None:
+        folder = self.folder("publish")
+        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="publish"), self.build("pmix_program"), "publish", str(folder))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        first, second = (sum(base + rank for rank in range(SIZE)) for base in (100, 1000))
+        found = [(int(rank), name, int(value)) for rank, name, value in re.findall(r"^rank (\d+): (left|published) (-?\d+)$", done.stdout, re.M)]
+        self.assertEqual(sorted(found), sorted((rank, name, value) for rank in range(SIZE)
+                                               for name, value in (("published", first), ("left", first), ("published", second))))
+        self.expect_generations("publish", 2)
         self.expect_nothing_left(killed=True)
 
     def test_a_killed_server_costs_a_generation(self) -> None:

@@ -58,7 +58,11 @@ struct Group {
                 asked.emplace_back(number, rank);
                 nodes[place]->answer(now, from, number, Outcome::Done, {static_cast<std::uint8_t>(rank)});
             };
-            nodes.push_back(std::make_unique<Exchange>(world_of(place, ranks), std::move(hooks)));
+            hooks.told = [this](Exchange::Token token, Outcome outcome, const std::vector<Notice> &found) {
+                proto::Bytes data = found.empty() ? proto::Bytes() : found[0].value;
+                BOOST_TEST(ended.emplace(token, Ended{outcome, data}).second, "once");
+            };
+            nodes.push_back(std::make_unique<Exchange>(world_of(place, ranks), Board(), std::move(hooks)));
         }
     }
     void run(Time time) {
@@ -129,6 +133,25 @@ BOOST_AUTO_TEST_CASE(fences_and_modex_over_links_that_lose) {
     BOOST_TEST(g.asked.size() == 40u, "each once");
 }
 
+BOOST_AUTO_TEST_CASE(what_is_published_over_links_that_lose_is_found) {
+    Group g({1, 1, 1}, 3);
+    for (auto &node : g.nodes) node->begin(g.now);
+    Change change;
+    change.by = {"dlrover.7.0.g1-2", 1, "n1"};
+    Notice &notice = change.notices.emplace_back();
+    notice.key = "a";
+    notice.name_space = change.by.name_space;
+    notice.node = "n1";
+    notice.value.assign(500000, 7);
+    BOOST_TEST(g.nodes[1]->change(g.now, change, Time::max(), 1).ok());
+    NoticeQuery query{{change.by.name_space, 2, "n2"}, {"a"}, NoticeRange::Group, true, 0};
+    BOOST_TEST(g.nodes[2]->find(g.now, query, Time::max(), 2).ok());
+    g.run(600s);
+    BOOST_REQUIRE(g.ended.contains(1) && g.ended.contains(2));
+    BOOST_TEST((g.ended.at(1).outcome == Outcome::Done));
+    BOOST_TEST(g.ended.at(2).data == notice.value);
+}
+
 BOOST_AUTO_TEST_CASE(a_modex_waits_no_longer_than_it_may) {
     Group g({1, 1}, 1);  // nothing arrives
     BOOST_TEST(g.nodes[0]->modex(g.now, 1, 2s, 1).ok());
@@ -155,6 +178,7 @@ BOOST_AUTO_TEST_CASE(the_end_ends_everything) {
     BOOST_TEST((g.ended.at(all).outcome == Outcome::Lost));
     BOOST_TEST(!g.nodes[0]->fence(g.now, {}, true, {}, Time::max(), 9).ok());
     BOOST_TEST(!g.nodes[0]->modex(g.now, 1, Time::max(), 10).ok());
+    BOOST_TEST(!g.nodes[0]->find(g.now, {}, Time::max(), 11).ok());
     BOOST_TEST((g.nodes[0]->next_tick() == Time::max()));
 }
 

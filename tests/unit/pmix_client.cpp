@@ -55,6 +55,61 @@ bool exchange(bool collect) {
     return fence(false);  // or one that ends could not be asked any more
 }
 
+bool publish_one(const std::string &name, std::uint32_t number,
+                 pmix_persistence_t persistence = PMIX_PERSIST_APP) {
+    pmix_info_t info[2];
+    PMIX_INFO_LOAD(&info[0], name.c_str(), &number, PMIX_UINT32);
+    PMIX_INFO_LOAD(&info[1], PMIX_PERSISTENCE, &persistence, PMIX_PERSIST);
+    return good("publish", PMIx_Publish(info, 2));
+}
+
+bool look_up(const std::string &name, std::uint32_t wanted, bool wait) {
+    pmix_pdata_t data;
+    PMIX_PDATA_CONSTRUCT(&data);
+    PMIX_LOAD_KEY(data.key, name.c_str());
+    int all = 0;
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, PMIX_WAIT, &all, PMIX_INT);
+    if (!good("look up", PMIx_Lookup(&data, 1, &info, wait ? 1 : 0))) return false;
+    bool same = data.value.type == PMIX_UINT32 && data.value.data.uint32 == wanted;
+    if (!same) std::printf("%s is another\n", name.c_str());
+    PMIX_PDATA_DESTRUCT(&data);
+    return same;
+}
+
+std::string name_of(pmix_rank_t rank) {
+    return "dlrover.of-" + std::to_string(rank);
+}
+
+/// Every rank finds what every rank has published, by a fence and without one, and nothing any more
+/// afterwards.
+bool published_by_each() {
+    if (!publish_one(name_of(self.rank), self.rank) || !fence(false)) return false;
+    for (pmix_rank_t rank = 0; rank < 4; ++rank)
+        if (!look_up(name_of(rank), rank, false)) return false;
+    if (self.rank == 3 && !publish_one("dlrover.late", 7)) return false;
+    if (!look_up("dlrover.late", 7, true) || !fence(false)) return false;
+    std::string name = name_of(self.rank);
+    char *keys[] = {name.data(), nullptr};
+    if (!good("unpublish", PMIx_Unpublish(keys, nullptr, 0)) || !fence(false)) return false;
+    pmix_pdata_t data;
+    PMIX_PDATA_CONSTRUCT(&data);
+    PMIX_LOAD_KEY(data.key, name_of((self.rank + 1) % 4).c_str());
+    return PMIx_Lookup(&data, 1, nullptr, 0) == PMIX_ERR_NOT_FOUND && fence(false);
+}
+
+bool publish_much() {
+    std::string text(200000, 'x');
+    for (int i = 0; i < 10; ++i) {
+        pmix_info_t info;
+        PMIX_INFO_LOAD(&info, ("dlrover.much-" + std::to_string(i)).c_str(), text.c_str(), PMIX_STRING);
+        bool done = good("publish", PMIx_Publish(&info, 1));
+        PMIX_INFO_DESTRUCT(&info);
+        if (!done) return false;
+    }
+    return true;
+}
+
 bool run(const std::string &what) {
     if (what == "collect") return exchange(true);
     if (what == "modex") return exchange(false);
@@ -62,10 +117,19 @@ bool run(const std::string &what) {
     if (what == "wait a second") return fence(false, 1);
     if (what == "abort") return good("abort", PMIx_Abort(5, "no more", nullptr, 0));
     if (what == "sleep") return ::sleep(3600) == 0;
-    if (what != "publish") return false;
-    pmix_info_t info;
-    PMIX_INFO_LOAD(&info, key, "x", PMIX_STRING);
-    return good("publish", PMIx_Publish(&info, 1));
+    if (what == "publish") return publish_one("dlrover.lasts", 1);
+    if (what == "look up") return look_up("dlrover.lasts", 1, false);
+    if (what == "published") return published_by_each();
+    if (what == "publish again") return publish_one("dlrover.again", 1) && publish_one("dlrover.again", 2);
+    if (what == "publish too much") return publish_much();
+    if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
+    if (what != "spawn") return false;
+    pmix_app_t app;
+    PMIX_APP_CONSTRUCT(&app);
+    app.cmd = ::strdup("/bin/true");
+    app.maxprocs = 1;
+    pmix_nspace_t made;
+    return good("spawn", PMIx_Spawn(nullptr, 0, &app, 1, made));
 }
 
 }  // namespace

@@ -235,8 +235,38 @@ BOOST_AUTO_TEST_CASE(words_of_abort_reach_the_daemon) {
 
 BOOST_AUTO_TEST_CASE(what_is_not_served_is_refused) {
     Group g;
-    g.start(0, "publish");
-    g.expect_failure(0, "publish: ");
+    g.start(0, "spawn");
+    g.expect_failure(0, "spawn: ");
+    g.start(1, "first read");
+    g.expect_failure(1, "publish: ");
+}
+
+BOOST_AUTO_TEST_CASE(ranks_of_two_nodes_find_what_others_publish) {
+    Group g;
+    g.start_all("published");
+    g.expect_success();
+    g.start(2, "publish again");
+    g.expect_failure(2, "publish: ");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_published_stays_for_the_next_generation) {
+    Group g;
+    g.start(3, "publish");
+    BOOST_TEST(g.wait(3).wait_status == 0);
+    g.start(1, "look up");
+    BOOST_TEST(g.wait(1).wait_status == 0);
+    for (auto &node : g.nodes) node.stop_ranks();
+    g.serve(2);
+    for (std::uint32_t rank : {0u, 2u}) g.start(rank, "look up");
+    for (std::uint32_t rank : {0u, 2u}) BOOST_TEST(g.wait(rank).wait_status == 0);
+    g.start(1, "publish");
+    BOOST_TEST(g.wait(1).wait_status == 0, "by the rank that does it again");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_published_has_bounds) {
+    Group g;
+    g.start(3, "publish too much");
+    g.expect_failure(3, "publish: ");
 }
 
 BOOST_AUTO_TEST_CASE(a_daemon_that_comes_back_finds_what_was) {

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that speaks PMIx alone; what each rank finds goes to stdout as "rank R: NAME VALUE". "publish FOLDER": each rank publishes under a
+// name of its own and finds what all the others have. In its first run rank 1 ends by a signal then; in the next one all find what the first one
+// has left, before they publish again.
+#include <pmix.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pmix_proc_t self;
+static uint32_t size;
+
+static void say(const char *name, long value) {
+    printf("rank %u: %s %ld\n", self.rank, name, value);
+    fflush(stdout);
+}
+
+static void expect(const char *what, pmix_status_t status) {
+    if (status == PMIX_SUCCESS) return;
+    fprintf(stderr, "rank %u: %s: %s\n", self.rank, what, PMIx_Error_string(status));
+    exit(1);
+}
+
+static uint32_t job_size(void) {
+    pmix_proc_t all;
+    pmix_value_t *value;
+    PMIX_LOAD_PROCID(&all, self.nspace, PMIX_RANK_WILDCARD);
+    expect("job size", PMIx_Get(&all, PMIX_JOB_SIZE, NULL, 0, &value));
+    uint32_t found = value->data.uint32;
+    PMIX_VALUE_RELEASE(value);
+    return found;
+}
+
+static void publish(uint32_t value) {
+    pmix_info_t info;
+    char key[64];
+    snprintf(key, sizeof key, "test.of-%u", self.rank);
+    PMIX_INFO_LOAD(&info, key, &value, PMIX_UINT32);
+    expect("publish", PMIx_Publish(&info, 1));
+}
+
+/// The sum of what all ranks have published; -1: one of them has not.
+static long look_up(void) {
+    long sum = 0;
+    for (uint32_t rank = 0; rank < size; ++rank) {
+        pmix_pdata_t data;
+        PMIX_PDATA_CONSTRUCT(&data);
+        snprintf(data.key, sizeof data.key, "test.of-%u", rank);
+        pmix_status_t status = PMIx_Lookup(&data, 1, NULL, 0);
+        if (status == PMIX_ERR_NOT_FOUND) return -1;
+        expect("look up", status);
+        sum += data.value.data.uint32;
+        PMIX_PDATA_DESTRUCT(&data);
+    }
+    return sum;
+}
+
+static void die_once(const char *folder) {
+    char name[4096];
+    snprintf(name, sizeof name, "%s/died", folder);
+    if (self.rank == 1) {
+        FILE *file = fopen(name, "w");
+        if (file == NULL || fclose(file) != 0) abort();
+        raise(SIGKILL);
+    }
+    pause();
+}
+
+int main(int argc, char **argv) {
+    char name[4096];
+    if (argc != 3 || strcmp(argv[1], "publish") != 0) return 2;
+    snprintf(name, sizeof name, "%s/died", argv[2]);
+    expect("init", PMIx_Init(&self, NULL, 0));
+    size = job_size();
+    int again = access(name, F_OK) == 0;
+    if (again) say("left", look_up());
+    expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
+    publish(again ? 1000 + self.rank : 100 + self.rank);
+    expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
+    say("published", look_up());
+    expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
+    if (!again) die_once(argv[2]);
+    expect("finalize", PMIx_Finalize(NULL, 0));
+    return 0;
+}
