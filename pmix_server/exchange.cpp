@@ -80,6 +80,21 @@ Status Exchange::find(Time now, NoticeQuery query, Time deadline, Token token) {
     return status;
 }
 
+Status Exchange::announce(Time now, const Announcement &announcement) {
+    now_ = now;
+    if (stopped_) return Status(Code::stale, "the generation ends");
+    Message message;
+    message.kind = Kind::Event;
+    message.bytes = encode_announcement(announcement);
+    auto others = world_.all_places();
+    std::erase(others, world_.place);
+    if (!allowance_.take(now, message.bytes.size() * others.size()))
+        return Status(Code::resource_exhausted, "more events than may be sent");
+    post(others, message);
+    settle();
+    return {};
+}
+
 void Exchange::answer(Time now, std::uint32_t to, std::uint64_t number, Outcome outcome, proto::Bytes data) {
     now_ = now;
     if (!stopped_) modex_.answer(to, number, outcome, std::move(data));
@@ -103,10 +118,18 @@ void Exchange::on_message(std::uint32_t from, std::span<const std::uint8_t> byte
     if (!message) return choked_.push_back(from);  // of another version: nothing can be done with it
     if (message->kind == Kind::Contribute || message->kind == Kind::Result)
         fences_.receive(from, std::move(*message));
+    else if (message->kind == Kind::Event)
+        on_event(from, *message);
     else if (message->kind >= Kind::Offer)
         notices_.receive(from, *message);
     else
         modex_.receive(from, std::move(*message));
+}
+
+/// Nobody speaks for ranks of another node.
+void Exchange::on_event(std::uint32_t from, const Message &message) {
+    auto announcement = decode_announcement(message.bytes);
+    if (announcement.ok() && world_.place_of(announcement->rank) == from) hooks_.announced(*announcement);
 }
 
 void Exchange::settle() {

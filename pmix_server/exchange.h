@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of one generation exchange: fences, direct modex and what they publish, between this node's
-// dlrover-pmixd and the others'. Pure.
+// What the ranks of one generation exchange: fences, direct modex, events and what they publish, between this
+// node's dlrover-pmixd and the others'. Pure.
 #pragma once
 
+#include "pmix_server/announcement.h"
 #include "pmix_server/fence_table.h"
 #include "pmix_server/modex_table.h"
 #include "pmix_server/notice_table.h"
@@ -18,6 +19,8 @@ class Exchange {
         std::function<void(std::uint32_t to, const Parcel &parcel)> send;
         std::function<void(Token token, Outcome outcome, const proto::Bytes &data)> finish;
         std::function<void(std::uint32_t from, std::uint64_t number, std::uint32_t rank)> look_up;
+        /// A rank of another node has sent it.
+        std::function<void(const Announcement &announcement)> announced;
         /// Of what is published and looked up.
         std::function<void(Token token, Outcome outcome, const std::vector<Notice> &found)> told;
     };
@@ -38,6 +41,8 @@ class Exchange {
     /// By a rank of this node.
     Status change(Time now, const Change &change, Time deadline, Token token);
     Status find(Time now, NoticeQuery query, Time deadline, Token token);
+    /// Of a rank of this node, to all other nodes. resource_exhausted: too much.
+    Status announce(Time now, const Announcement &announcement);
     /// To what look_up asked for.
     void answer(Time now, std::uint32_t to, std::uint64_t number, Outcome outcome, proto::Bytes data);
     void receive(Time now, std::uint32_t from, const Parcel &parcel);
@@ -54,6 +59,7 @@ class Exchange {
   private:
     void post(const std::vector<std::uint32_t> &to, const Message &message);
     void on_message(std::uint32_t from, std::span<const std::uint8_t> bytes);
+    void on_event(std::uint32_t from, const Message &message);
     /// What came up while something else was done.
     void settle();
 
@@ -63,6 +69,7 @@ class Exchange {
     FenceTable fences_;
     ModexTable modex_;
     NoticeTable notices_;
+    EventAllowance allowance_;
     Time now_{0};
     std::vector<std::uint32_t> choked_;  ///< places that do not take what is sent
     bool stopped_ = false;

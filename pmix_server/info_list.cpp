@@ -37,9 +37,15 @@ InfoList::~InfoList() {
     for (auto &info : infos_) PMIX_INFO_DESTRUCT(&info);
 }
 
+pmix_info_t *InfoList::add_empty(std::size_t count) {
+    std::size_t first = infos_.size();
+    infos_.resize(first + count);
+    for (std::size_t i = first; i < infos_.size(); ++i) PMIX_INFO_CONSTRUCT(&infos_[i]);
+    return infos_.data() + first;
+}
+
 pmix_info_t &InfoList::next(const char *key) {
-    auto &info = infos_.emplace_back();
-    PMIX_INFO_CONSTRUCT(&info);
+    auto &info = *add_empty(1);
     PMIX_LOAD_KEY(info.key, key);
     return info;
 }
@@ -68,6 +74,11 @@ void InfoList::add(const char *key, JobDatum::RankNumber rank) {
 void InfoList::add_regex(const char *key, const char *regex) {
     auto &info = next(key);
     PMIX_VALUE_LOAD(&info.value, regex, PMIX_REGEX);
+}
+
+void InfoList::add_proc(const char *key, const pmix_proc_t &proc) {
+    auto &info = next(key);
+    PMIX_VALUE_LOAD(&info.value, &proc, PMIX_PROC);  // copies
 }
 
 void InfoList::add_array(const char *key, const InfoList &items) {

@@ -24,6 +24,9 @@ class InfoList {
     /// A text that PMIx has made, and may hold more than characters.
     void add_regex(const char *key, const char *regex);
     void add_array(const char *key, const InfoList &items);
+    void add_proc(const char *key, const pmix_proc_t &proc);
+    /// So many, to be filled at once.
+    pmix_info_t *add_empty(std::size_t count);
     /// Valid until the next add().
     pmix_info_t *data() { return infos_.data(); }
     std::size_t size() const { return infos_.size(); }

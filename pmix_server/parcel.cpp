@@ -23,7 +23,7 @@ proto::Bytes encode_message(const Message &message) {
 Result<Message> decode_message(std::span<const std::uint8_t> bytes) {
     auto message = proto::decode<wire::Message>(bytes, message_identifier);
     if (!message) return message;
-    if (!is_in(message->kind, wire::MessageKind::Contribute, wire::MessageKind::Changed) ||
+    if (!is_in(message->kind, wire::MessageKind::Contribute, wire::MessageKind::Event) ||
         !is_in(message->outcome, Outcome::Done, Outcome::Duplicate))
         return Status(Code::corrupt, "a message of an unknown kind");
     if (message->bytes.size() > max_data_bytes) return Status(Code::corrupt, "a message with too much data");

@@ -7,8 +7,6 @@
 #include <memory>
 #include <optional>
 
-#include "pmix_server/info_list.h"
-
 namespace dlrover::pmix {
 namespace {
 
@@ -102,6 +100,16 @@ void Server::remove(const World &world) {
         PMIx_server_deregister_client(&proc, nullptr, nullptr);
     }
     PMIx_server_deregister_nspace(world.name_space.c_str(), nullptr, nullptr);
+}
+
+/// PMIx's range "namespace" reaches others as well.
+Status Server::notify(const World &world, int code, std::optional<std::uint32_t> from, bool to_all,
+                      InfoList infos) {
+    pmix_proc_t source = proc_of(world, from.value_or(PMIX_RANK_UNDEF));
+    if (to_all) infos.add_proc(PMIX_EVENT_CUSTOM_RANGE, proc_of(world, PMIX_RANK_WILDCARD));
+    pmix_status_t status =
+        PMIx_Notify_event(code, &source, PMIX_RANGE_CUSTOM, infos.data(), infos.size(), nullptr, nullptr);
+    return is_done(status) ? Status() : failed("tell ranks of an event", status);
 }
 
 void Server::look_up(EventLoop &loop, const World &world, std::uint32_t rank, Then then) {

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/event_loop.h"
-#include "pmix_server/job_data.h"
+#include "pmix_server/info_list.h"
 #include "pmix_server/security.h"
 #include "pmix_server/upcalls.h"
 
@@ -26,6 +27,11 @@ class Server {
     static Result<Variables> add(const World &world);
     /// And everything about it; clients that are still connected are cut off.
     static void remove(const World &world);
+
+    /// Tells the ranks of this node: of a rank's, or (none) of our own. To all of them where `to_all`; else
+    /// `infos` says to whom.
+    static Status notify(const World &world, int code, std::optional<std::uint32_t> from, bool to_all,
+                         InfoList infos);
 
     /// What one of the ranks here has put, once it has. `then` comes on the loop.
     using Then = std::function<void(pmix_status_t status, proto::Bytes data)>;

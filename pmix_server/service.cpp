@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/value_codec.h"
 
 namespace dlrover::pmix {
@@ -42,6 +43,11 @@ pmix_status_t status_of(const Status &status) {
     if (status.code() == Code::invalid_argument) return PMIX_ERR_NOT_SUPPORTED;
     if (status.code() == Code::resource_exhausted) return PMIX_ERR_OUT_OF_RESOURCE;
     return PMIX_ERR_LOST_CONNECTION;
+}
+
+/// As in DLROVER_GENERATION.
+std::string generation_text(const World &world) {
+    return std::to_string(world.generation.term.value()) + ":" + std::to_string(world.generation.number);
 }
 
 /// What is found, as PMIx wants it.
@@ -197,12 +203,31 @@ void Service::serve(World world) {
     hooks.told = [this](Exchange::Token token, Outcome outcome, const std::vector<Notice> &found) {
         told(token, outcome, found);
     };
+    hooks.announced = [this](const Announcement &announcement) { announced(announcement); };
     exchange_ = std::make_unique<Exchange>(std::move(world), std::exchange(board_, {}), std::move(hooks));
     exchange_->begin(loop_.now());
 }
 
+/// Ranks hear of it before their calls are answered with errors.
 void Service::stop_exchange() {
-    if (exchange_) exchange_->stop();
+    if (!exchange_ || exchange_->stopped()) return;
+    tell_of_end();
+    exchange_->stop();
+}
+
+/// Best effort: the signal follows anyway.
+void Service::tell_of_end() const {
+    const World &world = exchange_->world();
+    InfoList infos;
+    infos.add(DLROVER_PMIX_GENERATION, generation_text(world));
+    (void)Server::notify(world, DLROVER_PMIX_EVENT_GENERATION, {}, true, std::move(infos));
+}
+
+void Service::announced(const Announcement &announcement) {
+    InfoList infos;
+    if (!unpack_infos(announcement.infos, announcement.count, infos).ok()) return;
+    (void)Server::notify(exchange_->world(), announcement.code, announcement.rank, !announcement.custom,
+                         std::move(infos));
 }
 
 void Service::on_parcel(const local::PmixParcelT &message) {
@@ -290,6 +315,13 @@ void Service::on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done)
     };
     Status status = exchange_->find(loop_.now(), std::move(query), deadline(look_up.timeout), token);
     if (!status.ok() && asking_.erase(token) > 0) done->finish(status_of(status), {});
+    schedule();
+}
+
+/// Best effort: what is too much reaches this node's ranks alone.
+void Service::on_event(Event event) {
+    if (!is_present(event.name_space)) return;
+    (void)exchange_->announce(loop_.now(), event.announcement);
     schedule();
 }
 

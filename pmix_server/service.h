@@ -27,6 +27,7 @@ class Service final : public Upcalls {
     void on_abort(Abort abort, std::shared_ptr<Completion> done) override;
     void on_publication(Publication publication, std::shared_ptr<Completion> done) override;
     void on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done) override;
+    void on_event(Event event) override;
 
   private:
     Status connect();
@@ -42,6 +43,8 @@ class Service final : public Upcalls {
     void on_gone(const GenerationId &generation);
     void serve(World world);
     void stop_exchange();
+    void announced(const Announcement &announcement);
+    void tell_of_end() const;
     void send(std::uint32_t to, const Parcel &parcel);
     void finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data);
     void told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found);

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <span>
 
 #include "pmix_server/board.h"
+#include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/value_codec.h"
 
 namespace dlrover::pmix {
@@ -227,6 +229,29 @@ pmix_status_t on_look_up(const pmix_proc_t *proc, char **keys, const pmix_info_t
     return PMIX_SUCCESS;
 }
 
+bool is_ours(pmix_status_t code) {
+    return code >= DLROVER_PMIX_EVENT_FIRST && code <= DLROVER_PMIX_EVENT_LAST;
+}
+
+pmix_status_t on_event(pmix_status_t code, const pmix_proc_t *source, pmix_data_range_t range,
+                       pmix_info_t info[], std::size_t ninfo, pmix_op_cbfunc_t, void *) noexcept {
+    if (range == PMIX_RANGE_LOCAL || range == PMIX_RANGE_PROC_LOCAL) return PMIX_OPERATION_SUCCEEDED;
+    if (range == PMIX_RANGE_RM || is_ours(code)) return PMIX_ERR_NOT_SUPPORTED;
+    // By this mark PMIx drops what comes back to the server that it came from, and all of ours have one name.
+    std::vector<pmix_info_t> kept;
+    std::copy_if(info, info + ninfo, std::back_inserter(kept),
+                 [](const auto &one) { return !PMIX_CHECK_KEY(&one, PMIX_EVENT_PROXY); });
+    auto infos = pack_infos(kept);
+    if (!infos) return PMIX_ERR_BAD_PARAM;
+    if (infos->size() > max_info_bytes || kept.size() > max_infos) return PMIX_ERR_OUT_OF_RESOURCE;
+    Upcalls::Event event{name_space_of(*source),
+                         {code, source->rank, range == PMIX_RANGE_CUSTOM,
+                          static_cast<std::uint32_t>(kept.size()), std::move(*infos)}};
+    // Answered at once: PMIx 4.2.2 does not live through a later answer to this.
+    to_loop->post([event = std::move(event)]() mutable { receiver->on_event(std::move(event)); });
+    return PMIX_OPERATION_SUCCEEDED;
+}
+
 }  // namespace
 
 pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
@@ -241,6 +266,7 @@ pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
     module.publish = on_publish;
     module.lookup = on_look_up;
     module.unpublish = on_unpublish;
+    module.notify_event = on_event;
     return module;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/event_loop.h"
+#include "pmix_server/announcement.h"
 #include "pmix_server/completion.h"
 #include "pmix_server/notice.h"
 
@@ -50,6 +51,11 @@ class Upcalls {
         std::optional<std::chrono::seconds> timeout;
     };
 
+    struct Event {
+        std::string name_space;
+        Announcement announcement;
+    };
+
     virtual ~Upcalls() = default;
     virtual void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) = 0;
     virtual void on_modex(Modex modex, std::shared_ptr<DataCompletion> done) = 0;
@@ -57,6 +63,8 @@ class Upcalls {
     /// And what is not published any more.
     virtual void on_publication(Publication publication, std::shared_ptr<Completion> done) = 0;
     virtual void on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done) = 0;
+    /// PMIx tells this node's ranks itself.
+    virtual void on_event(Event event) = 0;
 };
 
 /// The table of functions for PMIx. What is not in it PMIx refuses with PMIX_ERR_NOT_SUPPORTED. `loop` and

@@ -43,6 +43,7 @@ struct Group {
     std::map<Exchange::Token, Ended> ended;
     std::vector<std::unique_ptr<Exchange>> nodes;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> asked;  ///< number, rank
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> heard;  ///< at that place, from that rank
     Exchange::Token last = 0;
 
     explicit Group(const std::vector<std::uint16_t> &ranks, unsigned l = 0) : loss(l) {
@@ -58,6 +59,7 @@ struct Group {
                 asked.emplace_back(number, rank);
                 nodes[place]->answer(now, from, number, Outcome::Done, {static_cast<std::uint8_t>(rank)});
             };
+            hooks.announced = [this, place](const Announcement &a) { heard.emplace_back(place, a.rank); };
             hooks.told = [this](Exchange::Token token, Outcome outcome, const std::vector<Notice> &found) {
                 proto::Bytes data = found.empty() ? proto::Bytes() : found[0].value;
                 BOOST_TEST(ended.emplace(token, Ended{outcome, data}).second, "once");
@@ -150,6 +152,23 @@ BOOST_AUTO_TEST_CASE(what_is_published_over_links_that_lose_is_found) {
     BOOST_REQUIRE(g.ended.contains(1) && g.ended.contains(2));
     BOOST_TEST((g.ended.at(1).outcome == Outcome::Done));
     BOOST_TEST(g.ended.at(2).data == notice.value);
+}
+
+BOOST_AUTO_TEST_CASE(events_reach_every_other_node_once) {
+    Group g({2, 1, 1}, 3);
+    BOOST_TEST(g.nodes[1]->announce(g.now, {-5000, 2, false, 1, {1}}).ok());
+    BOOST_TEST(g.nodes[1]->announce(g.now, {-5000, 0, false, 1, {1}}).ok());  // for a rank of another node
+    g.run(600s);
+    std::ranges::sort(g.heard);
+    BOOST_TEST((g.heard == std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 2}, {2, 2}}));
+    Announcement large{-5000, 2, false, 1, proto::Bytes(max_info_bytes, 1)};
+    int sent = 0;
+    while (g.nodes[1]->announce(g.now, large).ok()) ++sent;
+    BOOST_TEST(sent == 31);
+    g.now += 1s;
+    BOOST_TEST(g.nodes[1]->announce(g.now, large).ok());
+    g.nodes[1]->stop();
+    BOOST_TEST((g.nodes[1]->announce(g.now, large).code() == Code::stale));
 }
 
 BOOST_AUTO_TEST_CASE(a_modex_waits_no_longer_than_it_may) {

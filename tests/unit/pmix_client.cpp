@@ -4,10 +4,13 @@
 #include <pmix.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+
+#include "pmix_server/dlrover_pmix.h"
 
 namespace {
 
@@ -110,6 +113,54 @@ bool publish_much() {
     return true;
 }
 
+std::atomic<int> heard{0};
+std::atomic<std::uint32_t> heard_word{0};
+constexpr pmix_status_t code = -5001;
+
+void on_event(std::size_t, pmix_status_t, const pmix_proc_t *, pmix_info_t info[], std::size_t ninfo,
+              pmix_info_t *, std::size_t, pmix_event_notification_cbfunc_fn_t done, void *data) {
+    for (std::size_t i = 0; i < ninfo; ++i) {
+        if (PMIX_CHECK_KEY(&info[i], key)) heard_word = info[i].value.data.uint32;
+        if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_GENERATION))
+            heard_word = std::string(info[i].value.data.string) == "1:1" ? 1 : 2;
+    }
+    ++heard;
+    if (done != nullptr) done(PMIX_EVENT_ACTION_COMPLETE, nullptr, 0, nullptr, nullptr, data);
+}
+
+bool hears(pmix_status_t which) {
+    return good("register", PMIx_Register_event_handler(&which, 1, nullptr, 0, on_event, nullptr, nullptr));
+}
+
+bool await_event(std::uint32_t word) {
+    for (int i = 0; heard == 0 && i < 20000; ++i) ::usleep(1000);
+    ::usleep(300000);  // a second one would be wrong
+    if (heard == 1 && heard_word == word) return true;
+    std::printf("heard %d times, %u\n", heard.load(), heard_word.load());
+    return false;
+}
+
+/// Rank 3 tells all, or rank 0 alone.
+bool event(bool custom) {
+    if (!hears(code) || !fence(false)) return false;
+    if (self.rank == 3) {
+        pmix_info_t info[2];
+        std::uint32_t word = 42;
+        pmix_proc_t to = other(0);
+        PMIX_INFO_LOAD(&info[0], key, &word, PMIX_UINT32);
+        PMIX_INFO_LOAD(&info[1], PMIX_EVENT_CUSTOM_RANGE, &to, PMIX_PROC);
+        auto range = custom ? PMIX_RANGE_CUSTOM : PMIX_RANGE_NAMESPACE;
+        if (!good("notify", PMIx_Notify_event(code, &self, range, info, custom ? 2 : 1, nullptr, nullptr)))
+            return false;
+    }
+    bool right = self.rank == 0 || (!custom && self.rank != 3) ? await_event(42) : true;
+    if (!fence(false)) return false;
+    // On the sender's node PMIx 4.2.2 itself tells all ranks, the sender among them.
+    bool strange = custom && self.rank == 1 && heard > 0;
+    if (strange) std::printf("heard what was not for it\n");
+    return right && !strange;
+}
+
 bool run(const std::string &what) {
     if (what == "collect") return exchange(true);
     if (what == "modex") return exchange(false);
@@ -122,6 +173,9 @@ bool run(const std::string &what) {
     if (what == "published") return published_by_each();
     if (what == "publish again") return publish_one("dlrover.again", 1) && publish_one("dlrover.again", 2);
     if (what == "publish too much") return publish_much();
+    if (what == "event") return event(false);
+    if (what == "event for one") return event(true);
+    if (what == "end") return hears(DLROVER_PMIX_EVENT_GENERATION) && await_event(1);
     if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
     if (what != "spawn") return false;
     pmix_app_t app;

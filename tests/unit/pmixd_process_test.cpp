@@ -263,6 +263,25 @@ BOOST_AUTO_TEST_CASE(what_is_published_stays_for_the_next_generation) {
     BOOST_TEST(g.wait(1).wait_status == 0, "by the rank that does it again");
 }
 
+BOOST_AUTO_TEST_CASE(events_of_a_rank_reach_those_that_they_are_for) {
+    Group g;
+    for (const char *what : {"event", "event for one"}) {
+        g.start_all(what);
+        g.expect_success();
+    }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_hear_that_their_generation_ends) {
+    Group g;
+    for (std::uint32_t rank : {0u, 3u}) g.start(rank, "end");
+    g.pass(500ms);
+    for (auto &node : g.nodes) node.stop_ranks();
+    for (std::uint32_t rank : {0u, 3u}) {
+        auto ended = g.wait(rank);
+        BOOST_TEST(ended.wait_status == 0, "rank " << rank << ": " << ended.output);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(what_is_published_has_bounds) {
     Group g;
     g.start(3, "publish too much");
