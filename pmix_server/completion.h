@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "pmix_server/pmix_api.h"
+#include "pmix_server/info_list.h"
 #include "proto/frame.h"
 
 namespace dlrover::pmix {
@@ -55,6 +55,30 @@ class LookUpCompletion {
 
   private:
     pmix_lookup_cbfunc_t function_;
+    void *data_;
+};
+
+/// Of a query. Thread: as above.
+class QueryCompletion {
+  public:
+    QueryCompletion(pmix_info_cbfunc_t function, void *data) : function_(function), data_(data) {}
+    QueryCompletion(QueryCompletion &&other) noexcept
+        : function_(std::exchange(other.function_, nullptr)), data_(other.data_) {}
+    QueryCompletion &operator=(QueryCompletion &&) = delete;
+    ~QueryCompletion() { finish(PMIX_ERROR, {}); }
+
+    void finish(pmix_status_t status, InfoList found) {
+        auto function = std::exchange(function_, nullptr);
+        if (function == nullptr) return;
+        if (found.size() == 0) return function(status, nullptr, 0, data_, nullptr, nullptr);
+        // PMIx reads it later, on its own thread, and says when it has.
+        auto *list = new InfoList(std::move(found));
+        auto drop = [](void *mine) { delete static_cast<InfoList *>(mine); };
+        function(status, list->data(), list->size(), data_, drop, list);
+    }
+
+  private:
+    pmix_info_cbfunc_t function_;
     void *data_;
 };
 

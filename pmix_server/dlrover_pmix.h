@@ -12,9 +12,15 @@
 #define DLROVER_PMIX_EVENT_FIRST (-3799)
 #define DLROVER_PMIX_EVENT_LAST (-3700)
 
-/* Names of values in events. */
+/* Names of values, in events and for PMIx_Query_info. */
 
 /** A string, "TERM:NUMBER", as in the variable DLROVER_GENERATION. */
 #define DLROVER_PMIX_GENERATION "dlrover.generation"
+/** A string: the nodes of the world, in the order of their ranks, "n1,n2". */
+#define DLROVER_PMIX_NODES "dlrover.nodes"
+/** A string: how many ranks each of them has, "2,2". */
+#define DLROVER_PMIX_RANKS "dlrover.ranks"
+/** uint32_t: how many ranks there are. */
+#define DLROVER_PMIX_WORLD_SIZE "dlrover.world.size"
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmix_server/job_data.h"
 
+#include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/pmix_api.h"
 
 namespace dlrover::pmix {
@@ -60,6 +61,20 @@ JobData make_job_data(const World &world) {
                 {PMIX_LOCAL_PEERS, ranks_text(first, here)},
                 {PMIX_LOCALLDR, JobDatum::RankNumber{first}}};
     return data;
+}
+
+std::string generation_text(const World &world) {
+    return std::to_string(world.generation.term.value()) + ":" + std::to_string(world.generation.number);
+}
+
+std::optional<JobDatum> world_datum(const World &world, std::string_view key) {
+    if (key == DLROVER_PMIX_GENERATION) return JobDatum{DLROVER_PMIX_GENERATION, generation_text(world)};
+    if (key == DLROVER_PMIX_NODES) return JobDatum{DLROVER_PMIX_NODES, join(world.nodes, ',')};
+    if (key == DLROVER_PMIX_WORLD_SIZE) return JobDatum{DLROVER_PMIX_WORLD_SIZE, world.size()};
+    if (key != DLROVER_PMIX_RANKS) return std::nullopt;
+    std::vector<std::string> counts;
+    for (std::uint16_t count : world.ranks_per_node) counts.push_back(std::to_string(count));
+    return JobDatum{DLROVER_PMIX_RANKS, join(counts, ',')};
 }
 
 }  // namespace dlrover::pmix

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -31,5 +33,10 @@ struct JobData {
 };
 
 JobData make_job_data(const World &world);
+
+/// As in DLROVER_GENERATION.
+std::string generation_text(const World &world);
+/// What dlrover_pmix.h has names for; none: it has none.
+std::optional<JobDatum> world_datum(const World &world, std::string_view key);
 
 }  // namespace dlrover::pmix

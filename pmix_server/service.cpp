@@ -45,11 +45,6 @@ pmix_status_t status_of(const Status &status) {
     return PMIX_ERR_LOST_CONNECTION;
 }
 
-/// As in DLROVER_GENERATION.
-std::string generation_text(const World &world) {
-    return std::to_string(world.generation.term.value()) + ":" + std::to_string(world.generation.number);
-}
-
 /// What is found, as PMIx wants it.
 class FoundList {
   public:
@@ -323,6 +318,18 @@ void Service::on_event(Event event) {
     if (!is_present(event.name_space)) return;
     (void)exchange_->announce(loop_.now(), event.announcement);
     schedule();
+}
+
+void Service::on_query(Query query, std::shared_ptr<QueryCompletion> done) {
+    // Of the world that is served, whoever asks: PMIx 4.2.2 does not say it right.
+    if (!exchange_) return done->finish(PMIX_ERR_NOT_FOUND, {});
+    InfoList found;
+    for (const std::string &key : query.keys)
+        if (auto datum = world_datum(exchange_->world(), key))
+            std::visit([&](const auto &value) { found.add(datum->key, value); }, datum->value);
+    if (found.size() == 0) return done->finish(PMIX_ERR_NOT_SUPPORTED, {});
+    bool all = found.size() == query.keys.size();
+    done->finish(all ? PMIX_SUCCESS : PMIX_ERR_PARTIAL_SUCCESS, std::move(found));
 }
 
 void Service::told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found) {

@@ -28,6 +28,7 @@ class Service final : public Upcalls {
     void on_publication(Publication publication, std::shared_ptr<Completion> done) override;
     void on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done) override;
     void on_event(Event event) override;
+    void on_query(Query query, std::shared_ptr<QueryCompletion> done) override;
 
   private:
     Status connect();

@@ -252,6 +252,20 @@ pmix_status_t on_event(pmix_status_t code, const pmix_proc_t *source, pmix_data_
     return PMIX_OPERATION_SUCCEEDED;
 }
 
+/// Without qualifiers: everything is about the generation that is served.
+pmix_status_t on_query(pmix_proc_t *, pmix_query_t *queries, std::size_t count, pmix_info_cbfunc_t function,
+                       void *cbdata) noexcept {
+    Upcalls::Query query;
+    for (const auto &one : std::span(queries, count)) {
+        if (one.nqual > 0) return PMIX_ERR_NOT_SUPPORTED;
+        auto keys = keys_in(one.keys);
+        query.keys.insert(query.keys.end(), keys.begin(), keys.end());
+    }
+    auto done = std::make_shared<QueryCompletion>(function, cbdata);
+    to_loop->post([query = std::move(query), done]() mutable { receiver->on_query(std::move(query), done); });
+    return PMIX_SUCCESS;
+}
+
 }  // namespace
 
 pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
@@ -267,6 +281,7 @@ pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
     module.lookup = on_look_up;
     module.unpublish = on_unpublish;
     module.notify_event = on_event;
+    module.query = on_query;
     return module;
 }
 

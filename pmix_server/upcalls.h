@@ -51,6 +51,9 @@ class Upcalls {
         std::optional<std::chrono::seconds> timeout;
     };
 
+    struct Query {
+        std::vector<std::string> keys;
+    };
     struct Event {
         std::string name_space;
         Announcement announcement;
@@ -65,6 +68,7 @@ class Upcalls {
     virtual void on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done) = 0;
     /// PMIx tells this node's ranks itself.
     virtual void on_event(Event event) = 0;
+    virtual void on_query(Query query, std::shared_ptr<QueryCompletion> done) = 0;
 };
 
 /// The table of functions for PMIx. What is not in it PMIx refuses with PMIX_ERR_NOT_SUPPORTED. `loop` and

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 #include <optional>
 
+#include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/pmix_api.h"
 
 using namespace dlrover;
@@ -61,4 +62,15 @@ BOOST_AUTO_TEST_CASE(what_programs_hear_of_each_rank) {
     BOOST_TEST(get<std::uint32_t>(data.ranks[4], PMIX_NODEID) == 1u);
     BOOST_TEST(get<std::string>(data.ranks[4], PMIX_HOSTNAME) == "n1");
     BOOST_TEST(get<std::string>(data.ranks[5], PMIX_HOSTNAME) == "n7");
+}
+
+BOOST_AUTO_TEST_CASE(what_programs_may_ask_of_the_world) {
+    World world = sample();
+    world.generation = {Term(5), 9};
+    auto text = [&](const char *key) { return std::get<std::string>(world_datum(world, key)->value); };
+    BOOST_TEST(text(DLROVER_PMIX_GENERATION) == "5:9");
+    BOOST_TEST(text(DLROVER_PMIX_NODES) == "n3,n1,n7");
+    BOOST_TEST(text(DLROVER_PMIX_RANKS) == "2,3,1");
+    BOOST_TEST(std::get<std::uint32_t>(world_datum(world, DLROVER_PMIX_WORLD_SIZE)->value) == 6u);
+    BOOST_TEST(!world_datum(world, "dlrover.other").has_value());
 }

@@ -161,6 +161,40 @@ bool event(bool custom) {
     return right && !strange;
 }
 
+bool query() {
+    const char *names[] = {DLROVER_PMIX_GENERATION, DLROVER_PMIX_NODES, DLROVER_PMIX_WORLD_SIZE};
+    pmix_query_t query;
+    PMIX_QUERY_CONSTRUCT(&query);
+    pmix_status_t rc = PMIX_SUCCESS;
+    for (const char *name : names) PMIX_ARGV_APPEND(rc, query.keys, name);
+    pmix_info_t *found = nullptr;
+    std::size_t count = 0;
+    if (!good("names", rc) || !good("query", PMIx_Query_info(&query, 1, &found, &count))) return false;
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto &value = found[i].value;
+        text += std::string(found[i].key) + "=" +
+                (value.type == PMIX_STRING ? value.data.string : std::to_string(value.data.uint32)) + ";";
+    }
+    PMIX_INFO_FREE(found, count);
+    PMIX_QUERY_DESTRUCT(&query);
+    if (text == "dlrover.generation=1:1;dlrover.nodes=n0,n1;dlrover.world.size=4;") return true;
+    std::printf("query: %s\n", text.c_str());
+    return false;
+}
+
+bool query_unknown() {
+    pmix_query_t query;
+    PMIX_QUERY_CONSTRUCT(&query);
+    pmix_status_t rc = PMIX_SUCCESS;
+    PMIX_ARGV_APPEND(rc, query.keys, "dlrover.nothing");
+    pmix_info_t *found = nullptr;
+    std::size_t count = 0;
+    bool done = good("names", rc) && good("query", PMIx_Query_info(&query, 1, &found, &count));
+    PMIX_QUERY_DESTRUCT(&query);
+    return done;
+}
+
 bool run(const std::string &what) {
     if (what == "collect") return exchange(true);
     if (what == "modex") return exchange(false);
@@ -176,6 +210,8 @@ bool run(const std::string &what) {
     if (what == "event") return event(false);
     if (what == "event for one") return event(true);
     if (what == "end") return hears(DLROVER_PMIX_EVENT_GENERATION) && await_event(1);
+    if (what == "query") return query();
+    if (what == "query unknown") return query_unknown();
     if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
     if (what != "spawn") return false;
     pmix_app_t app;

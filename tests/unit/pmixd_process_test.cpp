@@ -282,6 +282,15 @@ BOOST_AUTO_TEST_CASE(ranks_hear_that_their_generation_ends) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(ranks_may_ask_for_their_world) {
+    Group g;
+    g.start(2, "query");
+    auto ended = g.wait(2);
+    BOOST_TEST(ended.wait_status == 0, ended.output);
+    g.start(3, "query unknown");
+    g.expect_failure(3, "query: ");
+}
+
 BOOST_AUTO_TEST_CASE(what_is_published_has_bounds) {
     Group g;
     g.start(3, "publish too much");
