@@ -43,7 +43,7 @@ Status Arrivals::expect(ArrivalOrder order) {
     target.deadline = Clock::now() + arrival->order.wait;
     // However the bytes came: what was damaged before it was sent must not become a copy.
     target.verify = [arrival, end] {
-        return verify_object({arrival->range.base(), end}, arrival->order.object, &arrival->cancelled);
+        return ckpt::verify_object({arrival->range.base(), end}, arrival->order.object, &arrival->cancelled);
     };
     target.done = [arrival, &outbox = outbox_](const Status &status) { arrival->answer(outbox, status); };
     DLROVER_TRY(server_->expect(std::move(target)));

@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "ckpt/mapping.h"
+#include "ckpt/object_check.h"
 #include "helper/outbox.h"
-#include "mover/object_check.h"
 #include "transport/bulk_server.h"
 
 namespace dlrover::mover {
@@ -19,7 +19,7 @@ struct ArrivalOrder {
     transport::Key key;
     std::vector<transport::SocketAddress> from;
     std::vector<ckpt::SegmentGrant> segments;
-    KnownObject object;
+    ckpt::KnownObject object;
     std::chrono::milliseconds wait{};
 };
 

@@ -53,7 +53,7 @@ Result<std::uint64_t> fold_part(FoldOrder order, const std::atomic<bool> &stop) 
     if (end < place.table_offset || end > sum_bytes)
         return Status(Code::invalid_argument, "the object is longer than what it was made of");
     DLROVER_TRY(
-        verify_object(sum.first(end), *order.object).with_context("the parts did not give the object"));
+        ckpt::verify_object(sum.first(end), *order.object).with_context("the parts did not give the object"));
     return std::uint64_t{0};
 }
 

@@ -11,8 +11,8 @@
 #include <optional>
 
 #include "ckpt/mapping.h"
+#include "ckpt/object_check.h"
 #include "helper/outbox.h"
-#include "mover/object_check.h"
 
 namespace dlrover::mover {
 
@@ -23,7 +23,7 @@ struct FoldOrder {
     std::uint64_t bytes = 0;      ///< of `from`
     std::uint8_t factor = 0;
     bool last = false;  ///< the sum is told, or is this object
-    std::optional<KnownObject> object;
+    std::optional<ckpt::KnownObject> object;
     std::chrono::steady_clock::time_point deadline;
 };
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # dlrover-mover. Everything but main() is a library, for the tests.
 noinst_LTLIBRARIES += libmover.la
-libmover_la_SOURCES = mover/arrivals.cpp mover/arrivals.h mover/fold_queue.cpp mover/fold_queue.h mover/measure.cpp mover/measure.h mover/object_check.cpp mover/object_check.h mover/send_queue.cpp mover/send_queue.h mover/service.cpp mover/service.h
+libmover_la_SOURCES = mover/arrivals.cpp mover/arrivals.h mover/fold_queue.cpp mover/fold_queue.h mover/measure.cpp mover/measure.h mover/send_queue.cpp mover/send_queue.h mover/service.cpp mover/service.h
 libmover_la_LIBADD = libhelper.la libbulk.la libckpt.la liberasure.la
 
 pkglibexec_PROGRAMS += mover/dlrover-mover

@@ -10,7 +10,8 @@ namespace {
 /// Whose the wrong bytes are that the other side has found. corrupt: this node's.
 Status look_at_own(const SendOrder &order, const Status &said) {
     if (said.code() != Code::corrupt || !order.object) return {};
-    return verify_object(order.job.memory, *order.object).with_context("it is damaged in this node's memory");
+    return ckpt::verify_object(order.job.memory, *order.object)
+        .with_context("it is damaged in this node's memory");
 }
 
 /// `damaged`: this node's memory does not hold that object any more.

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "ckpt/mapping.h"
+#include "ckpt/object_check.h"
 #include "helper/outbox.h"
-#include "mover/object_check.h"
 #include "transport/bulk_sender.h"
 
 namespace dlrover::mover {
@@ -18,8 +18,8 @@ struct SendOrder {
     helper::Ticket ticket;
     std::vector<ckpt::SegmentGrant> segments;
     std::uint64_t bytes = 0;
-    std::optional<KnownObject> object;  ///< what it has to be; none: the other side knows
-    transport::BulkJob job;             ///< all but the memory; can be called off
+    std::optional<ckpt::KnownObject> object;  ///< what it has to be; none: the other side knows
+    transport::BulkJob job;                   ///< all but the memory; can be called off
 };
 
 /// Thread of the members: any. Lives as long as the process.

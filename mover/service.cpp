@@ -6,6 +6,7 @@
 
 #include "ckpt/block_kernel.h"
 #include "ckpt/erasure.h"
+#include "ckpt/object_message.h"
 #include "ckpt/segment_grants.h"
 #include "transport/bulk_ucx.h"
 
@@ -48,36 +49,13 @@ Result<transport::SocketAddress> address_to(const std::string &text, const std::
     return Status(Code::unavailable, text + " can not be reached from " + own);
 }
 
-/// Whose object `message` (ExpectObject, FoldObject) tells of, whatever its lineage.
-template <typename MessageT>
-Result<ckpt::ObjectIdentity> identity_in(const MessageT &message) {
-    const auto &of = message.checkpoint;
-    if (!of || !of->generation) return Status(Code::invalid_argument, "an order without its checkpoint");
-    return ckpt::ObjectIdentity{TrainStep(of->train_step),
-                                Rank(message.rank),
-                                of->world_size,
-                                {Term(of->generation->term()), of->generation->number()},
-                                {}};
-}
-
-/// The object that `message` (ExpectObject, SendObject, FoldObject) tells of.
-template <typename MessageT>
-Result<KnownObject> object_in(const MessageT &message) {
-    auto who = identity_in(message);
-    if (!who) return who.take_status();
-    KnownObject object;
-    object.who = std::move(*who);
-    object.place = {message.data_bytes, message.table_offset, message.table_bytes, message.table_xxh3};
-    return object;
-}
-
 Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObjectT &message,
                                   std::vector<UniqueFd> fds) {
     auto key = make_key(message.key);
     if (!key) return key.take_status();
     auto from = transport::resolve(message.from);
     if (!from) return from.take_status();
-    auto object = object_in(message);
+    auto object = ckpt::object_in(message);
     if (!object) return object.take_status();
     ArrivalOrder order;
     order.ticket = ticket;
@@ -121,7 +99,7 @@ Result<FoldOrder> make_fold(helper::Ticket ticket, const local::FoldObjectT &mes
     order.last = message.last;
     order.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(message.wait_ms);
     if (!message.checkpoint) return order;
-    auto object = object_in(message);
+    auto object = ckpt::object_in(message);
     if (!object) return object.take_status();
     order.object = std::move(*object);
     return order;
@@ -218,7 +196,7 @@ void Service::take_send(const local::SendObjectT &message, std::vector<UniqueFd>
     if (!cancellation) return refuse(cancellation.status().message());
     SendOrder order;
     if (message.checkpoint) {
-        auto object = object_in(message);
+        auto object = ckpt::object_in(message);
         if (!object) return refuse(object.status().message());
         order.object = std::move(*object);
         order.object->parity = message.parity;

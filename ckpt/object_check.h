@@ -8,19 +8,19 @@
 
 #include "ckpt/object_table.h"
 
-namespace dlrover::mover {
+namespace dlrover::ckpt {
 
 struct KnownObject {
-    ckpt::ObjectIdentity who;
-    ckpt::ObjectPlace place;
+    ObjectIdentity who;
+    ObjectPlace place;
     bool parity = false;  ///< of several objects: no table, but a checksum of the whole
 };
 
 /// The object lies in `memory` as `place` says, is `who`'s (whatever its lineage, which the daemon knows),
 /// and each of its chunks matches its checksum (not those that another rank's object has for it). Reads every
 /// byte once. corrupt: memory does not hold what it held; stale: it is another object, or `stop`, which is
-/// asked before each chunk, said so.
+/// asked before each block, said so.
 Status verify_object(std::span<const std::byte> memory, const KnownObject &object,
                      const std::atomic<bool> *stop = nullptr);
 
-}  // namespace dlrover::mover
+}  // namespace dlrover::ckpt
