@@ -51,6 +51,7 @@ Agent::Agent(Loop &loop, AgentConfig config, const sigset_t &signals)
             {[this](const auto &start) { on_started(start); }, [this](const auto &exit) { on_exited(exit); },
              [this] { on_gone(); }}),
       filler_(loop, [this](auto filled) { link_.send(std::move(filled)); }),
+      verifier_(loop, [this](auto verified) { link_.send(std::move(verified)); }),
       beside_(loop, config_.crew.signals, [this](auto ended) { link_.send(std::move(ended)); }),
       signal_fd_(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
 
@@ -86,6 +87,7 @@ proto::local::AgentHelloT Agent::greeting() const {
     hello.task = config_.task;
     hello.workers = static_cast<std::uint16_t>(config_.crew.workers);
     hello.resumed_generation = to_proto(member_of_);
+    hello.verifies = true;
     return hello;
 }
 
@@ -119,6 +121,7 @@ void Agent::report_again() {
 
 void Agent::on_down(const Status &why) {
     why_not_joined_ = why.message();
+    verifier_.cancel_all();
     bool never = config_.joins && !joined_ && why.code() == Code::not_found;
     if (never && start_timer_ != 0) {
         loop_.cancel(start_timer_);
@@ -161,6 +164,8 @@ void Agent::on_message(proto::LocalMessage whole) {
     if (auto *ending = message.body.AsGroupEnding()) on_ending(*ending);
     if (auto *ended = message.body.AsGroupEnded()) on_ended(std::move(*ended));
     if (auto *order = message.body.AsFillSegment()) on_fill(*order, std::move(whole.fds));
+    if (auto *order = message.body.AsVerifyObject()) on_verify(*order, std::move(whole.fds));
+    if (auto *order = message.body.AsCancelOrder()) verifier_.cancel(order->order);
     if (auto *start = message.body.AsStartStep(); start && !exit_code_ && !ending_) beside_.start(*start);
 }
 
@@ -172,6 +177,16 @@ void Agent::on_fill(const proto::local::FillSegmentT &order, std::vector<UniqueF
     filled.id = order.id;
     filled.text = status.message();
     link_.send(std::move(filled));
+}
+
+void Agent::on_verify(const proto::local::VerifyObjectT &order, std::vector<UniqueFd> fds) {
+    if (exit_code_ || ending_) return;
+    Status status = verifier_.verify(order, std::move(fds));
+    if (status.ok()) return;
+    proto::local::ObjectVerifiedT verified;
+    verified.order = order.order;
+    verified.text = status.message();
+    link_.send(std::move(verified));
 }
 
 /// The group is over but for its last checkpoint: nobody has a lease to renew any more.

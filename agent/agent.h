@@ -13,6 +13,7 @@
 #include "agent/link.h"
 #include "agent/loop.h"
 #include "agent/sink.h"
+#include "agent/verifier.h"
 
 namespace dlrover::agent {
 
@@ -60,6 +61,7 @@ class Agent {
     void on_down(const Status &why);
     void on_message(proto::LocalMessage whole);
     void on_fill(const proto::local::FillSegmentT &order, std::vector<UniqueFd> fds);
+    void on_verify(const proto::local::VerifyObjectT &order, std::vector<UniqueFd> fds);
     void on_ending(const proto::local::GroupEndingT &ending);
     void on_ended(proto::local::GroupEndedT ended);
     void give_notice();
@@ -94,6 +96,7 @@ class Agent {
     Link link_;
     Crew crew_;
     Filler filler_;
+    Verifier verifier_;
     Beside beside_;
     UniqueFd signal_fd_;
     proto::local::AgentWelcomeT welcome_;

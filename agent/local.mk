@@ -5,9 +5,9 @@ libagent_la_SOURCES = agent/agent.cpp agent/agent.h agent/beside.cpp agent/besid
 	agent/log_plan.h agent/loop.cpp agent/loop.h agent/nonblocking_writer.cpp agent/nonblocking_writer.h agent/oom.cpp \
 	agent/oom.h agent/process_tree.cpp agent/process_tree.h agent/run_options.cpp agent/run_options.h \
 	agent/signature.cpp agent/signature.h agent/sink.cpp agent/sink.h agent/spawn.cpp agent/spawn.h agent/spill.cpp \
-	agent/spill.h agent/standalone.cpp agent/standalone.h agent/stream.cpp agent/stream.h agent/task.cpp agent/task.h
+	agent/spill.h agent/standalone.cpp agent/standalone.h agent/stream.cpp agent/stream.h agent/task.cpp agent/task.h agent/verifier.cpp agent/verifier.h
 libagent_la_CPPFLAGS = $(AM_CPPFLAGS) $(dlrover_path_flags)
-libagent_la_LIBADD = libproto.la libarena.la
+libagent_la_LIBADD = libproto.la libarena.la libckpt.la
 
 # Static where possible: a container entered by another module does not hide the agent then.
 pkglibexec_PROGRAMS += agent/dlrover-agent
@@ -32,6 +32,7 @@ TESTS += $(agent_system_tests)
 
 check_PROGRAMS += tests/unit/agent_test
 tests_unit_agent_test_SOURCES = tests/unit/main.cpp tests/unit/agent_environment_test.cpp tests/unit/agent_filler_test.cpp tests/unit/agent_guard_test.cpp tests/unit/agent_options_test.cpp \
-	tests/unit/agent_output_test.cpp tests/unit/agent_signature_test.cpp tests/unit/agent_tree_test.cpp
+	tests/unit/agent_output_test.cpp tests/unit/agent_signature_test.cpp tests/unit/agent_tree_test.cpp tests/unit/agent_verifier_test.cpp \
+	tests/unit/memory_object.cpp tests/unit/memory_object.h tests/unit/storage_fixture.h
 tests_unit_agent_test_LDADD = libagent.la
 TESTS += tests/unit/agent_test

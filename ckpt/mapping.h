@@ -72,6 +72,7 @@ class SegmentRange {
 
     /// Fails where writing is wanted and the descriptors were read-only.
     Status set_access(Access access);
+    Access access() const noexcept { return access_; }
     /// The same files in the same order: what was written through one is read through the other.
     bool same_memory(const SegmentRange &other) const;
 

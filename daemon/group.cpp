@@ -60,6 +60,7 @@ Group::Group(GroupServices services, records::GroupRecordT record)
       arena_({services_.loop, services_.keeper, services_.prefaulter, services_.budget,
               record_.charge_job ? this : nullptr},
              arena_options(services_, record_, key_)),
+      verify_({services_.loop, services_.port, arena_}, verify_hooks()),
       pages_(services_.keeper, services_.budget, key_, record_.registration->uid),
       events_(services_.settings.limits.events_kept),
       last_seen_(services_.loop.now()) {}
@@ -280,11 +281,13 @@ void Group::act(elastic::Publish &action) {
         give_back_strangers();
     }
     for (auto &[task, agent] : agents_) push_world(agent);
+    if (!again) verify_restore_point();
 }
 
 void Group::act(elastic::StopWorkers &action) {
     if (action.generation == GenerationId{}) return;
     stopping_ = std::max(stopping_, action.generation);
+    verify_.stop();
     GenerationId next{action.generation.term, action.generation.number + 1};
     arena_.release_grants_before(next);
     // Who runs nothing has nothing to end.
@@ -490,6 +493,7 @@ void Group::on_step_ended() {
 }
 
 void Group::drop_memory() {
+    verify_.stop();
     copies_.reset();
     tables_.reset();
     arena_.drop();

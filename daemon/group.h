@@ -14,6 +14,7 @@
 #include "daemon/group_mover.h"
 #include "daemon/group_storage.h"
 #include "daemon/group_tables.h"
+#include "daemon/group_verify.h"
 #include "daemon/job_deadline.h"
 #include "daemon/join_codec.h"
 #include "daemon/message_codec.h"
@@ -136,6 +137,7 @@ class Group : private JobMemory {
         std::int32_t pid = 0;  ///< its own
         GenerationId running;  ///< told to run, or said to run; {0,0}: none
         GenerationId stopped;
+        bool verifies = false;
         std::map<std::uint32_t, std::int32_t> pids;  ///< by local rank
     };
     struct Worker {
@@ -146,9 +148,10 @@ class Group : private JobMemory {
         std::optional<SlotIndex> reading;
         CheckpointId reading_id;
         std::map<Rank, std::optional<SlotIndex>>
-            keepers;                  ///< of what it reads, and their slots once it asked
-        bool reading_stored = false;  ///< restores from storage
-        bool reading_spread = false;  ///< restores what a world of another size has in memory
+            keepers;                    ///< of what it reads, and their slots once it asked
+        bool reading_verified = false;  ///< its object, while its program started
+        bool reading_stored = false;    ///< restores from storage
+        bool reading_spread = false;    ///< restores what a world of another size has in memory
         bool subscribed = false;
         bool skipping = false;     ///< its last save found no slot
         bool saved_again = false;  ///< a step with other data; told once
@@ -303,6 +306,13 @@ class Group : private JobMemory {
     void on_segment_filled(const local::SegmentFilledT &filled);
     void tell_memory(const Worker &worker, const Status &status);
 
+    // group_verifies.cpp
+    GroupVerify::Hooks verify_hooks();
+    bool only_world_here() const;
+    std::set<Rank> objects_to_verify(const CheckpointId &from);
+    std::string why_missing(Rank rank, const Status &status) const;
+    void verify_restore_point();
+
     // group_flush.cpp
     void create_storage();
     std::optional<std::vector<Rank>> own_ranks(std::uint32_t size) const;
@@ -404,6 +414,8 @@ class Group : private JobMemory {
     std::map<std::uint16_t, Agent> agents_;
     std::map<ConnectionId, Worker> workers_;
     Arena arena_;
+    GroupVerify verify_;
+    GenerationId verified_world_;                      ///< verify_ has begun with
     std::unique_ptr<GroupStorage> storage_;            ///< none without a folder
     std::unique_ptr<JobDeadline> job_deadline_;        ///< on rank 0's node, with a folder
     std::unique_ptr<GroupMover> mover_;                ///< none while no mover has said hello

@@ -36,6 +36,8 @@ void Group::on_agent_message(const Client &from, local::MessageT message) {
         feed(elastic::LocalSignal{signal->signal});
     else if (auto *filled = body.AsSegmentFilled())
         on_segment_filled(*filled);
+    else if (auto *verified = body.AsObjectVerified())
+        verify_.on_answer(from.id, *verified);
     else if (auto *ended = body.AsStepEnded())
         on_step_ended_there(*ended);
     else if (body.type == local::Body::AgentBye)
@@ -82,6 +84,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     agent.connection = from.id;
     agent.task = hello.task;
     agent.pid = from.pid;
+    agent.verifies = hello.verifies;
     agent.running = from_proto(hello.resumed_generation);
     if (agent.running == GenerationId{}) agent.stopped = stopping_;
     if (record_.ended) return push_end(agent);
@@ -170,9 +173,12 @@ void Group::report_stopped() {
     stopped_told_ = all;
     if (pmix_) pmix_->on_stopped(all);
     feed(elastic::LocalStopped{all});
+    verify_restore_point();
 }
 
 void Group::on_agent_gone(std::uint16_t task) {
+    if (auto agent = agents_.find(task); agent != agents_.end())
+        verify_.on_agent_gone(agent->second.connection);
     agents_.erase(task);
     report_readiness();
 }

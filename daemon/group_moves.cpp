@@ -109,7 +109,7 @@ void Group::give_back_strangers() {
 
 void Group::on_fetched(const Status &status) {
     feed(objects_here());
-    if (status.ok()) return;
+    if (status.ok()) return verify_restore_point();
     log::error({job(), step()}, status.message());
     add_event(proto::EventKind::Warning, "State could not be fetched: " + status.message() + ".");
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workers of a group on this node: their saves and restores.
-#include <fcntl.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "base/units.h"
 #include "common/log.h"
 #include "daemon/group.h"
+#include "daemon/segment_fds.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -80,24 +79,6 @@ std::unique_ptr<local::SpreadCheckpointT> describe_tables(const GroupTables &tab
         spread->tables.push_back(std::move(entry));
     }
     return spread;
-}
-
-/// Other ranks' memory: each time with descriptors that can not be written through.
-Result<std::vector<SharedFd>> describe_read_only(const std::vector<Arena::Segment> &segments,
-                                                 std::vector<std::unique_ptr<local::SlotSegmentT>> &out) {
-    std::vector<SharedFd> fds;
-    for (const auto &segment : segments) {
-        std::string path = "/proc/self/fd/" + std::to_string(segment.fd->get());
-        UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-        if (!fd) return Status::from_errno("open of a segment for reading");
-        auto entry = std::make_unique<local::SlotSegmentT>();
-        entry->id = segment.id.value();
-        entry->bytes = segment.bytes;
-        entry->fd = true;
-        out.push_back(std::move(entry));
-        fds.push_back(std::make_shared<const UniqueFd>(std::move(fd)));
-    }
-    return fds;
 }
 
 }  // namespace
@@ -315,10 +296,11 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
         return services_.port.answer(to, id, plan_while(*fetching));
     CheckpointId from{world_->restore_generation, *world_->restore_step};
     auto object = arena_.begin_read(worker.rank, from);
-    if (!object) return refuse_restore(to, id, object.status().message());
+    if (!object) return refuse_restore(to, id, why_missing(worker.rank, object.status()));
     worker.reading = object->place.slot;
     worker.reading_id = from;
     plan = plan_of(*object);
+    plan.verified = worker.reading_verified = verify_.take(worker.rank, from, object->place.slot);
     for (const auto &with : object->seal.shared) {
         if (!with || with->kept_by == 0) continue;
         worker.keepers[Rank(with->rank)];
@@ -370,10 +352,11 @@ void Group::on_restore_kept(Worker &worker, std::uint32_t id, Rank rank) {
             to, id, local::Refusal::BadMessage,
             "rank " + std::to_string(rank.value()) + " keeps nothing of what this one is restoring");
     auto object = arena_.begin_read(rank, worker.reading_id);
-    if (!object) return refuse_restore(to, id, object.status().message());
+    if (!object) return refuse_restore(to, id, why_missing(rank, object.status()));
     if (keeper->second) arena_.end_read(rank, *keeper->second);
     keeper->second = object->place.slot;
     local::RestorePlanT plan = plan_of(*object);
+    plan.verified = verify_.take(rank, worker.reading_id, object->place.slot);
     auto fds = describe_read_only(object->place.segments, plan.segments);
     if (!fds) return services_.port.fail(to, id, local::Refusal::Internal, fds.status().message());
     services_.port.answer(to, id, std::move(plan), std::move(*fds));
@@ -393,6 +376,7 @@ void Group::end_reading(Worker &worker) {
 /// The next world takes a copy, storage or an older step in its place. Where there is none of these the
 /// leader ends the group.
 void Group::drop_damaged(Rank rank, const CheckpointId &id, std::optional<SlotIndex> slot) {
+    verify_.forget(rank);
     if (!arena_.drop_damaged(rank, id, slot)) return;
     std::string what =
         is_rank(rank) ? "What rank " + std::to_string(rank.value()) + " has saved" : "A parity";
@@ -413,7 +397,9 @@ std::string Group::restore_text(const Worker &worker, bool stored) const {
     for (const auto &source : world_ ? world_->sources : std::vector<elastic::ObjectSource>{})
         if (source.rank == worker.rank)
             return "State restored from memory, fetched from " + node_name(source.node) + ".";
-    return "State restored from the node's memory.";
+    return worker.reading_verified
+               ? "State restored from the node's memory, verified while the program started."
+               : "State restored from the node's memory.";
 }
 
 /// Whether it restores from the object of that rank here.

@@ -134,9 +134,16 @@ void DaemonStore::populate_in_background() {
     if (!ranges.empty()) background_.start(std::move(ranges));
 }
 
+Status DaemonStore::make_writable(SegmentRange &range) {
+    return range.access() == Access::read_write ? Status() : range.set_access(Access::read_write);
+}
+
 Status DaemonStore::map_for_later(SlotIndex slot, std::vector<SegmentGrant> segments) {
     auto found = slots_.find(slot);
-    if (found != slots_.end()) return found->second.update(std::move(segments), ckpt::PageTables::later);
+    if (found != slots_.end()) {
+        DLROVER_TRY(make_writable(found->second));
+        return found->second.update(std::move(segments), ckpt::PageTables::later);
+    }
     auto range = SegmentRange::map(std::move(segments), Access::read_write, ckpt::PageTables::later);
     if (!range) return range.take_status();
     slots_.emplace(slot, std::move(*range));
@@ -185,6 +192,7 @@ Result<bool> DaemonStore::map_slot(SlotIndex slot, std::vector<SegmentGrant> seg
     if (found != slots_.end()) {
         std::uint64_t before = found->second.bytes();
         std::byte *base = found->second.base();
+        DLROVER_TRY(make_writable(found->second));
         DLROVER_TRY(found->second.update(std::move(segments), ckpt::PageTables::later));
         return missing || found->second.base() != base || found->second.bytes() != before;
     }
@@ -302,9 +310,13 @@ void DaemonStore::abort(const SaveTarget &target) {
     end_save();
 }
 
-Result<SegmentRange> DaemonStore::map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments) {
+Result<SegmentRange> DaemonStore::map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments,
+                                              bool verified) {
     finish_populating(slot);
     auto held = slots_.extract(slot);
+    // What nobody reads now needs its page tables as it is read, and for a view of some of it not all.
+    if (held.empty() && verified)
+        return SegmentRange::map(std::move(segments), Access::read_only, ckpt::PageTables::later);
     if (held.empty()) return map(std::move(segments), Access::read_only);
     SegmentRange range = std::move(held.mapped());
     DLROVER_TRY(update(range, std::move(segments)));
@@ -331,11 +343,11 @@ Result<ObjectSource> DaemonStore::open_plan(LocalMessage reply) {
     if (plan->stored) return open_stored(*plan);
     if (plan->spread) return open_spread(std::move(reply));
     SlotIndex slot(plan->slot);
-    auto range = map_to_read(slot, to_grants(plan->segments, std::move(reply.fds)));
+    auto range = map_to_read(slot, to_grants(plan->segments, std::move(reply.fds)), plan->verified);
     if (!range) return range.take_status();
     opened_.emplace(Opened{slot, std::move(*range), {}});
     ObjectSource source{
-        opened_->range.base(), opened_->range.bytes(), to_layout(*plan), false, nullptr, nullptr};
+        opened_->range.base(), opened_->range.bytes(), to_layout(*plan), plan->verified, nullptr, nullptr};
     for (std::uint32_t rank : plan->keepers) {
         auto keeper = open_keeper(rank);
         if (keeper.ok()) {
@@ -361,10 +373,11 @@ Result<KeeperObject> DaemonStore::map_kept(LocalMessage reply, std::uint32_t ran
                                            std::deque<SegmentRange> &kept) {
     auto *plan = reply.message.body.AsRestorePlan();
     if (plan == nullptr || plan->train_step < 0) return unexpected();
-    auto range = SegmentRange::map(to_grants(plan->segments, std::move(reply.fds)), Access::read_only);
+    auto range = SegmentRange::map(to_grants(plan->segments, std::move(reply.fds)), Access::read_only,
+                                   plan->verified ? ckpt::PageTables::later : ckpt::PageTables::now);
     if (!range) return range.take_status();
     kept.push_back(std::move(*range));
-    return KeeperObject{rank, kept.back().base(), kept.back().bytes(), to_layout(*plan)};
+    return KeeperObject{rank, kept.back().base(), kept.back().bytes(), to_layout(*plan), plan->verified};
 }
 
 Result<ObjectSource> DaemonStore::open_stored(const local::RestorePlanT &plan) {
@@ -501,8 +514,9 @@ void DaemonStore::close(const RestoreEnd &end) {
     pieces_.reset();
     if (!opened_) return;
     // The daemon does not send the descriptors of this slot again: the mapping serves the next save there.
-    if (opened_->range.set_access(Access::read_write).ok())
-        slots_.insert_or_assign(opened_->slot, std::move(opened_->range));
+    // Until then nobody writes: what was verified is believed by later restores, and by ranks that it keeps
+    // bytes for.
+    slots_.insert_or_assign(opened_->slot, std::move(opened_->range));
     opened_.reset();
 }
 

@@ -59,6 +59,8 @@ class DaemonStore final : public Store {
     Result<bool> map_slot(SlotIndex slot, std::vector<SegmentGrant> segments);
     /// Slots that are not mapped yet are, and get their page tables in the background.
     void map_in_good_time(proto::LocalMessage &prepared);
+    /// What was restored from it is given up.
+    static Status make_writable(SegmentRange &range);
     Status map_for_later(SlotIndex slot, std::vector<SegmentGrant> segments);
     /// The mapping of a slot is about to be used or to go. True: pages or page tables of it may be missing.
     bool end_populating(SlotIndex slot);
@@ -84,7 +86,7 @@ class DaemonStore final : public Store {
     Result<std::optional<KeeperObject>> ask_object(std::uint32_t rank, const CheckpointId &id);
     Status renew_plan(const CheckpointId &id);
     Result<ObjectSource> open_stored(const proto::local::RestorePlanT &plan);
-    Result<SegmentRange> map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments);
+    Result<SegmentRange> map_to_read(SlotIndex slot, std::vector<SegmentGrant> segments, bool verified);
 
     DaemonLink &link_;
     const Environment &environment_;

@@ -49,7 +49,7 @@ class Keeper {
             who.world_size != own.world_size)
             return Status(Code::corrupt,
                           whose + " is not of the same step, generation and world as this one");
-        return Keeper(object.base, std::move(*table));
+        return Keeper(object, std::move(*table));
     }
 
     /// The place and the checksum of the bytes; none: they are not there.
@@ -60,26 +60,21 @@ class Keeper {
         if (!ckpt::same_piece(there, chunk)) return std::nullopt;
         return std::pair(base_ + there.offset, there.checksum);
     }
+    bool verified() const noexcept { return verified_; }
 
   private:
-    Keeper(const std::byte *base, ckpt::ObjectTableView table) : base_(base), table_(std::move(table)) {
+    Keeper(const KeeperObject &object, ckpt::ObjectTableView table)
+        : base_(object.base), verified_(object.verified), table_(std::move(table)) {
         for (std::uint64_t i = 0; i < table_.count(); ++i)
             if (ckpt::ChunkInfo chunk = table_.chunk(i); !chunk.keeper)
                 by_piece_.emplace(ckpt::hash_of_piece(chunk), i);
     }
 
     const std::byte *base_;
+    bool verified_;
     ckpt::ObjectTableView table_;
     std::unordered_map<std::uint64_t, std::uint64_t> by_piece_;
 };
-
-/// Where the blocks of each chunk begin in one list of all blocks; one more entry for the end.
-std::vector<std::uint64_t> first_blocks(const ckpt::ObjectTableView &table) {
-    std::vector<std::uint64_t> first{0};
-    for (std::uint64_t i = 0; i < table.count(); ++i)
-        first.push_back(first.back() + ckpt::checksum_blocks(table.chunk(i).bytes));
-    return first;
-}
 
 }  // namespace
 
@@ -97,9 +92,10 @@ Result<ObjectReader> ObjectReader::open(const ObjectSource &source, const Expect
     ObjectReader reader(source.layout, std::move(*table));
     DLROVER_TRY(reader.check_identity(expected));
     DLROVER_TRY(reader.find_bytes(source, bad));
+    if (std::ranges::all_of(reader.bytes_, &Bytes::verified)) return reader;
     Cpus near;
-    if (!source.verified && threads > 1) near = near_cpus().for_memory({source.base, source.bytes});
-    if (!source.verified) DLROVER_TRY(reader.check_data(threads, near, bad));
+    if (threads > 1) near = near_cpus().for_memory({source.base, source.bytes});
+    DLROVER_TRY(reader.check_data(threads, near, bad));
     return reader;
 }
 
@@ -124,8 +120,8 @@ Status ObjectReader::find_bytes(const ObjectSource &source, std::optional<std::u
         return Status(Code::internal, "not every chunk has a place in memory");
     for (std::uint64_t i = 0; i < count(); ++i) {
         ckpt::ChunkInfo info = chunk(i);
-        bytes_.push_back(
-            {source.places.empty() ? source.base + info.offset : source.places[i], info.checksum});
+        bytes_.push_back({source.places.empty() ? source.base + info.offset : source.places[i], info.checksum,
+                          source.verified});
     }
     return source.places.empty() ? find_with_keepers(source.keepers, damaged) : Status();
 }
@@ -146,14 +142,17 @@ Status ObjectReader::find_with_keepers(const std::vector<KeeperObject> &objects,
         if (!found)
             return Status(Code::corrupt, "chunk " + quoted(info) + " should be in the object of rank " +
                                              std::to_string(info.keeper->value()) + ", and is not");
-        bytes_[i] = {found->first, found->second};
+        bytes_[i] = {found->first, found->second, keeper->second.verified()};
     }
     return {};
 }
 
 Status ObjectReader::check_data(unsigned threads, const Cpus &near,
                                 std::optional<std::uint32_t> &damaged) const {
-    std::vector<std::uint64_t> first = first_blocks(table_);
+    // Where the blocks of each chunk begin in one list of all that are to be looked at.
+    std::vector<std::uint64_t> first{0};
+    for (std::uint64_t i = 0; i < count(); ++i)
+        first.push_back(first.back() + (bytes_[i].verified ? 0 : ckpt::checksum_blocks(chunk(i).bytes)));
     std::vector<std::uint64_t> hashes(first.back());
     auto hash_one = [&](std::uint64_t i) {
         auto after = std::upper_bound(first.begin(), first.end(), i);
@@ -166,6 +165,7 @@ Status ObjectReader::check_data(unsigned threads, const Cpus &near,
     parallel_for(
         hashes.size(), threads, hash_one, [] {}, near);
     for (std::uint64_t i = 0; i < count(); ++i) {
+        if (bytes_[i].verified) continue;
         auto blocks = std::span(hashes).subspan(first[i], first[i + 1] - first[i]);
         if (ckpt::combine_block_hashes(blocks) == bytes_[i].checksum) continue;
         ckpt::ChunkInfo info = chunk(i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An object opened for reading: table and every chunk verified.
+// An object opened for reading: table and every chunk verified, here or while the program started.
 #pragma once
 
 #include <optional>
@@ -48,6 +48,7 @@ class ObjectReader {
     struct Bytes {
         const std::byte *data = nullptr;
         std::uint64_t checksum = 0;
+        bool verified = false;
     };
     ObjectLayout layout_;
     ckpt::ObjectTableView table_;

@@ -45,6 +45,7 @@ struct KeeperObject {
     const std::byte *base = nullptr;
     std::uint64_t bytes = 0;
     ObjectLayout layout;
+    bool verified = false;  ///< its bytes were compared while the program started
 };
 
 /// An object to restore; the store keeps it mapped until close().
@@ -52,7 +53,7 @@ struct ObjectSource {
     const std::byte *base = nullptr;
     std::uint64_t bytes = 0;
     ObjectLayout layout;
-    bool verified = false;                   ///< every chunk was checked as it was read
+    bool verified = false;  ///< its own bytes were checked: as they were read, or while the program started
     std::unique_ptr<GlobalTensors> tensors;  ///< of all ranks; none: this rank's own object is all there is
     std::unique_ptr<RankObjects> objects;    ///< together with `tensors`
     std::vector<KeeperObject> keepers = {};

@@ -66,6 +66,7 @@ std::size_t fds_of(const local::MessageT &message) {
     if (auto *object = message.body.AsStoreObject()) return count(object->segments);
     if (auto *object = message.body.AsExpectObject()) return count(object->segments);
     if (auto *object = message.body.AsSendObject()) return count(object->segments);
+    if (auto *object = message.body.AsVerifyObject()) return count(object->segments);
     if (auto *measure = message.body.AsMeasureNode()) return count(measure->segments);
     if (auto *part = message.body.AsFoldObject()) return count(part->into) + count(part->from);
     bool one =

@@ -70,7 +70,7 @@ class LocalClient {
 };
 
 /// How many descriptors travel with this message (SlotGranted, Prepared, RestorePlan, StoreObject,
-/// ExpectObject, SendObject: the segments with fd set; WorkerWelcome, FillSegment: 1).
+/// ExpectObject, SendObject, VerifyObject: the segments with fd set; WorkerWelcome, FillSegment: 1).
 std::size_t fds_of(const local::MessageT &message);
 
 /// The Status a Failure message stands for.

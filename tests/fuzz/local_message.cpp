@@ -107,7 +107,7 @@ std::vector<Bytes> seeds() {
             seed(NodeCheckRequestT()), seed(std::move(check)),   seed(std::move(measure)),
             seed(NodeMeasuredT()),     seed(StepEndedT()),       seed(std::move(start)),
             seed(ObjectProgressT()),   seed(std::move(reply)),   seed(std::move(rollback)),
-            seed(RollbackReplyT())};
+            seed(RollbackReplyT()),    seed(VerifyObjectT()),    seed(ObjectVerifiedT())};
 }
 
 }  // namespace dlrover::fuzz

@@ -165,6 +165,8 @@ class Storage(StoredWalks):
         out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1, out + err)
         self.assertRegex(err, r"what rank 3 has saved of step \d+ is damaged in the memory of n\d, and no other whole checkpoint is left in memory: see")
+        # The agent found it while the program started: the rank was not given the memory.
+        self.assertRegex(err, r"what rank 3 has saved of step \d+ is damaged in this node's memory \(chunk ")
         self.assertEqual(len(re.findall(r"rank \d from 0\n", out)), RANKS, "nobody begins anew")
         self.cluster.expect_clean()
 
@@ -174,6 +176,7 @@ class Storage(StoredWalks):
         self.assertIsInstance(stored, list)
         self.assertIn(stored[0], range(5, 13))
         wait_until(lambda: self.reached(restart=1) > stored[0] + 10 or process.poll() is not None, 60, "ten steps after the restart", 0.05)
+        self.assertTrue(any("verified while the program started" in e["text"] for e in self.events()))
         newest = wait_until(lambda: max(self.complete_step(), stored[0]) - stored[0], 60, "a newer step in memory", 0.05) + stored[0]
         self.assertIsNone(process.poll())
         self.cluster.run("scancel", "-u", "alice", user="root", check=True)

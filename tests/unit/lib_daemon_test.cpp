@@ -39,6 +39,15 @@ dlrover_save *begin_and_copy(dlrover_context *c, std::uint64_t step) {
     return s;
 }
 
+/// Parts of slots that this process can write into.
+std::size_t writable_segments() {
+    std::ifstream maps("/proc/self/maps");
+    std::size_t count = 0;
+    for (std::string line; std::getline(maps, line);)
+        count += line.find("memfd:segment") != std::string::npos && line.find(" rw") != std::string::npos;
+    return count;
+}
+
 bool wait_until(const std::function<bool()> &condition) {
     for (int i = 0; i < 500; ++i) {
         if (condition()) return true;
@@ -359,6 +368,27 @@ BOOST_AUTO_TEST_CASE(corruption_is_found_wherever_it_is) {
         daemon.flip(seal.slot, at);
     }
     BOOST_TEST(check_restored(c.get(), 300000) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_verified_is_not_read_again) {
+    auto c = open_context();
+    BOOST_REQUIRE(save_step(c.get(), 1, 300000) == DLROVER_OK);
+    auto seal = daemon.sealed().at(0);
+    daemon.verified_told = true;
+    BOOST_TEST(check_restored(c.get(), 300000) == 1);
+    BOOST_TEST(writable_segments() == 0u, "until a save gets the slot");
+    daemon.flip(seal.slot, 600000);  // since then: nobody would see it
+    dlrover_restore *r = nullptr;
+    BOOST_REQUIRE(dlrover_restore_open(c.get(), &r) == DLROVER_OK);
+    dlrover_restore_close(r);
+    daemon.flip(seal.slot, seal.table_offset);
+    BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_CORRUPT, "tables are looked at each time");
+    daemon.flip(seal.slot, seal.table_offset);
+    daemon.verified_told = false;
+    BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_CORRUPT);
+    for (std::uint64_t step = 2; step < 6; ++step)
+        BOOST_REQUIRE(save_step(c.get(), step, 300000) == DLROVER_OK);
+    BOOST_TEST(check_restored(c.get(), 300000) == 5);
 }
 
 BOOST_AUTO_TEST_CASE(another_lineage_or_world_is_not_restored) {

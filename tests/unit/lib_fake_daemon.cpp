@@ -450,6 +450,7 @@ void FakeDaemon::restore_kept(int number, std::uint32_t id, std::uint32_t rank) 
     Slot *slot = neighbour->second->newest();
     if (!slot) return answer(number, id, std::move(failure));
     local::RestorePlanT plan = plan_of(slot->seal);
+    plan.verified = neighbour->second->verified_told;
     std::vector<int> fds;
     for (std::size_t i = 0; i < slot->segments.size(); ++i) {
         auto entry = std::make_unique<local::SlotSegmentT>();
@@ -484,6 +485,7 @@ void FakeDaemon::restore(int number, std::uint32_t id) {
     if (!newest) return answer(number, id, std::move(plan));
     plan = plan_of(newest->seal);
     plan.slot = static_cast<std::uint16_t>(newest - slots_.data());
+    plan.verified = verified_told;
     for (const auto &with : newest->seal.shared)
         if (with->kept_by != 0) plan.keepers.push_back(with->rank);
     std::vector<int> fds;

@@ -227,6 +227,18 @@ BOOST_FIXTURE_TEST_CASE(damage_in_a_keepers_object_is_damage_here, Node) {
     refused(*this, 1, "is wrong");
 }
 
+BOOST_FIXTURE_TEST_CASE(only_the_objects_that_were_verified_are_not_read_again, Node) {
+    save_all(*this, 3);
+    daemon(1).flip(0, 70000);
+    daemon(0).verified_told = true;
+    refused(*this, 0, "in the object of rank 1, is wrong");
+    daemon(1).verified_told = true;
+    auto c = context(0);
+    dlrover_restore *r = nullptr;
+    BOOST_REQUIRE(dlrover_restore_open(c.get(), &r) == DLROVER_OK);
+    dlrover_restore_close(r);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_keeper_of_another_step_is_refused, Node) {
     save_all(*this, 3);
     auto c = context(2);
