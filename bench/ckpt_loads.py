@@ -18,7 +18,8 @@ from dlrover_slurm import _session
 
 
 class TimedOpening(_session.Opened):
-    """What part of a restore is opening: the daemon's answer, mapping, page tables, every checksum compared."""
+    """What part of a restore is opening: the daemon's answer, mapping, and page tables and checksums where the node has not compared them while the
+    program started."""
 
     took = 0.0
 

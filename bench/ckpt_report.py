@@ -71,7 +71,7 @@ def report_restores(state: str, groups: "dict[str, dict[str, dict]]") -> bool:
             if mine not in rows:
                 continue
             opened = median_with_interval(ways[mine]["opened" if key == "repeated" else "first opened"])[0]
-            notes = {mine: f"   of which opening, every checksum compared: {opened * 1e3:.1f} ms"}
+            notes = {mine: f"   of which opening (checksums that the node has not compared by then, too): {opened * 1e3:.1f} ms"}
             if group == "views" and state == "large":
                 median, low, high = median_with_interval(rows[mine])
                 notes[mine] += f"   [{low * 1e3:.1f}, {high * 1e3:.1f}], goal < {GOAL_VIEWS_S * 1e3:.0f} ms"
