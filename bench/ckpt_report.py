@@ -41,7 +41,7 @@ def report_saves(state: str, seen: "dict[str, dict]") -> bool:
     good = True
     for title, key, goal, bound in (("repeated saves", "repeated", GOAL_REPEATED[state], names.COPY_ALONE),
                                     ("first save of a process", "first", GOAL_FIRST, names.FRESH_PAGES),
-                                    ("first save of a process, ours prepared before", "first prepared", GOAL_FIRST, "")):
+                                    ("first save after an optimizer's step, which makes memory ready", "first prepared", GOAL_FIRST, "")):
         rows = {name: way[key] for name, way in seen.items() if way[key]}
         if not bound:
             rows.pop(names.FRESH_PAGES, None)  # what was prepared needs none

@@ -146,13 +146,23 @@ def restore(options: argparse.Namespace, state: dict) -> dict:
 def save(options: argparse.Namespace, state: dict) -> dict:
     ways = make_ways(options, state)
     dlrover_slurm.load()  # connects
-    if options.prepare:
-        dlrover_slurm.prepare(state)
-        time.sleep(options.prepare)  # what a program does before its first checkpoint
+    checkpointer = first_step(state) if options.prepare else None
+    time.sleep(options.prepare)  # the steps until its first checkpoint
     seen = Flushes(options, ways, state).run() if options.flush else time_saves(options, ways, state)
     for way in ways:
         way.close()
+    del checkpointer
     return seen
+
+
+def first_step(state: dict) -> object:
+    """What a program written for DLRover does before its first save; nothing else makes our memory ready."""
+    from dlrover_slurm.compat import DdpCheckpointer
+
+    ranks = dist.get_world_size()
+    checkpointer = DdpCheckpointer("unused", local_shard_num=ranks, global_shard_num=ranks)  # no gradients: nothing changes
+    torch.optim.SGD([torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point()) for tensor in state["model"].values()], 0.1).step()
+    return checkpointer
 
 
 def read_options() -> argparse.Namespace:

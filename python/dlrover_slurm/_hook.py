@@ -14,7 +14,7 @@ import threading
 import weakref
 from typing import Any
 
-from . import _optimizers
+from . import _optimizers, _prepare
 
 _counting = False
 _stopped = False
@@ -28,7 +28,8 @@ def _stepped(optimizer: Any) -> None:
     global _counted
     if _forked():
         return
-    _optimizers.note_step(optimizer)
+    if _optimizers.note_step(optimizer):
+        _prepare.after_first_step()
     if not _counting:
         return
     counted = _counted() if _counted is not None else None

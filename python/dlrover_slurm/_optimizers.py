@@ -10,9 +10,20 @@ from typing import Any, Callable, Iterator
 _stepped: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def note_step(optimizer: Any) -> None:
-    """After its step: before its first one nobody knows of it, and it has no state."""
+def note_step(optimizer: Any) -> bool:
+    """After its step: before its first one nobody knows of it, and it has no state. True: it was the first."""
+    first = optimizer not in _stepped
     _stepped.add(optimizer)
+    return first
+
+
+def owned_tensors() -> list[Any]:
+    """All tensors that optimizers own now, each once; the ranks' own parts of DTensors are within."""
+    seen: dict[int, Any] = {}
+    for optimizer in list(_stepped):
+        for value in _values([[group["params"] for group in optimizer.param_groups], dict(optimizer.state)]):
+            seen[id(value)] = value
+    return list(seen.values())
 
 
 def _changes_otherwise(optimizer: Any) -> bool:
@@ -21,18 +32,27 @@ def _changes_otherwise(optimizer: Any) -> bool:
     return swaps or any(cls.__module__.partition(".")[0] == "lomo_optim" for cls in type(optimizer).__mro__)
 
 
-def tensors_in(value: Any) -> Iterator[Any]:
-    """Of dicts, lists and tuples in each other; local ones, of DTensors too."""
+def _values(value: Any) -> Iterator[Any]:
+    """Tensors of dicts, lists and tuples in each other, DTensors as they are."""
     if isinstance(value, dict):
         for item in value.values():
-            yield from tensors_in(item)
+            yield from _values(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from tensors_in(item)
-    else:
-        local = getattr(value, "_local_tensor", value)
-        if hasattr(local, "data_ptr"):
-            yield local
+            yield from _values(item)
+    elif hasattr(value, "data_ptr"):
+        yield value
+
+
+def local_of(tensor: Any) -> Any:
+    """This rank's part of a DTensor; another tensor itself."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def tensors_in(value: Any) -> Iterator[Any]:
+    """Of dicts, lists and tuples in each other; local ones, of DTensors too."""
+    for tensor in _values(value):
+        yield local_of(tensor)
 
 
 def nbytes_of(tensor: Any) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import _session
+from . import _prepare, _session
 from ._torch import to_cpu
 
 __all__ = ["Checkpointer", "DdpCheckpointer", "FsdpFullCheckpointer", "FsdpShardCheckpointer", "StorageType"]
@@ -54,6 +54,8 @@ def _load_whole(resume_path: str, parts: bool = False) -> Any:
 class Checkpointer:
     """What the checkpointers have in common. All ranks save, and all ranks load."""
 
+    _saves = _prepare.Saves.OWN
+
     stage = True
     """Large tensors on a GPU are still being copied when save_checkpoint returns, and an optimizer's step waits for that. False: all is done then."""
 
@@ -67,6 +69,7 @@ class Checkpointer:
         storage: Any = None,
     ) -> None:
         self.checkpoint_dir = checkpoint_dir
+        _prepare.behind_first_step(self, self._saves)
         if deletion_strategy is not None:
             warnings.warn("deletion_strategy has no effect: how many checkpoints stay on storage is said by --dlrover-ckpt-keep", stacklevel=3)
 
@@ -89,8 +92,9 @@ class DdpCheckpointer(Checkpointer):
         replica_count: int = 0,
         storage: Any = None,
     ) -> None:
-        super().__init__(checkpoint_dir, comm_backend, deletion_strategy, save_timeout, replica_count, storage)
         self._parts = global_shard_num > 1
+        self._saves = _prepare.Saves.OWN if self._parts else _prepare.Saves.ALIKE
+        super().__init__(checkpoint_dir, comm_backend, deletion_strategy, save_timeout, replica_count, storage)
 
     def save_checkpoint(
         self, step: int, state_dict: dict[str, Any], path: str = "", storage_type: StorageType = StorageType.DISK
@@ -174,6 +178,7 @@ class FsdpShardCheckpointer(_FsdpCheckpointer):
 class FsdpFullCheckpointer(_FsdpCheckpointer):
     """Every rank saves the whole model: for small ones."""
 
+    _saves = _prepare.Saves.WHOLE
     stage = False  # the whole tensors are made for the save, and would stay on the GPU beside the next step
     _full = True
 

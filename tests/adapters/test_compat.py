@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import inspect
+import re
 
 import pytest
 import torch
 import torch.distributed as dist
 from models import build, digest, train
 from stored import needs_programs, served
+from test_memory import PROGRAMS, standalone
+
+needs_memory = pytest.mark.skipif(not all(p.exists() for p in PROGRAMS), reason="dlrover-run, dlrover-keeper and dlroverd are not built here")
 
 
 def states(model, optimizer):
@@ -150,3 +154,78 @@ def test_a_strategy_of_deleting_is_told_to_have_no_effect():
     for name in DLROVERS:
         with pytest.warns(UserWarning, match="--dlrover-ckpt-keep"):
             getattr(compat, name)("/nonexistent", deletion_strategy=object())
+
+
+READY = """
+import sys, time, torch, torch.distributed as dist
+from dlrover_slurm import compat
+
+def mapped():
+    "bytes of checkpoint memory in this process, by what its mappings are called"
+    sizes = {}
+    for line in open("/proc/self/maps"):
+        if "/memfd:dlrover" in line:
+            begin, end = line.split()[0].split("-")
+            name = line.split("/memfd:")[1]
+            sizes[name] = sizes.get(name, 0) + int(end, 16) - int(begin, 16)
+    return sum(sizes.values())
+
+dist.init_process_group("gloo")
+checkpointer = compat.DdpCheckpointer("/nonexistent/checkpoints", global_shard_num=int(sys.argv[1]))
+model = torch.nn.Linear(2048, 1024)
+optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+checkpointer.load_checkpoint()
+before = mapped()
+for step in range(2):
+    model(torch.ones(2048)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+ready = mapped()
+saved = checkpointer.save_checkpoint(1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, storage_type=compat.StorageType.MEMORY)
+print(dist.get_rank(), "mapped", before, ready, mapped(), saved, flush=True)
+dist.destroy_process_group()
+"""
+
+
+@needs_memory
+@pytest.mark.parametrize("parts", [1, 2])
+def test_memory_is_made_ready_behind_the_first_step(tmp_path, parts):
+    """Of 16 MiB each rank keeps half where both ranks hold the same; three slots."""
+    script = tmp_path / "program.py"
+    script.write_text(READY)
+    said = re.findall(r"^\d mapped (\d+) (\d+) (\d+) True$", standalone(2, script, parts).stdout, re.M)
+    assert len(said) == 2
+    keeps = (16 << 20) * parts // 2
+    for before, ready, after in (map(int, numbers) for numbers in said):
+        assert ready - before >= 3 * keeps
+        assert ready - before < 3 * (keeps + (8 << 20))
+        assert after == ready, "the save had to make memory"
+
+
+def too_large(rank):
+    import warnings
+
+    from dlrover_slurm import DlroverError, _session, compat
+
+    def refuse(size):
+        raise DlroverError(f"{size} bytes do not fit")
+
+    _session.prepare = refuse
+    checkpointer = compat.FsdpFullCheckpointer("/nonexistent/checkpoints")
+    parameter = torch.nn.Parameter(torch.zeros(100))
+    parameter.grad = torch.ones(100)
+    optimizer = torch.optim.SGD([parameter], 0.1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        optimizer.step()
+        optimizer.step()
+    assert [str(each.message) for each in told if "made ready" in str(each.message)] == ["no memory was made ready for checkpoints: 656 bytes do not fit"]
+    assert parameter[0].item() == pytest.approx(-0.2)
+    del checkpointer  # who has none does not save
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.optim.SGD([parameter], 0.1).step()
+
+
+def test_what_does_not_fit_is_a_warning_behind_the_first_step(ranks):
+    ranks(1, too_large, group=False)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory for checkpoints that is made ready behind an optimizer's first step, for programs that do not call prepare(): from then on the
+optimizer has all that it is going to keep, and it is known how the program is going to save."""
+
+from __future__ import annotations
+
+import enum
+import math
+import warnings
+import weakref
+from typing import Any
+
+from . import _hook, _optimizers
+
+_NAME_BYTES = 256
+"""What a tensor's name may take more in the checkpoint than here, where it has a number."""
+
+
+class Saves(enum.Enum):
+    """What a rank's checkpoint holds of what its optimizers own."""
+
+    OWN = enum.auto()
+    """its own tensors, and its parts of DTensors"""
+    ALIKE = enum.auto()
+    """the same; each node's ranks keep one copy between them"""
+    WHOLE = enum.auto()
+    """DTensors whole; each node's ranks keep one copy between them"""
+
+
+_wanted: tuple[weakref.ref[Any], Saves] | None = None
+
+
+def behind_first_step(saver: Any, saves: Saves) -> None:
+    """From now on, for every optimizer's first step, as long as ``saver`` is there. The last one who says it counts."""
+    global _wanted
+    _wanted = weakref.ref(saver), saves
+    _hook.install_guard()
+
+
+def after_first_step() -> None:
+    """Of an optimizer. What does not fit is a warning: the program may save less, and a save that does not fit is an error."""
+    if _wanted is None or _wanted[0]() is None:
+        return
+    from . import _session
+    from ._errors import DlroverError
+
+    try:
+        _session.prepare(_bytes_of(_optimizers.owned_tensors(), _wanted[1]))
+    except DlroverError as error:
+        warnings.warn(f"no memory was made ready for checkpoints: {error}", stacklevel=2)
+
+
+def _bytes_of(tensors: list[Any], saves: Saves) -> int:
+    from . import _session, _state
+
+    if saves is Saves.ALIKE:  # as save() will deal them out
+        state = {str(i): _optimizers.local_of(tensor).detach() for i, tensor in enumerate(tensors)}
+        return _state.encode(state, allow_pickle=False, dealer=_session.dealer(True)).bound() + _NAME_BYTES * len(tensors)
+    whole = saves is Saves.WHOLE
+    sizes = [_optimizers.nbytes_of(tensor if whole else _optimizers.local_of(tensor)) + _NAME_BYTES for tensor in tensors]
+    sharers = _session.world().local_world_size
+    if not whole or sharers < 2:
+        return sum(sizes)
+    return math.ceil(sum(sizes) / sharers) + max(sizes, default=0)
