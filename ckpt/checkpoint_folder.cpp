@@ -161,9 +161,8 @@ Result<CheckpointFolder::Chosen> CheckpointFolder::newest(
         auto manifest = read_manifest(id);
         Status status = manifest.ok() ? check(*manifest) : manifest.take_status();
         if (status.ok()) return Chosen{std::move(*manifest), std::move(passed_over)};
-        bool damaged = status.code() == Code::corrupt || status.code() == Code::not_found ||
-                       status.code() == Code::unsupported;
-        // What passes must not let a run go back.
+        bool damaged = status.code() == Code::corrupt || status.code() == Code::not_found;
+        // What passes, or what a newer program can read, must not let a run go back.
         if (!damaged) return status;
         passed_over.push_back(std::move(status));
     }

@@ -5,12 +5,14 @@
 
 #include "base/units.h"
 #include "ckpt/block_kernel.h"
+#include "ckpt/format_version.h"
 
 namespace dlrover::ckpt {
 namespace {
 
 constexpr std::string_view digits = "0123456789abcdef", checksum_line = "\n \"xxh3\": ", end_of_text = "}\n";
 constexpr std::size_t quoted_hex_bytes = 18;
+constexpr std::uint64_t manifest_version = 1;
 
 std::string quoted_hex(std::uint64_t value) {
     std::string text(quoted_hex_bytes, '"');
@@ -170,12 +172,12 @@ Result<std::string_view> checked_lines(std::string_view text) {
 
 Result<std::string> encode_manifest(const Manifest &manifest) {
     DLROVER_TRY(check_manifest(manifest));
-    std::string text =
-        "{\"format\": \"dlrover-manifest\", \"version\": 1,\n \"lineage\": " + quoted(manifest.lineage) +
-        ",\n \"train_step\": " + number(manifest.id.step.value()) +
-        ", \"term\": " + number(manifest.id.generation.term.value()) +
-        ", \"generation\": " + number(manifest.id.generation.number) +
-        ", \"world_size\": " + number(manifest.ranks.size()) + ",\n \"index\": ";
+    std::string text = "{\"format\": \"dlrover-manifest\", \"version\": " + number(manifest_version) +
+                       ",\n \"lineage\": " + quoted(manifest.lineage) +
+                       ",\n \"train_step\": " + number(manifest.id.step.value()) +
+                       ", \"term\": " + number(manifest.id.generation.term.value()) +
+                       ", \"generation\": " + number(manifest.id.generation.number) +
+                       ", \"world_size\": " + number(manifest.ranks.size()) + ",\n \"index\": ";
     if (manifest.index)
         text += "{\"file\": \"index.h5\", \"bytes\": " + number(manifest.index->bytes) +
                 ", \"xxh3\": " + quoted_hex(manifest.index->xxh3) + "}";
@@ -195,7 +197,10 @@ Result<Manifest> decode_manifest(std::string_view text) {
     Manifest manifest;
     std::uint64_t world_size = 0;
     scan.expect("{\"format\": \"dlrover-manifest\", \"version\": ");
-    if (scan.ok() && !scan.accept("1,\n")) return Status(Code::unsupported, "a manifest of another version");
+    std::uint64_t version = scan.number(0, UINT64_MAX);
+    if (scan.ok() && version != manifest_version)
+        return other_version("a manifest", version, manifest_version);
+    scan.expect(",\n");
     scan_head(scan, manifest, world_size);
     scan.expect(",\n \"ranks\": [");
     for (std::uint32_t rank = 0; scan.ok() && rank < world_size; ++rank) {

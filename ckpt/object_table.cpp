@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ckpt/block_kernel.h"
+#include "ckpt/format_version.h"
 
 namespace dlrover::ckpt {
 namespace {
@@ -62,7 +63,7 @@ ChunkInfo to_info(const format::Chunk &chunk) {
 
 Status check_limits(const format::ObjectTable &table) {
     if (table.version() != table_version)
-        return Status(Code::unsupported, "object table of version " + std::to_string(table.version()));
+        return other_version("an object table", table.version(), table_version);
     if (table.chunks() == nullptr) return {};
     if (table.chunks()->size() > max_chunks)
         return Status(Code::corrupt, "too many chunks in an object table");

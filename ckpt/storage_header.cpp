@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ckpt/block_kernel.h"
+#include "ckpt/format_version.h"
 #include "ckpt/object_table.h"
 
 namespace dlrover::ckpt {
@@ -63,7 +64,7 @@ Result<StorageHeader> decode_storage_header(std::span<const std::uint8_t> block,
     if (storage_header_xxh3(block) != block_kernel().hash(block.data(), checksum_at))
         return Status(Code::corrupt, "the checksum of the file's header is wrong");
     if (header.version != storage_version)
-        return Status(Code::unsupported, "a checkpoint's file of another version");
+        return other_version("a checkpoint's file", header.version, storage_version);
     DLROVER_TRY(check_header(header, file_bytes));
     return header;
 }

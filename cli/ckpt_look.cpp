@@ -2,8 +2,10 @@
 // ls, show and verify: what reads and changes nothing.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <ctime>
 #include <iostream>
+#include <map>
 
 #include "base/units.h"
 #include "ckpt/storage_name.h"
@@ -69,8 +71,8 @@ Result<std::vector<Candidate>> candidates_to_verify(const CkptOptions &options) 
     return Status(Code::not_found, options.folder + " holds no complete checkpoint" + which);
 }
 
-/// Whether it is whole; prints what is not.
-bool verify_one(const Candidate &candidate) {
+/// corrupt; unsupported: nothing is wrong but that it is of another version. Prints what is found.
+Code verify_one(const Candidate &candidate) {
     std::string name = printable(candidate.folder) + "/" + checkpoint_folder_name(candidate.id);
     auto manifest = read_manifest(candidate);
     std::vector<Status> found;
@@ -86,12 +88,14 @@ bool verify_one(const Candidate &candidate) {
     if (found.empty()) {
         std::cout << name << ": whole, " << manifest->ranks.size() << " ranks, " << format_size_bytes(bytes)
                   << std::endl;
-        return true;
+        return Code::ok;
     }
-    std::cout << name << ": DAMAGED\n";
+    bool other =
+        std::ranges::all_of(found, [](const Status &status) { return status.code() == Code::unsupported; });
+    std::cout << name << (other ? ": OF ANOTHER VERSION\n" : ": DAMAGED\n");
     for (const Status &status : found) std::cout << "  " << printable(status.message()) << "\n";
     std::cout.flush();
-    return false;
+    return other ? Code::unsupported : Code::corrupt;
 }
 
 }  // namespace
@@ -128,11 +132,15 @@ Status show_checkpoint(const CkptOptions &options) {
 Status verify_checkpoints(const CkptOptions &options) {
     auto candidates = candidates_to_verify(options);
     if (!candidates) return candidates.take_status();
-    std::size_t damaged = 0;
-    for (const Candidate &candidate : *candidates) damaged += verify_one(candidate) ? 0 : 1;
-    if (damaged == 0) return {};
-    return Status(Code::corrupt, std::to_string(damaged) + " of " + std::to_string(candidates->size()) +
-                                     " checkpoints are damaged");
+    std::map<Code, std::size_t> count;
+    for (const Candidate &candidate : *candidates) ++count[verify_one(candidate)];
+    auto failed = [&](Code code, const char *what) {
+        return Status(code, std::to_string(count[code]) + " of " + std::to_string(candidates->size()) +
+                                " checkpoints are " + what);
+    };
+    if (count[Code::corrupt] > 0) return failed(Code::corrupt, "damaged");
+    if (count[Code::unsupported] > 0) return failed(Code::unsupported, "of another version");
+    return {};
 }
 
 }  // namespace dlrover::cli

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "ckpt/block_kernel.h"
+#include "ckpt/format_version.h"
 #include "ckpt/object_table.h"
 
 namespace dlrover::lib {
@@ -44,7 +45,7 @@ Status check_footer(const FileFooter &footer, std::uint64_t file_bytes) {
     if (footer.footer_xxh3 != footer_hash(footer))
         return Status(Code::corrupt, "the footer's checksum is wrong");
     if (footer.version != file_version)
-        return Status(Code::unsupported, "a checkpoint file of another version");
+        return ckpt::other_version("a checkpoint file", footer.version, file_version);
     std::uint64_t content = file_bytes - sizeof(FileFooter);
     if (footer.data_bytes > content || !inside(footer.table_offset, footer.table_bytes, content) ||
         !inside(footer.ledger_offset, footer.ledger_bytes, content) ||

@@ -69,9 +69,12 @@ Result<UniqueFd> open_file(const std::string &path) {
     return fd;
 }
 
-bool whole_file(const std::string &path) {
+/// unsupported: of another version.
+Result<bool> whole_file(const std::string &path) {
     auto fd = open_file(path);
-    return fd.ok() && read_footer(fd->get(), path).ok();
+    Status status = fd.ok() ? read_footer(fd->get(), path).take_status() : fd.take_status();
+    if (status.code() == Code::unsupported) return status;
+    return status.ok();
 }
 
 Result<ObjectLayout> layout_of(const FileFooter &footer, const std::byte *base) {
@@ -157,23 +160,29 @@ Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarg
 
 void FileStore::abort(const SaveTarget &) {}
 
-std::optional<std::uint64_t> FileStore::newest_common_step() const {
+Result<std::optional<std::uint64_t>> FileStore::newest_common_step() const {
     for (std::uint64_t step : steps_in(rank_dir(rank_.value()))) {
         bool everywhere = true;
-        for (std::uint32_t r = 0; everywhere && r < world_size_; ++r)
-            everywhere = whole_file(step_path(r, step));
-        if (everywhere) return step;
+        for (std::uint32_t r = 0; everywhere && r < world_size_; ++r) {
+            auto whole = whole_file(step_path(r, step));
+            if (!whole) return whole.take_status();
+            everywhere = *whole;
+        }
+        if (everywhere) return std::optional(step);
     }
-    return std::nullopt;
+    return std::optional<std::uint64_t>();
 }
 
 Result<std::int64_t> FileStore::restore_step() {
     auto step = newest_common_step();
-    return step ? static_cast<std::int64_t>(*step) : -1;
+    if (!step) return step.take_status();
+    return *step ? static_cast<std::int64_t>(**step) : -1;
 }
 
 Result<ObjectSource> FileStore::open() {
-    auto step = newest_common_step();
+    auto newest = newest_common_step();
+    if (!newest) return newest.take_status();
+    std::optional<std::uint64_t> step = *newest;
     if (!step) return Status(Code::not_found, "no checkpoint in " + rank_dir(rank_.value()));
     std::string path = step_path(rank_.value(), *step);
     auto fd = open_file(path);

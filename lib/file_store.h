@@ -33,7 +33,8 @@ class FileStore final : public Store {
     Status write_object(const SaveTarget &target, const ObjectLayout &layout) const;
     /// Keeps `saved` and the one before it (saved or restored by this process, else the newest other).
     void remove_old(std::uint64_t saved) const;
-    std::optional<std::uint64_t> newest_common_step() const;
+    /// unsupported: a file that might be of it is of another version.
+    Result<std::optional<std::uint64_t>> newest_common_step() const;
 
     std::string dir_;
     Rank rank_;

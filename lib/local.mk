@@ -51,7 +51,7 @@ check_PROGRAMS += tests/unit/lib_test
 tests_unit_lib_test_SOURCES = tests/unit/main.cpp tests/unit/dying_daemon.h tests/unit/lib_daemon_test.cpp \
 	tests/unit/lib_fake_daemon.cpp tests/unit/lib_fake_daemon.h tests/unit/lib_file_test.cpp tests/unit/lib_fixture.h \
 	tests/unit/lib_protect_test.cpp tests/unit/lib_shared_test.cpp
-tests_unit_lib_test_LDADD = libdlrover.la libproto.la $(PTHREAD_LIBS)
+tests_unit_lib_test_LDADD = libdlrover.la libckpt.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
 
 check_PROGRAMS += tests/unit/client_test

@@ -57,6 +57,13 @@ Status nothing_whole(const Destination &to, const std::string &why) {
                                      "--dlrover-name, to begin anew");
 }
 
+Status not_ours(const Status &status) {
+    return Status(Code::unsupported,
+                  status.message() +
+                      ": go on with that one, or set the checkpoint aside with dlrover ckpt "
+                      "rollback to go on from an older one");
+}
+
 Status choose_newest(const Destination &to, const std::vector<PassedOver> &passed_over,
                      proto::local::FolderFoundT &found) {
     auto listing = ckpt::list_checkpoints(to.folder);
@@ -72,6 +79,7 @@ Status choose_newest(const Destination &to, const std::vector<PassedOver> &passe
     if (chosen.status().code() == Code::not_found && !std::ranges::all_of(listing->complete, wanted))
         return {};
     if (chosen.status().code() == Code::not_found) return nothing_whole(to, chosen.status().message());
+    if (chosen.status().code() == Code::unsupported) return not_ours(chosen.status());
     if (!chosen) return chosen.take_status();
     say_passed_over(chosen->passed_over, found.text);
     if (chosen->manifest.lineage != to.lineage) {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dlrover ckpt ls, show, verify, rm, rollback."""
+import ctypes
 import json
 import os
 import pty
@@ -104,6 +105,32 @@ def test_verify_finds_what_is_missing_or_exchanged(ckpt, lineage):
     assert "rank-0.h5: No such file" in out and "rank-1.h5 is not the file that the manifest names" in out
     (lineage / "step-20.gen-0.1.3.manifest").write_text("{}")
     assert "a manifest of a wrong size" in ckpt("verify", lineage, "--step", 20, status=1)[0]
+
+
+def make_next_version(path):
+    """As the next version of the format would write it: another number, a right checksum."""
+    text = path.read_bytes()
+    head, mark, _ = text.replace(b'"version": 1,', b'"version": 2,', 1).rpartition(b'\n "xxh3": ')
+    xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+    xxh3.restype, xxh3.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t]
+    path.write_bytes(head + mark + b'"%016x"}\n' % xxh3(head, len(head)))
+
+
+def test_the_next_version_is_refused_by_name(ckpt, lineage):
+    manifest = lineage / "step-30.gen-0.1.3.manifest"
+    before = manifest.read_bytes()
+    make_next_version(manifest)
+    said = f"{manifest}: a manifest is of version 2, and this dlrover reads version 1: a newer one has written it"
+    out, err = ckpt("verify", lineage, status=1)
+    assert "OF ANOTHER VERSION" in out and said in out and "1 of 1 checkpoints are of another version" in err
+    assert said in ckpt("show", lineage, status=1)[1]
+    assert ckpt("show", lineage, "--step", 20)[0].startswith("Step 20,")
+    assert said in ckpt("ls", lineage)[0]
+    flip(lineage / "step-20.gen-0.1.3" / "rank-0.h5", 20)
+    assert "1 of 3 checkpoints are damaged" in ckpt("verify", lineage, "--all", status=1)[1]
+    assert manifest.read_bytes() != before and manifest.exists()
+    ckpt("rollback", lineage, "--step", 10, "--yes")
+    assert not manifest.exists() and ckpt("show", lineage)[0].startswith("Step 10,")
 
 
 def test_rm(ckpt, lineage):

@@ -203,7 +203,13 @@ BOOST_AUTO_TEST_CASE(a_piece_is_told_from_all_others) {
 }
 
 BOOST_AUTO_TEST_CASE(another_version_is_unsupported) {
-    BOOST_TEST((ObjectTableView::parse(raw_table(good_entry(), 2), 96).status().code() == Code::unsupported));
+    Status status = ObjectTableView::parse(raw_table(good_entry(), 2), 96).take_status();
+    BOOST_TEST((status.code() == Code::unsupported));
+    BOOST_TEST(
+        status.message() ==
+        "an object table is of version 2, and this dlrover reads version 1: a newer one has written it");
+    status = ObjectTableView::parse(raw_table(good_entry(), 0), 96).take_status();
+    BOOST_TEST(status.message() == "an object table is of version 0, and this dlrover reads version 1");
 }
 
 BOOST_AUTO_TEST_CASE(one_name_comes_once_per_global_offset) {

@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
+#include <cstddef>
 #include <fstream>
 #include <functional>
 #include <thread>
 
+#include "ckpt/block_kernel.h"
+#include "lib/file_format.h"
 #include "lib_fixture.h"
 
 using namespace dlrover::test;
@@ -29,6 +32,20 @@ void flip(const std::string &path, std::uint64_t at) {
     char byte = static_cast<char>(f.get() ^ 0x10);
     f.seekp(static_cast<std::streamoff>(at));
     f.put(byte);
+}
+
+void make_next_version(const std::string &path) {
+    using dlrover::lib::FileFooter;
+    std::fstream f(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto at = static_cast<std::streamoff>(std::filesystem::file_size(path) - sizeof(FileFooter));
+    FileFooter footer;
+    f.seekg(at);
+    f.read(reinterpret_cast<char *>(&footer), sizeof footer);
+    ++footer.version;
+    footer.footer_xxh3 = dlrover::ckpt::block_kernel().hash(&footer, offsetof(FileFooter, footer_xxh3));
+    f.seekp(at);
+    f.write(reinterpret_cast<const char *>(&footer), sizeof footer);
+    BOOST_REQUIRE(f.good());
 }
 
 }  // namespace
@@ -108,6 +125,22 @@ BOOST_AUTO_TEST_CASE(every_region_is_checked) {
         flip(path, at);
     }
     BOOST_TEST(check_restored(c.get()) == 1);
+}
+
+/// It is not passed over as if it were not there: saves would remove it.
+BOOST_AUTO_TEST_CASE(a_file_of_the_next_version_is_refused_by_name) {
+    auto c = open_context();
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
+    BOOST_TEST(save_step(c.get(), 2) == DLROVER_OK);
+    make_next_version(dir + "/rank-0/step-2.dlrover");
+    dlrover_restore *r = nullptr;
+    BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_UNSUPPORTED);
+    const std::string wanted =
+        "step-2.dlrover: a checkpoint file is of version 2, and this dlrover reads version 1";
+    BOOST_TEST(std::string(dlrover_error_text()).find(wanted) != std::string::npos, dlrover_error_text());
+    dlrover_world world;
+    BOOST_TEST(dlrover_get_world(open_context().get(), &world) == DLROVER_E_UNSUPPORTED);
+    BOOST_TEST((files(dir + "/rank-0") == std::vector<std::string>{"step-1.dlrover", "step-2.dlrover"}));
 }
 
 BOOST_AUTO_TEST_CASE(a_folder_that_can_not_be_written_is_an_error) {

@@ -98,6 +98,21 @@ BOOST_AUTO_TEST_CASE(a_bit_flipped_anywhere_is_found) {
     BOOST_TEST(StorageFile::open(path)->verify().ok());
 }
 
+BOOST_AUTO_TEST_CASE(the_next_version_is_refused_by_name) {
+    Folder folder;
+    Maker maker;
+    maker.add("a", DType::Float32, {33});
+    BOOST_REQUIRE(write_storage_file(folder / "", maker.object()).ok());
+    std::string path = folder / "rank-0.h5";
+    make_next_version(path);
+    Status status = StorageFile::open(path).take_status();
+    BOOST_TEST((status.code() == Code::unsupported));
+    BOOST_TEST(status.message() ==
+               path +
+                   ": a checkpoint's file is of version 2, and this dlrover reads version "
+                   "1: a newer one has written it");
+}
+
 BOOST_AUTO_TEST_CASE(a_file_of_another_length_is_refused) {
     Folder folder;
     Maker maker = mixed();

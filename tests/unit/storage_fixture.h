@@ -7,13 +7,16 @@
 #include <sys/resource.h>
 
 #include <boost/test/unit_test.hpp>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "ckpt/block_kernel.h"
 #include "ckpt/checksum.h"
+#include "ckpt/storage_header.h"
 #include "ckpt/storage_image.h"
 
 namespace dlrover::ckpt::test {
@@ -116,6 +119,21 @@ inline std::vector<std::string> names_in(const std::filesystem::path &folder) {
     for (auto &entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
+}
+
+/// What a rank's file of the next version of the format would have in its header.
+inline void make_next_version(const std::string &path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    std::vector<char> block(storage_block_bytes);
+    file.read(block.data(), static_cast<std::streamsize>(block.size()));
+    BOOST_REQUIRE(block[offsetof(StorageHeader, version)] == 1);
+    block[offsetof(StorageHeader, version)] = 2;
+    std::size_t covered = block.size() - sizeof(std::uint64_t);
+    std::uint64_t hash = block_kernel().hash(block.data(), covered);
+    std::memcpy(block.data() + covered, &hash, sizeof hash);
+    file.seekp(0);
+    file.write(block.data(), static_cast<std::streamsize>(block.size()));
+    BOOST_REQUIRE(file.good());
 }
 
 inline void flip_bit(const std::string &path, std::uint64_t at) {

@@ -98,6 +98,19 @@ BOOST_AUTO_TEST_CASE(what_is_damaged_is_passed_over) {
     BOOST_TEST(newest_step(folder, 5) == 10u);
 }
 
+/// Nothing is wrong with it: going on from an older one would be a loss.
+BOOST_AUTO_TEST_CASE(what_a_newer_program_has_written_is_not_passed_over) {
+    Folder folder;
+    CheckpointFolder checkpoints(folder / "");
+    for (std::uint64_t step : {10, 20}) publish(folder, step);
+    make_next_version(checkpoints.rank_path(id_of(20), Rank(1)));
+    Status status = checkpoints.newest().take_status();
+    BOOST_TEST((status.code() == Code::unsupported));
+    BOOST_TEST(status.message().find("rank-1.h5: a checkpoint's file is of version 2") != std::string::npos);
+    BOOST_REQUIRE(checkpoints.set_aside({id_of(20)}).ok());
+    BOOST_TEST(newest_step(folder, 0) == 10u);
+}
+
 BOOST_AUTO_TEST_CASE(only_what_the_writers_reported_becomes_complete) {
     Folder folder;
     CheckpointFolder checkpoints(folder / "");

@@ -2,7 +2,9 @@
 #include "ckpt/manifest.h"
 
 #include <boost/test/unit_test.hpp>
+#include <cstdio>
 
+#include "ckpt/block_kernel.h"
 #include "ckpt/retention.h"
 
 using namespace dlrover;
@@ -61,6 +63,20 @@ BOOST_AUTO_TEST_CASE(any_flipped_bit_and_any_cut_is_found) {
         BOOST_TEST((decode_manifest(text.substr(0, i)).status().code() == Code::corrupt));
     }
     BOOST_TEST(!decode_manifest(text + "\n").ok());
+}
+
+BOOST_AUTO_TEST_CASE(the_next_version_is_refused_by_name) {
+    std::string text = *encode_manifest(sample()), version = "\"version\": 1,";
+    text.replace(text.find(version), version.size(), "\"version\": 2,");
+    std::size_t tail = text.rfind("\n \"xxh3\"");
+    char hash[17];
+    std::snprintf(hash, sizeof hash, "%016llx",
+                  static_cast<unsigned long long>(block_kernel().hash(text.data(), tail)));
+    text.replace(text.size() - 19, 16, hash);
+    Status status = decode_manifest(text).take_status();
+    BOOST_TEST((status.code() == Code::unsupported));
+    BOOST_TEST(status.message() ==
+               "a manifest is of version 2, and this dlrover reads version 1: a newer one has written it");
 }
 
 BOOST_AUTO_TEST_CASE(what_can_not_be_told_is_refused) {

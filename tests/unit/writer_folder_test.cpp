@@ -101,6 +101,20 @@ BOOST_AUTO_TEST_CASE(the_newest_whole_one_and_why_not_a_newer_one) {
     BOOST_TEST(contains(found.text, folder.rank_path(checkpoint(8), Rank(0))), found.text);
 }
 
+BOOST_AUTO_TEST_CASE(a_newer_programs_checkpoint_is_not_passed_over) {
+    Folder dir;
+    Node node(dir.path);
+    node.start_writer();
+    for (std::uint64_t step : {3, 5}) store_one(node, step);
+    ckpt::CheckpointFolder folder(lineage_folder(dir.path));
+    ckpt::test::make_next_version(folder.rank_path(checkpoint(5), Rank(0)));
+    auto found = node.look();
+    BOOST_TEST(!found.ok);
+    BOOST_TEST(found.newest == nullptr);
+    BOOST_TEST(contains(found.text, "is of version 2, and this dlrover reads version 1"), found.text);
+    BOOST_TEST(contains(found.text, "dlrover ckpt rollback"), found.text);
+}
+
 BOOST_AUTO_TEST_CASE(terms_are_above_everything_and_nobody_elses) {
     Folder dir;
     fs::create_directories(lineage_folder(dir.path) + "/step-9.gen-4.1.2");
