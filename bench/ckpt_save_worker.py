@@ -146,23 +146,24 @@ def restore(options: argparse.Namespace, state: dict) -> dict:
 def save(options: argparse.Namespace, state: dict) -> dict:
     ways = make_ways(options, state)
     dlrover_slurm.load()  # connects
-    checkpointer = first_step(state) if options.prepare else None
-    time.sleep(options.prepare)  # the steps until its first checkpoint
+    if options.prepare:
+        step_once(state)
+        time.sleep(options.prepare)  # the steps until its first checkpoint
     seen = Flushes(options, ways, state).run() if options.flush else time_saves(options, ways, state)
     for way in ways:
         way.close()
-    del checkpointer
     return seen
 
 
-def first_step(state: dict) -> object:
+def step_once(state: dict) -> None:
     """What a program written for DLRover does before its first save; nothing else makes our memory ready."""
     from dlrover_slurm.compat import DdpCheckpointer
 
     ranks = dist.get_world_size()
-    checkpointer = DdpCheckpointer("unused", local_shard_num=ranks, global_shard_num=ranks)  # no gradients: nothing changes
+    checkpointer = DdpCheckpointer("unused", local_shard_num=ranks, global_shard_num=ranks)
+    # No gradients: nothing changes.
     torch.optim.SGD([torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point()) for tensor in state["model"].values()], 0.1).step()
-    return checkpointer
+    del checkpointer  # which had to be there for the step
 
 
 def read_options() -> argparse.Namespace:

@@ -17,12 +17,14 @@ def note_step(optimizer: Any) -> bool:
     return first
 
 
+def _tensors_of(optimizer: Any) -> Iterator[Any]:
+    """Parameters and its own state, DTensors as they are."""
+    return _whole_tensors_in([[group["params"] for group in optimizer.param_groups], dict(optimizer.state)])
+
+
 def owned_tensors() -> list[Any]:
-    """All tensors that optimizers own now, each once; the ranks' own parts of DTensors are within."""
-    seen: dict[int, Any] = {}
-    for optimizer in list(_stepped):
-        for value in _values([[group["params"] for group in optimizer.param_groups], dict(optimizer.state)]):
-            seen[id(value)] = value
+    """All tensors that optimizers own now, each once, DTensors as they are."""
+    seen = {id(tensor): tensor for optimizer in list(_stepped) for tensor in _tensors_of(optimizer)}
     return list(seen.values())
 
 
@@ -32,14 +34,14 @@ def _changes_otherwise(optimizer: Any) -> bool:
     return swaps or any(cls.__module__.partition(".")[0] == "lomo_optim" for cls in type(optimizer).__mro__)
 
 
-def _values(value: Any) -> Iterator[Any]:
+def _whole_tensors_in(value: Any) -> Iterator[Any]:
     """Tensors of dicts, lists and tuples in each other, DTensors as they are."""
     if isinstance(value, dict):
         for item in value.values():
-            yield from _values(item)
+            yield from _whole_tensors_in(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _values(item)
+            yield from _whole_tensors_in(item)
     elif hasattr(value, "data_ptr"):
         yield value
 
@@ -51,7 +53,7 @@ def local_of(tensor: Any) -> Any:
 
 def tensors_in(value: Any) -> Iterator[Any]:
     """Of dicts, lists and tuples in each other; local ones, of DTensors too."""
-    for tensor in _values(value):
+    for tensor in _whole_tensors_in(value):
         yield local_of(tensor)
 
 
@@ -67,7 +69,7 @@ class Owned:
         self._ends: dict[int, int] = {}
         for optimizer in list(_stepped):
             if not _changes_otherwise(optimizer):
-                for tensor in tensors_in([[group["params"] for group in optimizer.param_groups], dict(optimizer.state)]):
+                for tensor in map(local_of, _tensors_of(optimizer)):
                     if (size := nbytes_of(tensor)) >= smallest and device_of(tensor) is not None:
                         address = tensor.data_ptr()
                         self._ends[address] = max(address + size, self._ends.get(address, 0))

@@ -38,16 +38,16 @@ def behind_first_step(saver: Any, saves: Saves) -> None:
 
 
 def after_first_step() -> None:
-    """Of an optimizer. What does not fit is a warning: the program may save less, and a save that does not fit is an error."""
+    """Of an optimizer, which no failure here may end. What does not fit is a warning: the program may save less, and a save that does not fit
+    is an error."""
     if _wanted is None or _wanted[0]() is None:
         return
     from . import _session
-    from ._errors import DlroverError
 
     try:
         _session.prepare(_bytes_of(_optimizers.owned_tensors(), _wanted[1]))
-    except DlroverError as error:
-        warnings.warn(f"no memory was made ready for checkpoints: {error}", stacklevel=2)
+    except Exception as error:  # a tensor of a class of its own may raise anything
+        warnings.warn(f"no memory was made ready for checkpoints: {str(error) or type(error).__name__}", stacklevel=2)
 
 
 def _bytes_of(tensors: list[Any], saves: Saves) -> int:

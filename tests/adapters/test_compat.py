@@ -221,11 +221,14 @@ def too_large(rank):
         optimizer.step()
     assert [str(each.message) for each in told if "made ready" in str(each.message)] == ["no memory was made ready for checkpoints: 656 bytes do not fit"]
     assert parameter[0].item() == pytest.approx(-0.2)
+    _session.prepare = lambda size: (_ for _ in ()).throw(NotImplementedError())
+    with pytest.warns(UserWarning, match="made ready for checkpoints: NotImplementedError"):
+        torch.optim.SGD([parameter], 0.1).step()
     del checkpointer  # who has none does not save
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch.optim.SGD([parameter], 0.1).step()
 
 
-def test_what_does_not_fit_is_a_warning_behind_the_first_step(ranks):
+def test_what_fails_is_a_warning_behind_the_first_step(ranks):
     ranks(1, too_large, group=False)
