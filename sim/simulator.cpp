@@ -221,6 +221,16 @@ void Simulator::handle(const Event &e) {
             return damage_object();
         case Kind::check:
             return push(now_ + milliseconds(500), Kind::check, 0);
+        default:
+            return handle_copies(e, p);
+    }
+}
+
+/// Copies and parities.
+void Simulator::handle_copies(const Event &e, const Payload &p) {
+    Node &n = nodes_[e.node];
+    bool same = n.incarnation == e.incarnation && n.member && !n.dead;
+    switch (e.kind) {
         case Kind::copy_fault:
             return inject_copy_fault(static_cast<CopyFault>(e.payload), e.node);
         case Kind::objects:
@@ -323,89 +333,95 @@ void Simulator::act_store(std::uint32_t node, Store &store) {
     push(n.stored_at, Kind::stored, node, keep(std::move(p)));
 }
 
+void Simulator::act_freed(std::uint32_t node, const StepFreed &a) {
+    Node &n = nodes_[node];
+    if (options_.trace)
+        trace("node " + std::to_string(node) + " frees what is before step " +
+              std::to_string(a.id.step.value()) + " of " + to_string(a.id.generation) +
+              (a.keep ? " but for step " + std::to_string(a.keep->step.value()) : ""));
+    if (config_.copies > 0) check_freed(node, a);
+    std::erase_if(n.objects, [&](const Seal &s) { return a.frees({s.generation, s.step}); });
+    std::erase_if(n.parities, [&](const HeldParity &p) { return a.frees(p.parity.id); });
+}
+
+void Simulator::act_void(std::uint32_t node, const StepsVoid &a) {
+    Node &n = nodes_[node];
+    check_void(a);
+    if (options_.trace)
+        trace("node " + std::to_string(node) + ": steps of " + to_string(a.generation) + " below " +
+              std::to_string(a.below.value()) + " are void" +
+              (a.complete ? ", after step " + std::to_string(a.complete->value()) : ""));
+    std::erase_if(n.objects, [&](const Seal &s) {
+        return s.generation == a.generation && s.step < a.below && (!a.complete || s.step > *a.complete);
+    });
+}
+
+void Simulator::act_end(std::uint32_t node, const End &a) {
+    Node &n = nodes_[node];
+    if (options_.trace)
+        trace("node " + std::to_string(node) + " ends with " + std::to_string(a.exit_code) + " " + a.message);
+    check_job_end(node, a);
+    n.ended = true;
+    n.exit_code = a.exit_code;
+    n.next_run = a.next_run;
+    halt_workers(node);
+}
+
 void Simulator::act(std::uint32_t node, Action &action) {
     Node &n = nodes_[node];
-    std::visit(
-        Overload{
-            [&](SendMessage &a) {
-                check_send(node, a.to, a.message);
-                transmit(node, a.to.value(), std::move(a.message));
-            },
-            [&](Store &a) { act_store(node, a); },
-            [&](Publish &a) {
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + " publishes " + to_string(a.world.id));
-                check_publish(node, a.world);
-                publish(node, a.world);
-            },
-            [&](StopWorkers &a) {
-                n.stopping = std::max(n.stopping, a.generation);
-                drop_open_rows(n);
-                Payload p;
-                p.generation = a.generation;
-                push(now_ + Duration(random_.between(500, 30000)), Kind::stop_workers, node,
-                     keep(std::move(p)));
-            },
-            [&](RenewLease &) { n.lease_until = now_ + config_.timings.agent_lease; },
-            [&](StepComplete &) {},
-            [&](Protect &a) {
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + " protects step " +
-                          std::to_string(a.id.step.value()) + " of " + to_string(a.id.generation));
-                protect(node, a.id);
-            },
-            [&](StepFreed &a) {
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + " frees what is before step " +
-                          std::to_string(a.id.step.value()) + " of " + to_string(a.id.generation) +
-                          (a.keep ? " but for step " + std::to_string(a.keep->step.value()) : ""));
-                if (config_.copies > 0) check_freed(node, a);
-                std::erase_if(n.objects, [&](const Seal &s) { return a.frees({s.generation, s.step}); });
-                std::erase_if(n.parities, [&](const HeldParity &p) { return a.frees(p.parity.id); });
-            },
-            [&](StorageAsked &a) { check_asked(node, a.id); },
-            [&](StepsVoid &a) {
-                check_void(a);
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + ": steps of " + to_string(a.generation) +
-                          " below " + std::to_string(a.below.value()) + " are void" +
-                          (a.complete ? ", after step " + std::to_string(a.complete->value()) : ""));
-                std::erase_if(n.objects, [&](const Seal &s) {
-                    return s.generation == a.generation && s.step < a.below &&
-                           (!a.complete || s.step > *a.complete);
-                });
-            },
-            [&](AskSlurm &a) {
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + " asks Slurm " +
-                          std::to_string(static_cast<int>(a.what)));
-                check_ask(node, a);
-                Payload p;
-                p.ask = std::move(a);
-                push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
-                     keep(std::move(p)));
-            },
-            [&](NodesAdded &a) { on_added(node, a); },
-            [&](LookAtStorage &a) { look_at_storage(node, a); },
-            [&](RunCheck &a) { run_check(node, a); },
-            [&](NodeUnfit &) {},
-            [&](End &a) {
-                if (options_.trace)
-                    trace("node " + std::to_string(node) + " ends with " + std::to_string(a.exit_code) + " " +
-                          a.message);
-                check_job_end(node, a);
-                n.ended = true;
-                n.exit_code = a.exit_code;
-                n.next_run = a.next_run;
-                halt_workers(node);
-            },
-            [&](Note &a) {
-                check_note(a);
-                if (a.text.starts_with("Checkpoints have no copies")) check_given_up(node);
-                if (options_.trace) trace("node " + std::to_string(node) + ": " + a.text);
-            },
-        },
-        action);
+    std::visit(Overload{
+                   [&](SendMessage &a) {
+                       check_send(node, a.to, a.message);
+                       transmit(node, a.to.value(), std::move(a.message));
+                   },
+                   [&](Store &a) { act_store(node, a); },
+                   [&](Publish &a) {
+                       if (options_.trace)
+                           trace("node " + std::to_string(node) + " publishes " + to_string(a.world.id));
+                       check_publish(node, a.world);
+                       publish(node, a.world);
+                   },
+                   [&](StopWorkers &a) {
+                       n.stopping = std::max(n.stopping, a.generation);
+                       drop_open_rows(n);
+                       Payload p;
+                       p.generation = a.generation;
+                       push(now_ + Duration(random_.between(500, 30000)), Kind::stop_workers, node,
+                            keep(std::move(p)));
+                   },
+                   [&](RenewLease &) { n.lease_until = now_ + config_.timings.agent_lease; },
+                   [&](StepComplete &) {},
+                   [&](Protect &a) {
+                       if (options_.trace)
+                           trace("node " + std::to_string(node) + " protects step " +
+                                 std::to_string(a.id.step.value()) + " of " + to_string(a.id.generation));
+                       protect(node, a.id);
+                   },
+                   [&](StepFreed &a) { act_freed(node, a); },
+                   [&](StorageAsked &a) { check_asked(node, a.id); },
+                   [&](StepsVoid &a) { act_void(node, a); },
+                   [&](AskSlurm &a) {
+                       if (options_.trace)
+                           trace("node " + std::to_string(node) + " asks Slurm " +
+                                 std::to_string(static_cast<int>(a.what)));
+                       check_ask(node, a);
+                       Payload p;
+                       p.ask = std::move(a);
+                       push(now_ + Duration(random_.between(500, 5000)), Kind::slurm_arrives, node,
+                            keep(std::move(p)));
+                   },
+                   [&](NodesAdded &a) { on_added(node, a); },
+                   [&](LookAtStorage &a) { look_at_storage(node, a); },
+                   [&](RunCheck &a) { run_check(node, a); },
+                   [&](NodeUnfit &) {},
+                   [&](End &a) { act_end(node, a); },
+                   [&](Note &a) {
+                       check_note(a);
+                       if (a.text.starts_with("Checkpoints have no copies")) check_given_up(node);
+                       if (options_.trace) trace("node " + std::to_string(node) + ": " + a.text);
+                   },
+               },
+               action);
 }
 
 void Simulator::start_daemon(std::uint32_t node) {

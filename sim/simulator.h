@@ -252,10 +252,14 @@ class Simulator {
     void push(Time at, Kind kind, std::uint32_t node, std::uint32_t payload = 0);
     std::uint32_t keep(Payload p);
     void handle(const Event &e);
+    void handle_copies(const Event &e, const Payload &p);
     void handle_local(const Event &e, const Payload &p);
     Payload take(const Event &e);
     void feed(std::uint32_t node, const elastic::Input &input);
     void act_store(std::uint32_t node, elastic::Store &store);
+    void act_freed(std::uint32_t node, const elastic::StepFreed &a);
+    void act_void(std::uint32_t node, const elastic::StepsVoid &a);
+    void act_end(std::uint32_t node, const elastic::End &a);
     void act(std::uint32_t node, elastic::Action &action);
     void start_daemon(std::uint32_t node);
     void reconnect(std::uint32_t node);
