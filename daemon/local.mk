@@ -10,7 +10,7 @@ dlrover_keeper_CPPFLAGS = $(AM_CPPFLAGS) $(dlrover_path_flags)
 dlrover_keeper_LDADD = libkeeper.la
 
 noinst_LTLIBRARIES += libdaemon.la
-libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp daemon/arena_restore.cpp daemon/arena_slots.h \
+libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp daemon/arena_restore.cpp daemon/arena_slots.h daemon/arena_view.cpp \
 	daemon/daemon.cpp daemon/daemon.h daemon/event_log.cpp daemon/event_log.h daemon/free_port.cpp daemon/free_port.h \
 	daemon/group.cpp daemon/group.h daemon/group_agents.cpp daemon/group_check.cpp daemon/group_check.h daemon/group_checks.cpp daemon/group_copies.cpp daemon/group_copies.h daemon/group_expand.cpp daemon/group_flush.cpp daemon/group_job_end.cpp daemon/group_join.cpp daemon/group_kept.cpp daemon/group_memory.cpp daemon/group_rollback.cpp \
 	daemon/group_mover.cpp daemon/group_mover.h daemon/group_moves.cpp daemon/group_parity.cpp daemon/group_parity.h daemon/group_preempted.cpp daemon/group_status.cpp daemon/group_storage.cpp daemon/group_storage.h daemon/group_tables.cpp daemon/group_tables.h daemon/group_workers.cpp \
