@@ -22,6 +22,8 @@ namespace {
 
 constexpr std::uint64_t chunk_bytes = 64ull << 20;
 constexpr std::uint64_t huge_page_bytes = 2ull << 20;
+/// Pages of that size, also where the system's usual huge ones have 1 GiB.
+constexpr unsigned huge_page_flags = MFD_HUGETLB | 21u << 26;
 
 /// The policy is the file's. Where the system knows none, it has one kind of memory.
 void prefer_node(int fd, std::uint64_t bytes, unsigned node) {
@@ -57,7 +59,7 @@ Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOp
     unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     UniqueFd fd;
     if (options.huge_pages && bytes % huge_page_bytes == 0) {
-        fd.reset(::memfd_create(name, flags | MFD_HUGETLB));
+        fd.reset(::memfd_create(name, flags | huge_page_flags));
         if (fd && options.numa_node) prefer_node(fd.get(), bytes, *options.numa_node);
         // Reserves the pages, or fails: a later SIGBUS would be the alternative.
         if (fd && ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) fd.reset();

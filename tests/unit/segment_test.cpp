@@ -2,14 +2,18 @@
 #include "ckpt/segment.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
+#include <fstream>
 #include <future>
+#include <numeric>
 
 using namespace dlrover;
 using namespace dlrover::ckpt;
@@ -31,6 +35,49 @@ bool comes_to(Prefaulter &prefaulter) {
     prefaulter.add(std::move(*fd), 4096, std::make_shared<std::atomic<bool>>(false),
                    [promise](Prefaulter::Report) { promise->set_value(); });
     return future.wait_for(30s) == std::future_status::ready;
+}
+
+bool fills(Prefaulter &prefaulter, int fd, std::uint64_t bytes) {
+    std::promise<Prefaulter::Report> promise;
+    prefaulter.add(UniqueFd(::dup(fd)), bytes, std::make_shared<std::atomic<bool>>(false),
+                   [&](Prefaulter::Report r) { promise.set_value(std::move(r)); });
+    auto report = promise.get_future().get();
+    BOOST_TEST(report.bytes == bytes);
+    return report.status.ok();
+}
+
+constexpr std::uint64_t huge_page_bytes = 2u << 20;
+
+bool has_huge_pages(int fd) {
+    struct statfs fs {};
+    BOOST_REQUIRE(::fstatfs(fd, &fs) == 0);
+    return fs.f_type == HUGETLBFS_MAGIC && static_cast<std::uint64_t>(fs.f_bsize) == huge_page_bytes;
+}
+
+/// Some that the system has reserved, as long as this lives.
+struct HugePages {
+    static constexpr std::uint64_t wanted = 4;
+    const std::uint64_t before = number("nr_hugepages");
+
+    HugePages() { reserve(before + wanted); }
+    ~HugePages() { reserve(before); }
+    static std::uint64_t number(const std::string &name) {
+        std::uint64_t value = 0;
+        std::ifstream(folder + name) >> value;
+        return value;
+    }
+    static std::uint64_t free() { return number("free_hugepages"); }
+
+  private:
+    static inline const std::string folder = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
+    static void reserve(std::uint64_t count) { std::ofstream(folder + "nr_hugepages") << count; }
+};
+
+boost::test_tools::assertion_result some_can_be_reserved(boost::unit_test::test_unit_id) {
+    boost::test_tools::assertion_result answer(HugePages().free() >= HugePages::wanted);
+    answer.message()
+        << "no huge pages of 2 MiB can be reserved here (root can, where memory is free in one piece)";
+    return answer;
 }
 
 }  // namespace
@@ -76,6 +123,53 @@ BOOST_AUTO_TEST_CASE(its_pages_belong_to_a_numa_node_whoever_touches_them) {
         BOOST_TEST(nodes == (bound ? 1ul : 0ul));
     }
     BOOST_TEST(create_segment("test", bytes, {false, 100000u}).ok(), "a node that can not be is no obstacle");
+}
+
+BOOST_AUTO_TEST_CASE(where_huge_pages_are_too_few_it_has_ordinary_ones) {
+    std::uint64_t before = HugePages::free();
+    std::uint64_t bytes = (before + HugePages::number("nr_overcommit_hugepages") + 1) * huge_page_bytes;
+    if (bytes > max_segment_bytes) {
+        BOOST_TEST_MESSAGE("skipped: this system has reserved more huge pages than a segment takes");
+        return;
+    }
+    auto fd = create_segment("test", bytes, {.huge_pages = true});
+    BOOST_REQUIRE(fd.ok());
+    BOOST_TEST(!has_huge_pages(fd->get()));
+    BOOST_TEST(held_bytes(fd->get()) == 0u);
+    BOOST_TEST(HugePages::free() == before);
+    BOOST_TEST(::ftruncate(fd->get(), 4096) == -1);
+    Prefaulter prefaulter(0);
+    BOOST_TEST(fills(prefaulter, fd->get(), bytes));
+}
+
+BOOST_FIXTURE_TEST_CASE(it_has_huge_pages_where_the_system_has_reserved_them, HugePages,
+                        *boost::unit_test::precondition(some_can_be_reserved)) {
+    std::uint64_t available = free(), bytes = 2 * huge_page_bytes;
+    BOOST_REQUIRE(available >= wanted);
+    auto fd = create_segment("test", bytes, {.huge_pages = true, .numa_node = 0});
+    BOOST_REQUIRE(fd.ok());
+    BOOST_TEST(has_huge_pages(fd->get()));
+    BOOST_TEST(has_all_pages(fd->get(), bytes), "they are there at once");
+    BOOST_TEST(free() == available - 2);
+    BOOST_TEST(::ftruncate(fd->get(), huge_page_bytes) == -1);
+    BOOST_TEST(::ftruncate(fd->get(), 4 * huge_page_bytes) == -1);
+    auto *at = static_cast<unsigned char *>(
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0));
+    BOOST_REQUIRE(at != MAP_FAILED);
+    std::iota(at, at + bytes, static_cast<unsigned char>(0));
+    Prefaulter prefaulter(0);
+    BOOST_TEST(fills(prefaulter, fd->get(), bytes), "nothing is left to do");
+    BOOST_TEST(at[bytes - 1] == 255);
+    ::munmap(at, bytes);
+    prefaulter.discard(UniqueFd(::dup(fd->get())), bytes);
+    BOOST_REQUIRE(comes_to(prefaulter));
+    BOOST_TEST(free() == available, "though somebody still holds the segment");
+
+    auto odd = create_segment("test", bytes + 4096, {.huge_pages = true});
+    BOOST_REQUIRE(odd.ok());
+    BOOST_TEST(!has_huge_pages(odd->get()));
+    BOOST_TEST(!has_huge_pages(create_segment("test", bytes)->get()), "nobody has asked for them");
+    BOOST_TEST(free() == available);
 }
 
 BOOST_AUTO_TEST_CASE(pages_come_in_the_background) {
