@@ -5,7 +5,6 @@
 #include "base/units.h"
 #include "common/log.h"
 #include "daemon/group.h"
-#include "daemon/wall_clock.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -30,7 +29,7 @@ bool Group::keep_memory() {
     arena_.keep_sealed();
     auto kept = arena_.holding();
     if (arena_.seals().empty() && arena_.parities().empty()) return false;
-    record_.kept_until_us = wall_clock_us() + limit.count();
+    record_.kept_until_us = (services_.loop.now() + limit).count();
     log::info({job(), step()},
               "checkpoints stay in memory for the job's next run: " + format_size_bytes(kept.bytes) +
                   ", for " + format_duration(limit) + " at most");

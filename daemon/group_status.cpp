@@ -244,8 +244,8 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
         out->restore_step = static_cast<std::int64_t>(world_->restore_step->value());
     out->started_us = record_.started_us;
     if (is_kept())
-        out->kept_us =
-            static_cast<std::uint64_t>(std::max(kept_until_us() - wall_clock_us(), std::int64_t{1}));
+        out->kept_us = static_cast<std::uint64_t>(
+            std::max(kept_until_us() - services_.loop.now().count(), std::int64_t{1}));
     return out;
 }
 

@@ -2,7 +2,6 @@
 // The daemon's part in what ended groups keep for the next runs of their jobs.
 #include "common/log.h"
 #include "daemon/daemon.h"
-#include "daemon/wall_clock.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -44,7 +43,7 @@ void Daemon::watch_floor() {
 void Daemon::check_kept() {
     for (const auto &[key, group] : groups_) {
         if (!group->is_kept()) continue;
-        if (wall_clock_us() >= group->kept_until_us())
+        if (loop_.now().count() >= group->kept_until_us())
             group->drop_kept("its time is over (memory.keep_after_requeue)");
         else if (group->asks_for_next_run())
             ask_about(key);

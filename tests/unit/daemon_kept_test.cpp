@@ -14,7 +14,8 @@ namespace {
 
 struct Requeued : TwoNodes {
     /// Step 5 is complete; then the job is told to end.
-    explicit Requeued(bool preempted = false) {
+    explicit Requeued(bool preempted = false, Settings::Duration keep = 30min) {
+        settings.memory.keep_after_requeue = keep;
         save_everywhere(5);
         job().preempted = preempted;
         local::AgentSignalT signal;
@@ -171,6 +172,24 @@ BOOST_AUTO_TEST_CASE(slurm_may_be_away_meanwhile) {
     t.slurm.away = true;
     t.loop.advance(10min);
     BOOST_TEST(t.keeps(t.n1));
+}
+
+BOOST_AUTO_TEST_CASE(it_is_kept_as_long_as_the_site_says) {
+    for (Settings::Duration keep : {2min, 180min}) {
+        Requeued t(false, keep);
+        t.wait_in_queue();
+        t.settings.memory.keep_after_requeue = 1h;  // for what is kept from then on
+        t.n2.restart();
+        t.loop.advance(keep - 30s);
+        BOOST_TEST(t.keeps(t.n1));
+        BOOST_TEST(t.keeps(t.n2));
+        t.loop.advance(30s);
+        BOOST_TEST(!t.keeps(t.n1));
+        BOOST_TEST(!t.keeps(t.n2), "nor by a daemon that was started again");
+        BOOST_TEST(!Requeued::has_slots(t.n1));
+        t.run_again();
+        BOOST_TEST(t.w1.restore_step == -1);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_site_may_keep_nothing) {
