@@ -47,9 +47,50 @@ std::optional<std::string> refusal_of_agent(Node &node, std::uint16_t task, std:
     return std::nullopt;
 }
 
+constexpr std::uint64_t mib = 1u << 20;
+
+/// n1 has little memory, of which a part is not for checkpoints.
+struct Scarce : TwoNodes {
+    std::uint64_t available = 100 * mib;  ///< apart from what segments have
+
+    Scarce() {
+        n1.budget = MemoryBudget({.user_quota_bytes = 1u << 30, .floor_bytes = 40 * mib},
+                                 [this] { return available; });
+    }
+    /// Why not; empty: it may save so much.
+    std::string refusal(const Client &worker, std::uint64_t bytes) {
+        local::PrepareT prepare;
+        prepare.bytes = bytes;
+        n1.say(worker, std::move(prepare));
+        auto answer = std::move(n1.port->sent[worker.id].back());
+        const auto *failure = answer.body.AsFailure();
+        BOOST_TEST((failure != nullptr || answer.body.AsPrepared() != nullptr));
+        if (failure) BOOST_TEST((failure->code == local::Refusal::NoMemory));
+        return failure ? failure->text : "";
+    }
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(daemon_limits)
+
+BOOST_FIXTURE_TEST_CASE(no_checkpoint_takes_the_nodes_last_memory, Scarce) {
+    auto first = n1.start_worker(w1, 0), second = n1.start_worker(w1, 1);
+    std::string refused = refusal(first, 32 * mib);
+    for (const char *part : {"128 MiB of memory (ranks: 2, slots: 2 of 32 MiB for this one)",
+                             "need 64 MiB more", "can give 60 MiB", "memory.available_floor"})
+        BOOST_TEST(refused.find(part) != std::string::npos, part << " in " << refused);
+    BOOST_TEST(status_at(n1, alice, false).groups.at(0)->memory_refused == refused);
+    BOOST_TEST(n1.budget.held(alice).bytes == 0u);
+    BOOST_TEST(refusal(first, 20 * mib) == "");
+    BOOST_TEST(refusal(second, 12 * mib).find("can give 20 MiB") != std::string::npos);
+    BOOST_TEST(refusal(second, 10 * mib) == "", "down to the floor, and not below");
+    BOOST_TEST(n1.budget.held(alice).bytes == 60 * mib);
+    // Others take what the floor is for: what is there is used all the same, and does not grow.
+    available = 80 * mib;
+    BOOST_TEST(n1.try_begin_save(first, 5).has_value());
+    BOOST_TEST(refusal(second, 14 * mib).find("can give 0 B") != std::string::npos);
+}
 
 BOOST_AUTO_TEST_CASE(a_worker_is_read_again_when_its_records_are_stored) {
     TwoNodes t;
