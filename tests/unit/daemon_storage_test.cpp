@@ -362,6 +362,34 @@ BOOST_AUTO_TEST_CASE(storage_that_does_not_answer_is_named_and_training_goes_on)
     }
 }
 
+/// The writer reads one slot, the other has the newest complete step.
+BOOST_AUTO_TEST_CASE(with_two_slots_saves_are_skipped_while_storage_does_not_answer) {
+    for (bool at_home : {false, true}) {
+        BOOST_TEST_CONTEXT((at_home ? "rank 0's node" : "the other node")) {
+            Fixture t(1);
+            t.await_worlds();
+            for (Node *node : {&t.n1, &t.n2})
+                node->budget = MemoryBudget({.user_quota_bytes = 8u << 20}, [] { return 1u << 30; });
+            Writer &hung = at_home ? t.home() : t.other();
+            hung.slow = true;
+            t.save_everywhere(5);
+            t.save_everywhere(6);
+            BOOST_TEST(status_at(hung.node, alice, false).groups.at(0)->memory_slots == 2u);
+            for (std::uint64_t step = 7; step < 60; ++step) {
+                auto before = t.loop.now();
+                BOOST_TEST(!t.try_save_everywhere(step), "no slot is free, and nobody waits for one");
+                BOOST_TEST((t.loop.now() == before));
+                t.run(1s);
+            }
+            BOOST_TEST(count_events(hung.node, "Storage has been silent") == 1u);
+            hung.slow = false;
+            hung.answer_store(hung.held.first, hung.held.second);
+            t.run(5s);
+            BOOST_TEST(t.stored_step() == 6);
+        }
+    }
+}
+
 BOOST_AUTO_TEST_CASE(slow_storage_is_not_silent) {
     Fixture t(1);
     t.await_worlds();
