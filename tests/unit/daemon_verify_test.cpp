@@ -16,6 +16,8 @@ struct VerifyingNodes : TwoNodes {
     Client worker;
 
     explicit VerifyingNodes(bool verifies = true) : TwoNodes(StepOf{}) {
+        // Two slots a rank: none to spare for who does not give it back.
+        n1.budget = MemoryBudget({.user_quota_bytes = 8u << 20}, [] { return 1u << 30; });
         a1 = connect_again(verifies);  // before the first world
         await_worlds();
     }
@@ -173,6 +175,30 @@ BOOST_AUTO_TEST_CASE(a_daemon_that_comes_back_knows_of_nothing_verified) {
     take_orders();
     BOOST_TEST(orders.empty(), "programs run");
     BOOST_TEST(!opens_verified());
+}
+
+BOOST_AUTO_TEST_CASE(what_an_agent_that_died_had_begun_the_workers_look_at) {
+    save_and_fail();
+    BOOST_REQUIRE(orders.size() == 2u);
+    answer(orders[0], true);
+    n1.daemon->on_closed(a1);
+    BOOST_TEST(opens_verified(0), "it was compared before");
+    n1.daemon->on_closed(worker);
+    BOOST_TEST(!opens_verified(1));
+    n1.daemon->on_closed(worker);
+}
+
+BOOST_AUTO_TEST_CASE(the_next_agent_begins_anew) {
+    save_and_fail();
+    BOOST_REQUIRE(orders.size() == 2u);
+    auto begun = std::move(orders);
+    a1 = connect_again(true);
+    next_world();  // what an agent ran has gone with it
+    BOOST_REQUIRE(orders.size() == 2u);
+    answer(begun[0], true);
+    answer(orders[1], true);
+    BOOST_TEST(!opens_verified(0), "who had that order is dead");
+    BOOST_TEST(opens_verified(1));
 }
 
 BOOST_AUTO_TEST_CASE(an_order_keeps_no_slot_longer_than_its_world) {
