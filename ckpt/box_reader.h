@@ -13,7 +13,8 @@
 
 namespace dlrover::ckpt {
 
-/// Long rows go straight to their place, short ones come out of a window of 1 MiB. Not thread-safe.
+/// Long rows go straight to their place; short ones that lie close together are read at once, at most 1 MiB.
+/// What lies before the first and behind the last wanted byte is never read. Not thread-safe.
 class BoxReader {
   public:
     /// `array`: where it lies. `fd` and `path` outlive this.
@@ -29,13 +30,12 @@ class BoxReader {
                      const BoxPlace &to, std::span<std::byte> out);
 
   private:
-    Status read_run(std::uint64_t at, std::span<std::byte> out);
+    Status read_together(BoxRuns runs, std::uint64_t end, std::span<std::byte> out);
 
     int fd_;
     const std::string &path_;
     Extent array_;
     std::vector<std::byte> window_;
-    std::uint64_t window_at_ = 0;
 };
 
 }  // namespace dlrover::ckpt

@@ -145,6 +145,39 @@ struct Sharded : Stored {
     }
 };
 
+/// Of all that this process has read by calls, on any thread.
+std::uint64_t bytes_read_by_calls() {
+    std::ifstream file("/proc/self/io");
+    std::string name;
+    std::uint64_t bytes = 0;
+    BOOST_REQUIRE((file >> name >> bytes && name == "rchar:"));
+    return bytes;
+}
+
+/// One tensor whose pieces are much larger than all that is read besides.
+struct Wide : Stored {
+    static constexpr std::uint64_t piece_rows = 8;
+    /// Of eight files and a manifest: headers, tables, lists of places.
+    static constexpr std::uint64_t metadata_bytes = 128u << 10;
+    const Tensor wide{"wide", DType::UInt8, {saved_by * piece_rows, 100'000}, 0, 0};
+
+    Wide() {
+        save(saved_by, [this](Maker &maker, std::uint32_t rank) {
+            Box box{{rank * piece_rows, 0}, {piece_rows, wide.shape[1]}};
+            maker.put(wide.name, wide.dtype, wide.shape, box.offset, box.shape, 0,
+                      content(wide, box.offset, box.shape));
+        });
+    }
+    std::uint64_t bytes_read(const Box &box, std::uint32_t rank, std::uint32_t world_size, bool verify) {
+        ::setenv("DLROVER_VERIFY_PARTS", verify ? "1" : "0", 1);
+        auto c = context(rank, world_size);
+        ::unsetenv("DLROVER_VERIFY_PARTS");
+        std::uint64_t before = bytes_read_by_calls();
+        BOOST_TEST(reads(open_restore(c.get()).get(), wide, box));
+        return bytes_read_by_calls() - before;
+    }
+};
+
 /// The same in the memory of several nodes.
 struct Spread : Sharded {
     std::vector<FakeDaemon::SpreadObject> objects;
@@ -303,6 +336,28 @@ BOOST_FIXTURE_TEST_CASE(without_verifying_parts_the_same_comes, Sharded) {
     auto c = context(0, 4);
     check_others(open_restore(c.get()).get());
     ::unsetenv("DLROVER_VERIFY_PARTS");
+}
+
+BOOST_FIXTURE_TEST_CASE(each_rank_reads_its_own_bytes_from_storage, Wide) {
+    for (std::uint32_t world_size : {2u, 3u, 4u, 16u})
+        for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+            Numbers rows{wide.shape[0] * rank / world_size, wide.shape[0] * (rank + 1) / world_size};
+            Box box{{rows[0], 0}, {rows[1] - rows[0], wide.shape[1]}};
+            std::uint64_t wanted = elements(box.shape);
+            BOOST_TEST(bytes_read(box, rank, world_size, false) <= wanted + metadata_bytes);
+            // Of a piece that is wanted in part every byte is compared before, once.
+            std::uint64_t parts = (rows[0] % piece_rows != 0) + (rows[1] % piece_rows != 0);
+            BOOST_TEST(bytes_read(box, rank, world_size, true) <=
+                       wanted + parts * piece_rows * wide.shape[1] + metadata_bytes);
+        }
+}
+
+/// Cut across the rows that were saved.
+BOOST_FIXTURE_TEST_CASE(rows_that_lie_far_apart_are_read_without_what_is_between, Wide) {
+    for (std::uint64_t width : {std::uint64_t{1}, std::uint64_t{1000}, std::uint64_t{30'000}}) {
+        Box box{{5, wide.shape[1] - width - 7}, {50, width}};
+        BOOST_TEST(bytes_read(box, 0, 3, false) <= elements(box.shape) + metadata_bytes, width);
+    }
 }
 
 BOOST_FIXTURE_TEST_CASE(what_a_world_of_another_size_sees, Sharded) {
