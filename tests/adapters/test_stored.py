@@ -136,6 +136,65 @@ def test_only_what_is_wanted_is_read(ranks, stored):
         assert read == held > 1000
 
 
+#: A row has 80,000 bytes, and each of eight ranks has saved twelve.
+ROWS, COLUMNS, PIECE_ROWS = 96, 20000, 12
+#: Of eight files and the manifest: headers, tables, skeletons; what the ranks say to each other.
+METADATA = 200_000
+
+
+def wide(whole):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    return distribute_tensor(whole, init_device_mesh("cpu", (dist.get_world_size(),)), [Shard(0)])
+
+
+def rows_of():
+    return torch.arange(float(ROWS * COLUMNS)).reshape(ROWS, COLUMNS)
+
+
+def save_wide(rank):
+    from dlrover_slurm import dcp
+
+    os.environ["DLROVER_LINEAGE"] = LINEAGE
+    assert dcp.save(1, {"w": wide(rows_of())})
+
+
+def bytes_read_by_calls():
+    with open("/proc/self/io") as file:
+        return int(file.readline().removeprefix("rchar:"))
+
+
+def reads_its_share(rank, folder, verify):
+    """How much was read by calls, and how much this rank has of the tensor."""
+    from dlrover_slurm import dcp
+
+    os.environ["DLROVER_VERIFY_PARTS"] = verify
+    state = {"w": wide(torch.zeros(ROWS, COLUMNS))}
+    dcp.load(state, folder=folder)  # which reads modules of Python's, too
+    state["w"].to_local().zero_()
+    before = bytes_read_by_calls()
+    dcp.load(state, folder=folder)
+    took = bytes_read_by_calls() - before
+    mine = state["w"].to_local()
+    first = rank * -(-ROWS // dist.get_world_size())
+    assert torch.equal(mine, rows_of()[first : first + len(mine)])
+    return took, first, len(mine)
+
+
+def test_each_rank_reads_its_own_bytes(ranks, stored):
+    ranks(8, save_wide)
+    folder = str(stored.put().folder)
+    for count in (2, 3, 4, 16):
+        for verify in "01":
+            for took, first, rows in ranks(count, reads_its_share, folder, verify):
+                # Of a piece that is wanted in part every byte is compared before.
+                parts = sum(row % PIECE_ROWS != 0 for row in (first, first + rows))
+                compared = PIECE_ROWS * parts if verify == "1" else 0
+                assert rows <= took / (4 * COLUMNS), (count, verify, first, took)
+                assert took <= 4 * COLUMNS * (rows + compared) + METADATA, (count, verify, first, took)
+
+
 def subset(rank, folder, saved):
     """Some of the names; a part that was never saved keeps what it has where the planner allows that."""
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
