@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "ckpt/checksum.h"
+#include "ckpt/removal.h"
 #include "ckpt/storage_answers.h"
 #include "ckpt/storage_io.h"
 
@@ -28,14 +29,6 @@ Status check_file(const StorageFile &file, const Manifest &manifest, const std::
 Status remove_file(const std::string &path) {
     if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
     return file_error("removal of", path);
-}
-
-/// File by file where it can: each is an answer of storage.
-Status remove_folder(const std::string &path) {
-    (void)remove_leftovers(path, "").ok();
-    std::error_code error;
-    std::filesystem::remove_all(path, error);
-    return error ? file_error("removal of", path, error.value()) : Status();
 }
 
 Status fill_listing(const std::string &folder, CheckpointListing &listing) {
@@ -210,7 +203,7 @@ Status CheckpointFolder::remove(const CheckpointId &id) const {
         DLROVER_TRY(remove_file(path));
     }
     if (there) DLROVER_TRY(sync_folder(folder_));
-    return remove_folder(data_folder(id));
+    return remove_tree(data_folder(id));
 }
 
 Status CheckpointFolder::set_aside(std::vector<CheckpointId> ids) const {

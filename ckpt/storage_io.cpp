@@ -96,20 +96,6 @@ Status make_folders(const std::string &path) {
     return make_folders(path);
 }
 
-Status remove_leftovers(const std::string &folder, const std::string &prefix) {
-    std::error_code error;
-    std::filesystem::directory_iterator it(folder, error), end;
-    if (error.value() == ENOENT) return {};
-    for (; !error && it != end; it.increment(error)) {
-        note_storage_answer();
-        std::string name = it->path().filename().string();
-        if (!name.starts_with(prefix)) continue;
-        if (::unlink(it->path().c_str()) != 0 && errno != ENOENT)
-            return file_error("removal of", it->path().string());
-    }
-    return error ? file_error("listing of", folder, error.value()) : Status();
-}
-
 Status write_whole_file(const std::string &folder, const std::string &name,
                         std::span<const std::uint8_t> bytes) {
     std::string temporary = folder + "/.new-" + name, path = folder + "/" + name;

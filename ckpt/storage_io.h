@@ -26,9 +26,6 @@ Result<std::uint64_t> file_size(int fd, const std::string &path);
 Status sync_folder(const std::string &path);
 /// Makes the folder and those above it, and makes sure that they stay after a loss of power.
 Status make_folders(const std::string &path);
-/// Removes the entries whose names start with `prefix`, as `.new-…` of a writer that is no more. A folder
-/// that is not there has none.
-Status remove_leftovers(const std::string &folder, const std::string &prefix);
 
 /// A small text or binary file: temporary name, fsync, rename, fsync of the folder.
 Status write_whole_file(const std::string &folder, const std::string &name,

@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "ckpt/checksum.h"
 #include "ckpt/direct_write.h"
+#include "ckpt/removal.h"
 #include "ckpt/storage_header.h"
 #include "ckpt/storage_io.h"
 #include "ckpt/storage_name.h"
@@ -176,7 +177,7 @@ Result<RankFile> write_storage_file(const std::string &folder, const SealedObjec
     if (who.rank.value() >= who.world_size)
         return Status(Code::invalid_argument, "the object's rank is outside its world");
     DLROVER_TRY(make_folders(folder));
-    DLROVER_TRY(remove_leftovers(folder, ".new-" + rank_file_name(who.rank)));
+    DLROVER_TRY(remove_leftovers(folder, ".new-" + rank_file_name(who.rank), FolderLink::refused));
     return write_file(folder, FileContent{object, *table}, options);
 }
 

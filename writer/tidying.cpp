@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/removal.h"
 #include "ckpt/storage_io.h"
 #include "writer/other_runs.h"
 
@@ -39,7 +40,7 @@ Status remove_suspect_marks(const Destination &to) {
 Status tidy(const Destination &to, const ckpt::CheckpointId &stored, const RunId &run,
             std::vector<ckpt::CheckpointId> in_use, Tidied &done) {
     ckpt::CheckpointFolder folder(to.folder);
-    DLROVER_TRY(ckpt::remove_leftovers(folder.data_folder(stored), ".new-"));
+    DLROVER_TRY(ckpt::remove_leftovers(folder.data_folder(stored), ".new-", ckpt::FolderLink::refused));
     DLROVER_TRY(ckpt::remove_leftovers(to.folder, ".new-probe-"));
     auto listing = ckpt::list_checkpoints(to.folder);
     if (!listing) return listing.take_status();

@@ -158,6 +158,16 @@ def test_rm_of_what_writers_left(ckpt, lineage):
     assert states(ckpt, lineage) == ({10: "complete", 25: "complete"}, 25)
 
 
+def test_rm_leaves_what_links_name(ckpt, lineage, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "important.txt").write_text("mine")
+    link = lineage / "step-3.gen-0.0.0"
+    link.symlink_to(elsewhere)
+    assert "step-3" in ckpt("rm", lineage, "--incomplete", "--yes")[0]
+    assert not link.is_symlink() and (elsewhere / "important.txt").read_text() == "mine"
+
+
 def on_terminal(words, answer):
     """Runs dlrover ckpt on a terminal and types an answer when asked; (exit status, what was on the screen)."""
     master, slave = pty.openpty()

@@ -183,6 +183,30 @@ BOOST_AUTO_TEST_CASE(removal_takes_the_manifest_first) {
     BOOST_TEST((names_in(folder.path) == std::vector<std::string>{"latest"}));
 }
 
+/// Removal goes through no symbolic link: what it names belongs to somebody else.
+BOOST_AUTO_TEST_CASE(of_a_link_only_the_link_is_removed) {
+    Folder folder, elsewhere;
+    CheckpointFolder checkpoints(folder / "");
+    std::filesystem::create_directories(elsewhere / "deep");
+    for (const char *name : {"important.txt", "deep/important.txt", ".new-rank-0.h5"})
+        std::ofstream(elsewhere / name) << "mine";
+    std::filesystem::create_symlink(elsewhere.path, checkpoints.data_folder(id_of(10)));
+    BOOST_TEST((list_checkpoints(folder / "")->incomplete == std::vector{id_of(10)}));
+    Maker maker(0, 1, 10);
+    maker.add("w", DType::Float32, {50});
+    BOOST_TEST(!write_storage_file(checkpoints.data_folder(id_of(10)), maker.object()).ok());
+    BOOST_TEST(checkpoints.remove(id_of(10)).ok());
+    BOOST_TEST(!std::filesystem::is_symlink(checkpoints.data_folder(id_of(10))));
+    publish(folder, 20);
+    std::filesystem::create_symlink(elsewhere.path, checkpoints.data_folder(id_of(20)) + "/link");
+    std::filesystem::create_directories(checkpoints.data_folder(id_of(20)) + "/inner/most");
+    BOOST_TEST(checkpoints.remove(id_of(20)).ok());
+    BOOST_TEST(!std::filesystem::exists(checkpoints.data_folder(id_of(20))));
+    BOOST_TEST(
+        (names_in(elsewhere.path) == std::vector<std::string>{".new-rank-0.h5", "deep", "important.txt"}));
+    BOOST_TEST(std::filesystem::exists(elsewhere / "deep/important.txt"));
+}
+
 BOOST_AUTO_TEST_CASE(what_is_set_aside_is_passed_over_until_it_is_taken_back) {
     Folder folder;
     CheckpointFolder checkpoints(folder / "");
