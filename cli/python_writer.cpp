@@ -8,14 +8,34 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string_view>
+
 namespace dlrover::cli {
 namespace {
 
-/// Where the package was installed comes last: somebody who sets PYTHONPATH means it.
-void extend_python_path() {
+/// Of what is not there -m and -c find the current folder's, and whoever may write there would run as us.
+/// PYTHONSAFEPATH, for the same, is known from Python 3.11 on.
+constexpr char program[] =
+    "import sys; sys.path[:] = [p for p in sys.path if p]; from dlrover_slurm.convert import main; "
+    "sys.exit(main(sys.argv[1:]))";
+
+/// Where the package was installed comes last: somebody who sets PYTHONPATH means it. An entry that is empty
+/// would be the current folder, and comes of a variable that was not set.
+std::string python_path(std::string_view given) {
+    std::string path;
+    while (!given.empty()) {
+        std::string_view entry = given.substr(0, given.find(':'));
+        given.remove_prefix(std::min(given.size(), entry.size() + 1));
+        if (!entry.empty()) path.append(entry).append(":");
+    }
+    return path + DLROVER_PYTHONDIR;
+}
+
+void set_python_environment() {
     const char *given = ::getenv("PYTHONPATH");
-    std::string path = given == nullptr || *given == '\0' ? "" : std::string(given) + ":";
-    ::setenv("PYTHONPATH", (path + DLROVER_PYTHONDIR).c_str(), 1);
+    ::setenv("PYTHONPATH", python_path(given == nullptr ? "" : given).c_str(), 1);
+    ::setenv("PYTHONSAFEPATH", "1", 1);
 }
 
 }  // namespace
@@ -27,7 +47,7 @@ Result<PythonWriter> PythonWriter::start(const std::string &format, const std::s
     if (::pipe2(ends, O_CLOEXEC) != 0) return Status::from_errno("pipe");
     UniqueFd out(ends[0]), in(ends[1]);
     ::signal(SIGPIPE, SIG_IGN);
-    extend_python_path();
+    set_python_environment();
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t defaults;
@@ -38,8 +58,7 @@ Result<PythonWriter> PythonWriter::start(const std::string &format, const std::s
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-    const char *words[] = {python.c_str(), "-m",           "dlrover_slurm.convert",
-                           format.c_str(), output.c_str(), nullptr};
+    const char *words[] = {python.c_str(), "-c", program, format.c_str(), output.c_str(), nullptr};
     pid_t pid = -1;
     int error =
         ::posix_spawnp(&pid, python.c_str(), &actions, &attributes, const_cast<char **>(words), environ);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Python program that writes what it is sent: python3 -m dlrover_slurm.convert.
+// A Python program that writes what it is sent: dlrover_slurm.convert.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,8 @@
 
 namespace dlrover::cli {
 
-/// Interpreter: DLROVER_PYTHON, else python3. It says on stderr what fails there.
+/// Interpreter: DLROVER_PYTHON, else python3, which imports nothing from the current folder. It says on
+/// stderr what fails there.
 class PythonWriter {
   public:
     static Result<PythonWriter> start(const std::string &format, const std::string &output);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what ``dlrover ckpt export --to torch`` and ``--to dcp`` send it: ``python3 -m dlrover_slurm.convert FORMAT OUT``.
+"""Writes what ``dlrover ckpt export --to torch`` and ``--to dcp`` send it: ``main([FORMAT, OUT])``.
 
 Standard input is a .safetensors stream (with ``C128`` beside the types of that format). What is written has its final name only
 once all of it is there.
@@ -68,7 +68,8 @@ def sync(path: str) -> None:
 
 
 def write_torch(torch: Any, tensors: dict[str, Any], path: str) -> None:
-    torch.save(tensors, path)
+    with open(path, "xb") as file:  # never what somebody has put there
+        torch.save(tensors, file)
 
 
 def write_dcp(torch: Any, tensors: dict[str, Any], path: str) -> None:
@@ -117,7 +118,7 @@ def convert(kind: str, out: str, stream: BinaryIO) -> None:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 2 or arguments[0] not in WRITERS:
-        print("usage: python3 -m dlrover_slurm.convert torch|dcp OUT", file=sys.stderr)
+        print("usage: torch|dcp OUT", file=sys.stderr)
         return 2
     try:
         convert(arguments[0], arguments[1], sys.stdin.buffer)
@@ -131,7 +132,3 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -65,7 +65,7 @@ def test_export_verifies(ckpt, lineage, tmp_path, form):
 
 
 def environment(**more):
-    return dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_PYTHON=python_with_torch() or sys.executable, **more)
+    return {**os.environ, "PYTHONPATH": str(TOP / "python"), "DLROVER_PYTHON": python_with_torch() or sys.executable, **more}
 
 
 @functools.lru_cache(maxsize=None)
@@ -132,6 +132,19 @@ def test_python_without_torch(ckpt, lineage, tmp_path):
     assert "has no torch: install it" in err and "Python did not write it" in err and not (tmp_path / "o").exists()
     _, err = ckpt("export", lineage, "--to", "torch", tmp_path / "o", "--name", "large", status=1, env=dict(env, DLROVER_PYTHON="/no/python"))
     assert "/no/python" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", ["{}", ":{}", "{}:"])
+def test_python_imports_nothing_of_the_current_folder(ckpt, lineage, tmp_path, path):
+    here = tmp_path / "here"
+    (here / "dlrover_slurm").mkdir(parents=True)
+    for name in ("torch", "json", "struct", "sitecustomize", "dlrover_slurm/__init__", "dlrover_slurm/convert"):
+        (here / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r} + ' ')\nraise SystemExit(7)")
+    python = python_with_torch()
+    env = environment(PYTHONPATH=path.format(TOP / "python"))
+    _, err = ckpt("export", lineage, "--to", "torch", "o", "--name", "large", status=0 if python else 1, env=env, cwd=here)
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    assert (here / "o").exists() if python else "has no torch" in err
 
 
 CONTENT = {
