@@ -163,6 +163,11 @@ Result<CheckpointFolder::Chosen> CheckpointFolder::newest(
     return Status(Code::not_found, "no whole checkpoint in " + folder_ + why);
 }
 
+Status CheckpointFolder::sync_names(const CheckpointId &id) const {
+    DLROVER_TRY(sync_folder(data_folder(id)));
+    return sync_folder(folder_);
+}
+
 Status CheckpointFolder::publish(const Manifest &manifest) const {
     auto text = encode_manifest(manifest);
     if (!text) return text.take_status();
@@ -172,7 +177,9 @@ Status CheckpointFolder::publish(const Manifest &manifest) const {
     auto there = read_manifest(manifest.id);
     if (there.ok() && *there != manifest)
         return Status(Code::already_exists, folder_ + "/" + name + " is there with other content");
-    if (!there.ok())
+    if (there.ok())
+        DLROVER_TRY(sync_names(manifest.id));
+    else
         DLROVER_TRY(write_whole_file(folder_, name,
                                      {reinterpret_cast<const std::uint8_t *>(text->data()), text->size()}));
     refresh_hint();
@@ -196,13 +203,9 @@ void CheckpointFolder::refresh_hint() const {
 }
 
 Status CheckpointFolder::remove(const CheckpointId &id) const {
-    bool there = false;
-    for (const std::string &name : {manifest_name(id), suspect_name(id)}) {
-        std::string path = folder_ + "/" + name;
-        there = there || ::access(path.c_str(), F_OK) == 0;
-        DLROVER_TRY(remove_file(path));
-    }
-    if (there) DLROVER_TRY(sync_folder(folder_));
+    for (const std::string &name : {manifest_name(id), suspect_name(id)})
+        DLROVER_TRY(remove_file(folder_ + "/" + name));
+    DLROVER_TRY(sync_folder(folder_));
     return remove_tree(data_folder(id));
 }
 

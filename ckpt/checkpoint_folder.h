@@ -59,6 +59,10 @@ class CheckpointFolder {
     /// name; the same one again is fine.
     Status publish(const Manifest &manifest) const;
 
+    /// Lets the names of the checkpoint's files stay after a loss of power. Who finds some of them and counts
+    /// on them asks for it: whoever renamed them may have died before, or have been refused.
+    Status sync_names(const CheckpointId &id) const;
+
     /// Manifest first, then data: whatever interrupts it, no manifest is left without its data. One that is
     /// not there is fine.
     Status remove(const CheckpointId &id) const;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/fault.h"
 #include "ckpt/checksum.h"
 #include "ckpt/storage_answers.h"
 
@@ -74,6 +75,8 @@ Result<std::uint64_t> file_size(int fd, const std::string &path) {
 }
 
 Status sync_folder(const std::string &path) {
+    if (int error = fault_error("storage_sync_folder"); error != 0)
+        return file_error("fsync of", path, error);
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd || ::fsync(fd.get()) != 0) return file_error("fsync of", path);
     note_storage_answer();

@@ -43,7 +43,7 @@ endif
 if HAVE_HDF5
 fault_programs += tests/system/faults/dlrover-writer
 EXTRA_PROGRAMS += tests/system/faults/dlrover-writer
-tests_system_faults_dlrover_writer_SOURCES = base/fault.cpp ckpt/direct_write.cpp ckpt/storage_writer.cpp writer/completion.cpp writer/main.cpp writer/store_order.cpp
+tests_system_faults_dlrover_writer_SOURCES = base/fault.cpp ckpt/direct_write.cpp ckpt/storage_io.cpp ckpt/storage_writer.cpp writer/completion.cpp writer/main.cpp writer/store_order.cpp
 tests_system_faults_dlrover_writer_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS) -DDLROVER_FAULT_INJECTION
 tests_system_faults_dlrover_writer_LDADD = libwriter.la
 endif

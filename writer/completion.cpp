@@ -97,6 +97,7 @@ Result<std::uint64_t> find_complete(const CompleteOrder &order) {
     if (manifest->lineage != order.to.lineage || manifest->ranks.size() != order.checkpoint.world_size)
         return Status(Code::already_exists, order.to.folder + "/" + ckpt::manifest_name(order.checkpoint.id) +
                                                 " is there, of another lineage or world");
+    DLROVER_TRY(folder.sync_names(order.checkpoint.id));
     std::uint64_t bytes = manifest->index ? manifest->index->bytes : 0;
     for (const ckpt::RankFile &rank : manifest->ranks) bytes += rank.file_bytes;
     return bytes;

@@ -50,7 +50,10 @@ std::uint64_t file_bytes_bound(const StoreOrder &order, const ckpt::ObjectTableV
 Result<std::uint64_t> find_stored(const StoreOrder &order, const ckpt::CheckpointFolder &folder) {
     std::string path = folder.rank_path(order.checkpoint.id, order.rank);
     auto there = ckpt::StorageFile::open(path);
-    if (there.ok() && is_stored(order, *there)) return there->summary().file_bytes;
+    if (there.ok() && is_stored(order, *there)) {
+        DLROVER_TRY(folder.sync_names(order.checkpoint.id));
+        return there->summary().file_bytes;
+    }
     std::string manifest = order.to.folder + "/" + ckpt::manifest_name(order.checkpoint.id);
     if (::access(manifest.c_str(), F_OK) == 0)
         return Status(Code::already_exists, manifest + " is there, with another object of rank " +

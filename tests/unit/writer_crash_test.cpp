@@ -115,6 +115,39 @@ BOOST_AUTO_TEST_CASE(a_quota_that_is_full_is_named_and_costs_nothing_that_was_th
     check_stored(dir.path, 8, 1);
 }
 
+/// A name that a rename has given may be gone after a loss of power: only the folder's fsync makes it stay.
+BOOST_AUTO_TEST_CASE(what_is_there_counts_once_its_name_stays) {
+    Folder dir, other;
+    Node node(dir.path);
+    std::string broken = other.path.string() + "/broken";
+    node.keep_last = 1;
+    node.start_writer({.fault_error = "storage_sync_folder:" + std::to_string(EIO) + ":" + broken});
+    auto object = make_object(7, 0, 1);
+    auto refused = [](const auto &answer) {
+        BOOST_TEST(!answer.ok);
+        BOOST_TEST(answer.text.find("fsync of ") != std::string::npos, answer.text);
+    };
+    BOOST_TEST(node.store(make_object(6, 0, 1), checkpoint(6), 1, 0).ok);
+    BOOST_TEST(node.completed(node.push_complete(checkpoint(6), 1, 0)).ok);
+    std::ofstream(broken).put(' ');
+    for (int i = 0; i < 3; ++i) refused(node.store(object, checkpoint(7), 1, 0));
+    BOOST_TEST(
+        fs::exists(ckpt::CheckpointFolder(lineage_folder(dir.path)).rank_path(checkpoint(7), Rank(0))));
+    fs::remove(broken);
+    BOOST_TEST(node.store(object, checkpoint(7), 1, 0).ok);
+    auto complete = [&] { return node.completed(node.push_complete(checkpoint(7), 1, 0)); };
+    std::ofstream(broken).put(' ');
+    refused(complete());
+    check_stored(dir.path, 6, 1);
+    fs::remove(broken);
+    BOOST_TEST(complete().ok);
+    std::ofstream(broken).put(' ');
+    refused(complete());
+    fs::remove(broken);
+    BOOST_TEST(complete().ok);
+    check_stored(dir.path, 7, 1);
+}
+
 BOOST_AUTO_TEST_CASE(the_daemon_hears_how_much_of_an_object_is_written) {
     Folder dir;
     Node node(dir.path);
