@@ -164,6 +164,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
         w->damaged->checkpoint = pack(std::optional(r.damaged->id));
         w->damaged->rank = r.damaged->rank.value();
     }
+    w->number = r.number;
     return w;
 }
 
@@ -292,6 +293,7 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.of_world = pack(m.of_world);
     if (m.roster) w.roster = pack(*m.roster);
     w.whole_ago_us = optional_age(m.whole_ago);
+    w.lost = pack(m.lost);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -417,6 +419,7 @@ class Unpacker {
         auto damaged = w->damaged ? checkpoint(w->damaged->checkpoint) : std::nullopt;
         if (damaged) r.damaged = Damaged{*damaged, Rank(w->damaged->rank)};
         for (const auto &p : w->parities) r.parities.push_back(parity(*p));
+        r.number = w->number;
         return r;
     }
     /// As many for each node.
@@ -616,7 +619,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              u.checkpoint(w.covered),
                              unpack(w.of_world),
                              u.roster(w.roster),
-                             optional_age(w.whole_ago_us)};
+                             optional_age(w.whole_ago_us),
+                             u.checkpoint(w.lost)};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();

@@ -124,10 +124,6 @@ Copier::Actions Copier::lost(Time now, Rank rank, const CheckpointId &id) {
     return out;
 }
 
-void Copier::settled(const CheckpointId &id) {
-    settled_ = std::max(settled_, std::optional(id));
-}
-
 /// All is done, but not all of it is safe: asked for once more, it is answered at once where it is there.
 void Copier::recheck(Time now) {
     bool open = config_.recheck > Duration(0) && !known_.empty() && settled_ < protected_;

@@ -15,8 +15,8 @@ namespace dlrover::elastic {
 struct CopierConfig {
     std::size_t at_once = 4;
     Duration retry_min = std::chrono::milliseconds(100), retry_max = std::chrono::seconds(5);
-    /// What was copied is asked for again where its step has not become safe for so long: with parities the
-    /// receiver may have had to begin anew. 0: never.
+    /// What was copied is asked for again where its step is not safe for so long: with parities the receiver
+    /// may have had to begin anew, and what it had may be damaged. 0: never.
     Duration recheck{0};
     Duration patience = std::chrono::seconds(15);  ///< without a success before the node counts as exposed
 };
@@ -57,8 +57,8 @@ class Copier {
     /// those of the same that were asked for before.
     Actions protect(Time now, const CheckpointId &id, const std::vector<Rank> &ranks,
                     const std::vector<NodeIndex> &partners);
-    /// The leader has called this step safe.
-    void settled(const CheckpointId &id);
+    /// The newest step that the leader calls safe, if there is one.
+    void settled(const std::optional<CheckpointId> &id) { settled_ = id; }
     /// A node has to go on from this object: before all others.
     Actions fetch(Time now, const Copy &copy);
     /// A new world: nothing of before is wanted.
@@ -95,8 +95,8 @@ class Copier {
     CheckpointId protected_;
     std::set<Copy> known_;  ///< of it: asked for at some time
     std::size_t done_ = 0;
-    std::optional<CheckpointId> settled_;  ///< the newest
-    Time good_at_{0};                      ///< the newest success, or when there was nothing to do
+    std::optional<CheckpointId> settled_;
+    Time good_at_{0};  ///< the newest success, or when there was nothing to do
     bool works_ = true;
     std::string trouble_;
 };

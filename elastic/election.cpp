@@ -111,7 +111,7 @@ void Member::State::on_vote_request(NodeIndex from, const VoteRequest &m) {
     if (add_all(promise.removed, m.removed) || !repeated) persist();
     leader.reset();
     hear_leader();  // whoever wins counts on this node from now on
-    send_when_stored(from, VoteReply{m.term, true, promise, local, whole_ago()});
+    send_when_stored(from, VoteReply{m.term, true, promise, next_report(), whole_ago()});
 }
 
 void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
@@ -139,7 +139,7 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
         prepared_before = {m.promise.generation, m.promise.world_nodes};
         std::erase_if(prepared_before.second, [&](NodeIndex n) { return n.value() >= node_count(); });
     }
-    if (!is_self(from)) peer.report = m.report;
+    if (!is_self(from) && !peer.is_late(m.report)) peer.report = m.report;
     if (m.whole_ago) whole_at = std::max(whole_at, stood - *m.whole_ago);
     const auto &theirs = m.promise.world;
     if (theirs && fits(*theirs) && (!world || world->id < theirs->id)) world = theirs;

@@ -178,11 +178,15 @@ Flusher::Actions Flusher::lost(Time now, std::uint64_t number, const std::string
     if (!flight_ || flight_->number != number) return out;
     out.emplace_back(describe(now, false, text));
     std::get<FlushNote>(out.back()).lost = true;
-    if (newest_->id == flight_->id) newest_.reset();
-    if (hurried_ <= flight_->id) hurried_.reset();
+    forget(flight_->id);
     land(number, out);
     consider(now, out);
     return out;
+}
+
+void Flusher::forget(const CheckpointId &id) {
+    if (newest() == id) newest_.reset();
+    if (hurried_ <= id) hurried_.reset();
 }
 
 Flusher::Actions Flusher::tick(Time now) {

@@ -82,11 +82,14 @@ class Flusher {
     Actions failed(Time now, std::uint64_t number, const std::string &text);
     /// A part of that step is nowhere whole any more: it is not tried again.
     Actions lost(Time now, std::uint64_t number, const std::string &text);
+    /// It is nowhere whole any more, and was the newest complete step.
+    void forget(const CheckpointId &id);
     Actions tick(Time now);
 
     Time deadline() const;
     /// The newest complete step is on storage, or there is none.
     bool settled() const;
+    std::optional<CheckpointId> newest() const { return newest_ ? std::optional(newest_->id) : std::nullopt; }
     const std::optional<CheckpointId> &stored() const { return stored_; }
     std::optional<CheckpointId> flying() const;
     std::uint32_t failures() const { return failures_; }  ///< in a row

@@ -71,17 +71,20 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     if (still) tell_protection(m.protect, m.safe, m.freed);
     if (still && m.of_world >= known) covered = m.covered;
     std::pair void_word(m.void_generation, m.void_below.value_or(TrainStep()));
-    if (m.void_below && world && world->id == m.void_generation && void_told != void_word) {
+    bool news = void_told != void_word || m.complete_step < void_after;
+    if (m.void_below && world && world->id == m.void_generation && news) {
         void_told = void_word;
-        void_here(*m.void_below, m.void_generation);
+        void_here(*m.void_below, m.void_generation, m.complete_step);
     }
+    bool its_own = m.lost && world && m.of_world == world->id && belongs(*m.lost);
+    if (its_own && m.lost->generation < world->id && lost_told != m.lost) lost_here(*m.lost);
     // Only a quick round trip proves that the leader counts on this node now: heartbeats can be late.
     auto answered = replied.find(m.acked);
     if (m.acting && answered && now - *answered < config.timings.leader_silence) out.push_back(RenewLease{});
     // It was sent after that answer came.
     if (answered && m.whole_ago) whole_at = std::max(whole_at, *answered - *m.whole_ago);
     replied.add(m.sequence, now);
-    send_when_stored(from, HeartbeatReply{m.term, m.sequence, local});
+    send_when_stored(from, HeartbeatReply{m.term, m.sequence, next_report()});
 }
 
 void Member::State::complete_here(TrainStep step, const GenerationId &generation) {
@@ -102,15 +105,29 @@ void Member::State::asked_here(const std::optional<CheckpointId> &id) {
     out.push_back(StorageAsked{*id});
 }
 
-void Member::State::void_here(TrainStep below, const GenerationId &generation) {
+/// `newest`: the newest complete one that the leader knows. What was complete before may have lost a part.
+void Member::State::void_here(TrainStep below, const GenerationId &generation,
+                              std::optional<TrainStep> newest) {
     auto is_void = [&](const CheckpointId &id) {
-        return id.generation == generation && id.step < below &&
-               (!complete_told || id.step > complete_told->step);
+        return id.generation == generation && id.step < below && (!newest || id.step > *newest);
     };
+    if (complete_told && is_void({complete_told->generation, complete_told->step})) complete_told.reset();
     std::erase_if(local.seals, [&](const Seal &s) { return is_void({s.generation, s.step}); });
     std::erase_if(local.parities, [&](const Parity &p) { return is_void(p.id); });
-    out.push_back(
-        StepsVoid{below, generation, complete_told ? std::optional(complete_told->step) : std::nullopt});
+    void_after = newest;
+    out.push_back(StepsVoid{below, generation, newest});
+}
+
+/// Of the generation before only this step.
+void Member::State::lost_here(const CheckpointId &id) {
+    lost_told = id;
+    std::optional<TrainStep> before;
+    if (id.step > TrainStep(0)) before = TrainStep(id.step.value() - 1);
+    std::erase_if(local.seals, [&](const Seal &s) { return CheckpointId{s.generation, s.step} == id; });
+    std::erase_if(local.parities, [&](const Parity &p) { return p.id == id; });
+    if (complete_told && CheckpointId{complete_told->generation, complete_told->step} == id)
+        complete_told.reset();
+    out.push_back(StepsVoid{TrainStep(id.step.value() + 1), id.generation, before});
 }
 
 void Member::State::stop_before(const GenerationId &id, const std::string &reason) {
@@ -172,6 +189,7 @@ void Member::State::publish(const World &w) {
         local.damaged.reset();
     }
     protect_told.reset();
+    lost_told.reset();
     local.safe.reset();
     covered.reset();
     freed_told.reset();

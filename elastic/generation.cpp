@@ -101,9 +101,7 @@ void Member::State::on_prepare_reply(NodeIndex from, const PrepareReply &m) {
     if (m.term != promise.term || !preparing) return;
     generation_seen = std::max(generation_seen, m.generation);
     if (!m.accepted || m.generation != preparing->id) return;
-    Peer &p = peers[from.value()];
-    p.accepted = true;
-    p.report = m.report;
+    peers[from.value()].accepted = true;
     if (from == preparing->nodes.front() && m.port != 0) preparing->port = m.port;
     on_report(from, m.report);
 }

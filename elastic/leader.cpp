@@ -12,6 +12,14 @@ namespace {
 constexpr std::uint32_t finish_repeats = 25;
 constexpr std::uint32_t odd_silences = 2;  ///< a restarted daemon's agents get this many to come back
 
+/// A seal's to_storage may change.
+template <typename Held, typename Action>
+void for_each_gone(const std::vector<Held> &before, const std::vector<Held> &now, Action action) {
+    if (before == now) return;
+    for (const Held &held : before)
+        if (std::ranges::none_of(now, [&](const Held &other) { return other.is_same(held); })) action(held);
+}
+
 }  // namespace
 
 void Member::State::begin_reign() {
@@ -28,6 +36,7 @@ void Member::State::begin_reign() {
         p.alive_at = p.granted ? stood : Time::min() / 2;
     }
     sequence = removal_sequence = 0;
+    heard_from = 1;
     take_over_roster();
     checking = {};
     growing = {};
@@ -43,6 +52,7 @@ void Member::State::begin_reign() {
     complete.reset();
     protection = {};
     protect_told.reset();
+    lost_told.reset();
     void_told.reset();  // an earlier leader's word holds only beside the complete step that it knew
     SlurmTalk fresh;
     fresh.next_request = slurm.next_request + 1;
@@ -151,6 +161,7 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
         h.void_generation = void_told->first;
         h.void_below = void_told->second;
     }
+    h.lost = lost_told;
     if (!bugged(PlantedBug::asked_not_told)) h.asked = local.asked;
     h.protect = protect_told;
     h.safe = local.safe;
@@ -177,10 +188,11 @@ void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) 
     Peer &p = peers[from.value()];
     p.alive_at = std::max(p.alive_at, *sent_at);
     p.joined = true;
-    if (m.sequence < p.acked) return;
-    p.acked = m.sequence;
-    settle_removed();
-    settle_roster();
+    if (m.sequence >= p.acked) {
+        p.acked = m.sequence;
+        settle_removed();
+        settle_roster();
+    }
     if (role == Role::leader) on_report(from, m.report);
 }
 
@@ -197,6 +209,8 @@ void Member::State::settle_removed() {
 
 void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     Peer &p = peers[from.value()];
+    p.joined = true;
+    if (p.is_late(report)) return consider();
     if (report.ready && !p.report.ready) {
         Note n;
         n.kind = Note::Kind::node_ready;
@@ -204,12 +218,7 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
         n.text = "all tasks of this node are there";
         out.push_back(std::move(n));
     }
-    p.joined = true;
-    // An answer to Prepare is final: what was sent before it may arrive after it.
-    if (preparing && p.accepted)
-        p.report.ready = report.ready;
-    else
-        p.report = report;
+    forget_dropped(from, std::exchange(p.report, report), report);
     count_seals(from, report);
     // What ends the step of a node that has joined is no word to the group: that node will be gone.
     if (report.signal != 0 && acting() && !has_joined(from))
@@ -235,8 +244,30 @@ std::uint32_t Member::State::all_ranks() const {
     return all;
 }
 
+/// What that node has told of before and tells of no more it does not hold any more.
+void Member::State::forget_dropped(NodeIndex from, const NodeReport &before, const NodeReport &report) {
+    if (bugged(PlantedBug::dropped_counts_on)) return;
+    for_each_gone(before.seals, report.seals, [&](const Seal &seal) {
+        tally.remove(seal, from);
+        on_dropped({seal.generation, seal.step});
+    });
+    for_each_gone(before.parities, report.parities, [&](const Parity &parity) {
+        tally.remove(parity, from);
+        on_dropped(parity.id);
+    });
+}
+
+void Member::State::on_dropped(const CheckpointId &id) {
+    Protection &p = protection;
+    bool newest = complete && *complete == SealTally::Complete{id.step, id.generation};
+    p.dropped = p.dropped || newest || id == p.safe || id == p.kept || id == p.target;
+    p.hurt = p.hurt || id == p.target;
+    if (p.dropped) heard_from = sequence + 1;
+}
+
 void Member::State::count_seals(NodeIndex from, const NodeReport &report) {
-    if (report.seals.empty() && report.parities.empty() && !report.asked && !report.exposed) return;
+    bool says_nothing = report.seals.empty() && report.parities.empty() && !report.asked && !report.exposed;
+    if (says_nothing && !protection.dropped) return;
     if (begins_again()) return;  // the first world decides what counts
     // The complete step itself may be saved again: asked for on storage only now, or in a newer generation,
     // whose objects may follow those that it goes on from.
@@ -244,9 +275,11 @@ void Member::State::count_seals(NodeIndex from, const NodeReport &report) {
     tally_report(tally, from, report, [&](const CheckpointId &id) {
         return in_force(id) && (!oldest || SealTally::Complete{id.step, id.generation} >= *oldest);
     });
-    bool news = count_complete();
+    bool news = recount_dropped();
+    news = count_complete() || news;
     news = count_asked(report) || news;
     news = count_void() || news;
+    news = count_lost() || news;
     news = consider_protection() || news;
     // Slots wait for this word: it does not wait for the next heartbeat.
     if (news && role == Role::leader && !finish) send_heartbeats();
@@ -266,9 +299,32 @@ bool Member::State::count_void() {
     auto below = tally.void_below(world->id, complete ? std::optional(complete->step) : std::nullopt,
                                   {.early = bugged(PlantedBug::void_too_early)});
     if (!below || (void_told && void_told->first == world->id && void_told->second >= *below)) return false;
+    if (!knows_all_holders()) return false;
     void_told = {world->id, *below};
     tally.drop_void(world->id, *below);
-    void_here(*below, world->id);
+    void_here(*below, world->id, complete ? std::optional(complete->step) : std::nullopt);
+    return true;
+}
+
+/// Whether what no report tells of is nowhere, as long as this world goes on: a copy that had come before
+/// the object was dropped is told with the next heartbeat.
+bool Member::State::knows_all_holders() const {
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex node(i);
+        if (!removed(node) && !is_self(node) && counts(node) && peers[i].acked < heard_from) return false;
+    }
+    return std::ranges::none_of(world->nodes, [&](NodeIndex n) { return removed(n); });
+}
+
+/// What the world goes on from, where a part of it was damaged and is nowhere any more: it only takes slots.
+bool Member::State::count_lost() {
+    bool in_memory = world && world->restore_step && world->stored_world_size == 0;
+    if (config.copies == 0 || !in_memory || complete || preparing || lost_told) return false;
+    CheckpointId from{world->restore_generation, *world->restore_step};
+    bool damaged = std::ranges::any_of(
+        peers, [&](const Peer &p) { return p.joined && p.report.damaged && p.report.damaged->id == from; });
+    if (!damaged || !knows_all_holders()) return false;
+    lost_here(from);
     return true;
 }
 

@@ -144,12 +144,18 @@ void Member::State::drop_freed_seals(const StepFreed &freed) {
     std::erase_if(local.parities, [&](const Parity &p) { return freed.frees(p.id); });
 }
 
+/// A node's clock goes on while its daemon is started again.
+const NodeReport &Member::State::next_report() {
+    local.number = std::max(local.number + 1, static_cast<std::uint64_t>(now.count()));
+    return local;
+}
+
 void Member::State::tell_leader() {
     if (finish) return;
     if (role == Role::leader)
-        on_report(config.self, local);
+        on_report(config.self, next_report());
     else if (leader)
-        send(*leader, Report{promise.term, local});
+        send(*leader, Report{promise.term, next_report()});
 }
 
 }  // namespace dlrover::elastic

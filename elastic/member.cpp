@@ -200,7 +200,7 @@ void Member::State::send_when_stored(NodeIndex to, Message message) {
 
 void Member::State::deliver(NodeIndex to, Message message) {
     if (auto *reply = std::get_if<PrepareReply>(&message)) {
-        reply->report = local;
+        reply->report = next_report();
         if (port_generation == reply->generation) reply->port = port;
     }
     if (is_self(to))
@@ -271,8 +271,9 @@ MemberView Member::view() const {
     if (s.role == Role::leader)
         for (const Peer &p : s.peers) v.ready_nodes += p.joined && p.report.ready;
     if (s.complete_told) v.complete_steps.push_back(s.complete_told->step);
-    v.safe = s.role == Role::leader ? s.safe_now() : s.local.safe;
     v.covered = s.role == Role::leader ? s.protection.safe : s.covered;
+    if (v.covered == s.local.safe) v.safe = v.covered;
+    v.damaged = s.local.damaged;
     v.protecting = s.protect_told;
     v.goodput = s.goodput;
     v.goodput_at = s.goodput_at;

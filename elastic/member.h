@@ -286,13 +286,16 @@ struct MemberView {
     std::uint32_t restarts_left = 0, restarts = 0;
     std::uint32_t ready_nodes = 0;  ///< known to the leader; 0 elsewhere
     std::vector<TrainStep> complete_steps;
-    std::optional<CheckpointId> safe;  ///< newest
+    /// Newest; none: what was safe, and is kept, is not any more, since nodes that held it are gone or have
+    /// dropped a part of it.
+    std::optional<CheckpointId> safe;
     /// Newest that is safe by what the holders of the world in force have: of it nothing else is needed.
     std::optional<CheckpointId> covered;
     std::optional<CheckpointId> protecting;  ///< newest Protect
     Goodput goodput;                         ///< as the leader last told
     Time goodput_at{0};                      ///< its wall time ends here
     Roster roster;
+    std::optional<Damaged> damaged;  ///< NodeReport::damaged: for the next daemon's LocalDamaged
 };
 
 /// Single-threaded. Deterministic: equal inputs at equal times give equal actions.

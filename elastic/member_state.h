@@ -28,6 +28,8 @@ struct Peer {
     Time alive_at{0};               ///< when that heartbeat was sent
     std::optional<Time> odd_since;  ///< should run the world, and says it does not
     NodeReport report;
+    /// Made before one that has come already; one without a number is of a daemon that does not count.
+    bool is_late(const NodeReport &other) const { return other.number != 0 && other.number < report.number; }
 };
 
 /// Which steps a world may go on from: those before a step that has become suspect; those that are not of a
@@ -105,6 +107,9 @@ struct Protection {
     /// Complete steps are freed without copies.
     enum class GivenUp : std::uint8_t { no, exposed, late } given_up = GivenUp::no;
     std::uint32_t late_times = 0;  ///< in a row
+    /// A node has dropped an object of `safe`, `kept` or `target`, or of the newest complete step.
+    bool dropped = false;
+    bool hurt = false;  ///< of `target`, since it was chosen
 };
 
 /// A leader's part of the roster, and of the nodes that Slurm is asked for.
@@ -187,6 +192,8 @@ struct Member::State {
     std::optional<CheckpointId> protect_told, freed_told;
     std::optional<CheckpointId> covered;                          ///< as the leader of this world says
     std::optional<std::pair<GenerationId, TrainStep>> void_told;  ///< newest StepsVoid
+    std::optional<TrainStep> void_after;                          ///< StepsVoid::complete of it
+    std::optional<CheckpointId> lost_told;                        ///< Heartbeat::lost, of this world
     Goodput goodput;
     Time goodput_at{0};            ///< its wall time ends here
     std::optional<Finish> finish;  ///< the group is over
@@ -210,6 +217,7 @@ struct Member::State {
     Time next_look{0};                  ///< leader: after what is lost
     std::optional<Time> majority_lost;  ///< candidate: no majority since then
     std::uint64_t sequence = 0, removal_sequence = 0;
+    std::uint64_t heard_from = 0;  ///< answers to this heartbeat or a later one tell of all that is held
     std::uint64_t roster_sequence =
         0;                         ///< the first heartbeat with the roster as it is now; 0: none has joined
     GenerationId generation_seen;  ///< highest one that a voter has promised
@@ -286,6 +294,7 @@ struct Member::State {
     void on_damaged(const Damaged &damaged);
     void on_signal(int signal);
     void drop_freed_seals(const StepFreed &freed);
+    const NodeReport &next_report();
     void tell_leader();
 
     // follower.cpp
@@ -299,7 +308,8 @@ struct Member::State {
     void publish(const World &w);
     void merge_removed(const std::vector<NodeIndex> &nodes, bool settled);
     void complete_here(TrainStep step, const GenerationId &generation);
-    void void_here(TrainStep below, const GenerationId &generation);
+    void void_here(TrainStep below, const GenerationId &generation, std::optional<TrainStep> newest);
+    void lost_here(const CheckpointId &id);
     void asked_here(const std::optional<CheckpointId> &id);
     void hear_leader();
 
@@ -346,10 +356,14 @@ struct Member::State {
         for (const Parity &p : report.parities)
             if (counts(p.id)) to.add(p, all, node, rows.has(p));
     }
+    void forget_dropped(NodeIndex from, const NodeReport &before, const NodeReport &report);
+    void on_dropped(const CheckpointId &id);
     void count_seals(NodeIndex from, const NodeReport &report);
     bool count_complete();
     bool count_asked(const NodeReport &report);
     bool count_void();
+    bool knows_all_holders() const;
+    bool count_lost();
     void consider_progress(const NodeReport &report);
     void add_up(bool ended);
     bool all_finished() const;
@@ -370,6 +384,8 @@ struct Member::State {
     }
     template <typename Counts>
     SealTally tally_reported(std::uint32_t holders, Counts counts) const;
+    template <typename Counts>
+    SealTally tally_joined(Counts counts) const;
     /// The newest complete step that the world of these nodes can go on from in memory.
     std::optional<SealTally::Complete> newest_in_memory(const std::vector<NodeIndex> &nodes) const;
     void tally_other_steps();
@@ -406,12 +422,9 @@ struct Member::State {
     bool consider_protection();
     bool cannot_protect() const;
     bool all_joined() const;
-    /// A leader's own word. What an earlier one called safe is kept, but nodes that hold it may be gone.
-    std::optional<CheckpointId> safe_now() const {
-        return protection.safe == local.safe ? local.safe : std::nullopt;
-    }
     bool consider_giving_up();
     void find_safe(bool giving_up);
+    bool recount_dropped();
     void choose_target(bool afresh);
     void tell_protection(std::optional<CheckpointId> protect, std::optional<CheckpointId> safe,
                          std::optional<CheckpointId> freed);

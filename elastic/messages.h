@@ -31,6 +31,9 @@ struct NodeReport {
     GenerationId knows;                     ///< the newest world that it has on record
     std::optional<Rollback> rollback = {};  ///< said here, and not done yet
     std::optional<Damaged> damaged = {};  ///< here, and the group has no newer step, nor gone on from another
+    /// Rises with each report of the node, whichever of its daemons makes it; 0: that one does not count.
+    /// What an older one says of objects may be dropped since.
+    std::uint64_t number = 0;
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 
@@ -69,6 +72,9 @@ struct Heartbeat {
     std::optional<Roster> roster;  ///< left out where the member has it on record
     /// So long ago, or later, every node that is not removed has heard a leader; none: that is not known.
     std::optional<Duration> whole_ago = {};
+    /// What the world goes on from, where a part of it was damaged and is nowhere any more: StepsVoid, of
+    /// this step alone.
+    std::optional<CheckpointId> lost = {};
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {

@@ -56,9 +56,10 @@ enum class PlantedBug : std::uint8_t {
     half_leaves_behind,             ///< half of the nodes leave the other half behind with marks
     mark_not_read_back,             ///< a mark that Slurm has taken counts, also when it is gone again
     damage_begins_anew,             ///< where the only checkpoint is damaged all begins anew
+    dropped_counts_on,              ///< what a node has dropped is one of its step's copies still
 };
 
-inline constexpr std::array<std::string_view, 47> planted_bug_names = {
+inline constexpr std::array<std::string_view, 48> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -106,6 +107,7 @@ inline constexpr std::array<std::string_view, 47> planted_bug_names = {
     "half_leaves_behind",
     "mark_not_read_back",
     "damage_begins_anew",
+    "dropped_counts_on",
 };
 
 }  // namespace dlrover::elastic

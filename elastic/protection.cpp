@@ -148,7 +148,7 @@ bool Member::State::consider_giving_up() {
         return again;
     }
     std::size_t places = p.target ? tally.held(*p.target) : 0;
-    if (std::exchange(p.held, places) < places) p.since = now;
+    if (std::exchange(p.held, places) != places) p.since = now;
     bool open = p.target && p.safe != p.target, late = open && now - p.since >= limit;
     if (!open || (!exposed && !late)) return false;
     if (!p.safe) find_safe(true);  // from nodes that have come since the world began
@@ -163,16 +163,22 @@ bool Member::State::consider_giving_up() {
     return false;
 }
 
+/// What the nodes that have been heard hold, as far as `counts` says.
+template <typename Counts>
+SealTally Member::State::tally_joined(Counts counts) const {
+    SealTally found = new_tally(holders_wanted(*world));
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (peers[i].joined && !removed(NodeIndex(i)))
+            tally_report(found, NodeIndex(i), peers[i].report, counts);
+    return found;
+}
+
 /// At the beginning of a reign or a world: what is safe already, also from before what the world goes on
 /// from.
 void Member::State::find_safe(bool giving_up) {
-    SealTally found = new_tally(holders_wanted(*world));
-    auto may_count = [&](const CheckpointId &id) {
+    SealTally found = tally_joined([&](const CheckpointId &id) {
         return in_force(id) || (is_before(id, *complete) && !covers(world->suspects, id));
-    };
-    for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (peers[i].joined && !removed(NodeIndex(i)))
-            tally_report(found, NodeIndex(i), peers[i].report, may_count);
+    });
     protection.safe = found.newest_safe({});
     // What an earlier leader called safe may be on nodes that have not been heard.
     std::optional<CheckpointId> called;
@@ -183,6 +189,23 @@ void Member::State::find_safe(bool giving_up) {
     // Safe by the rows of a world before, it may be newer than what is safe by this one's.
     protection.kept = std::max({protection.safe, called, found.newest_outliving()});
     if (!protection.kept && giving_up) protection.kept = found.most_copied();
+}
+
+/// Whether what was safe is not any more, since a node has dropped a part of it. What is safe besides may
+/// have been freed since.
+bool Member::State::recount_dropped() {
+    Protection &p = protection;
+    if (!std::exchange(p.dropped, false) || !world || config.copies == 0) return false;
+    if (complete && tally.world_size({complete->generation, complete->step}) == 0) {
+        tally = tally_joined([&](const CheckpointId &id) { return in_force(id); });
+        complete = tally.newest({});
+        void_told.reset();  // what follows may be void, too
+    }
+    if (!p.safe || tally.safe(*p.safe, {})) return false;
+    auto before = std::exchange(p.safe, std::nullopt);
+    if (complete) find_safe(false);
+    if (p.safe < local.safe) p.safe.reset();
+    return p.safe != before;
 }
 
 /// The newest complete step; at the beginning of a reign the one that has copies already, since these take
@@ -200,10 +223,12 @@ void Member::State::choose_target(bool afresh) {
         auto begun = tally.newest_copied();
         if (begun > p.safe && fits(*begun)) next = *begun;
     }
-    bool open = p.target && p.safe != p.target;
+    // Of one that has lost a part meanwhile nobody knows when it gets that back.
+    bool open = p.target && p.safe != p.target && !p.hurt;
     if ((open && !afresh && p.given_up == Protection::GivenUp::no) || (p.target == next && !afresh)) return;
     if (!fits(next)) return;
     p.target = next;
+    p.hurt = false;
     if (p.given_up == Protection::GivenUp::no) p.since = now;
 }
 
@@ -216,8 +241,11 @@ bool Member::State::consider_protection() {
     if (!p.target && !all_joined()) return false;
     if (!p.target) find_safe(false);
     if (p.target && tally.safe(*p.target, {.safe_early = bugged(PlantedBug::safe_too_early)})) {
-        growing.moment = growing.moment || (p.safe != p.target && p.target->generation == world->id);
+        // What was safe before is no news.
+        bool is_first = p.safe != p.target && local.safe < p.target;
+        growing.moment = growing.moment || (is_first && p.target->generation == world->id);
         p.safe = p.kept = p.target;
+        p.hurt = false;
         p.given_up = Protection::GivenUp::no;
         p.late_times = 0;
     }
@@ -238,11 +266,15 @@ bool Member::State::consider_protection() {
     return before != std::tuple(protect_told, local.safe, freed_told);
 }
 
-/// Older seals than these are not counted: the complete step's, and those of the one that gets its copies.
+/// Older seals than these are not counted: the complete step's, those of the one that gets its copies, and of
+/// the safe one, which may be dropped.
 std::optional<SealTally::Complete> Member::State::oldest_wanted() const {
     if (config.copies == 0 || !complete) return complete;
     if (!protection.target) return std::nullopt;
-    return std::min(*complete, SealTally::Complete{protection.target->step, protection.target->generation});
+    auto oldest =
+        std::min(*complete, SealTally::Complete{protection.target->step, protection.target->generation});
+    const auto &safe = protection.safe;
+    return safe && in_force(*safe) ? std::min(oldest, {safe->step, safe->generation}) : oldest;
 }
 
 /// To the world in force: a late word may tell of a step that is lost by now.

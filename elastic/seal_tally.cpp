@@ -66,10 +66,14 @@ bool outlives_any(std::span<const RebuildPart> units, std::size_t size, std::siz
 
 }  // namespace
 
-SealTally::Step &SealTally::step_of(const Complete &id, std::uint32_t world_size) {
+SealTally::Step *SealTally::find(const Complete &id, std::uint32_t world_size) {
     auto it = std::find_if(steps_.begin(), steps_.end(),
                            [&](const Step &s) { return s.id == id && s.world_size == world_size; });
-    if (it != steps_.end()) return *it;
+    return it == steps_.end() ? nullptr : &*it;
+}
+
+SealTally::Step &SealTally::step_of(const Complete &id, std::uint32_t world_size) {
+    if (Step *known = find(id, world_size)) return *known;
     Step &s = steps_.emplace_back();
     s.id = id;
     s.world_size = world_size;
@@ -89,12 +93,30 @@ void SealTally::add(const Seal &seal, std::uint32_t max_world, NodeIndex holder)
     if (held >= places_ || std::find(first, last, holder) != last) return;
     *last = holder;
     ++held;
-    weigh(s, seal.rank);
+    weigh_with_rows(s, seal.rank);
+}
+
+void SealTally::remove(const Seal &seal, NodeIndex holder) {
+    Step *s = find({seal.step, seal.generation}, seal.world_size);
+    if (s == nullptr || seal.rank.value() >= s->world_size) return;
+    std::uint8_t &held = s->held[seal.rank.value()];
+    auto first = s->holders.begin() + std::ptrdiff_t{seal.rank.value()} * places_, last = first + held;
+    auto left = std::remove(first, last, holder);
+    if (left == last) return;
+    --held;
+    weigh_with_rows(*s, seal.rank);
+}
+
+/// An object's holders have changed.
+void SealTally::weigh_with_rows(Step &s, Rank rank) const {
+    weigh(s, rank);
     if (s.rows_of.empty()) return;
-    for (std::size_t row : s.rows_of[seal.rank.value()]) {
-        weigh(s, s.rows[row]);
-        for (Rank rank : s.rows[row].ranks) weigh(s, rank);
-    }
+    for (std::size_t row : s.rows_of[rank.value()]) weigh_with_ranks(s, s.rows[row]);
+}
+
+void SealTally::weigh_with_ranks(Step &s, CodedRow &row) const {
+    weigh(s, row);
+    for (Rank rank : row.ranks) weigh(s, rank);
 }
 
 void SealTally::add(const Parity &parity, std::uint32_t max_world, NodeIndex holder, bool in_force) {
@@ -107,14 +129,28 @@ void SealTally::add(const Parity &parity, std::uint32_t max_world, NodeIndex hol
     row.in_force = row.in_force || in_force;
     s.asked = s.asked || parity.to_storage;
     if (std::ranges::find(row.parities, part) == row.parities.end()) row.parities.push_back(part);
-    weigh(s, row);
-    for (Rank rank : row.ranks) weigh(s, rank);
+    weigh_with_ranks(s, row);
+}
+
+void SealTally::remove(const Parity &parity, NodeIndex holder) {
+    Step *s = find({parity.id.step, parity.id.generation}, parity.world_size);
+    CodedRow *row = s == nullptr || parity.ranks.empty() ? nullptr : find_row(*s, parity);
+    if (row == nullptr) return;
+    std::erase(row->parities,
+               RebuildPart{static_cast<std::uint32_t>(parity.ranks.size()) + parity.index, holder});
+    weigh_with_ranks(*s, *row);
+}
+
+SealTally::CodedRow *SealTally::find_row(Step &s, const Parity &parity) {
+    if (parity.ranks.front().value() >= s.rows_of.size()) return nullptr;
+    for (std::size_t i : s.rows_of[parity.ranks.front().value()])
+        if (s.rows[i].ranks == parity.ranks) return &s.rows[i];
+    return nullptr;
 }
 
 SealTally::CodedRow &SealTally::row_of(Step &s, const Parity &parity) {
     s.rows_of.resize(s.world_size);
-    for (std::size_t i : s.rows_of[parity.ranks.front().value()])
-        if (s.rows[i].ranks == parity.ranks) return s.rows[i];
+    if (CodedRow *known = find_row(s, parity)) return *known;
     for (Rank rank : parity.ranks) s.rows_of[rank.value()].push_back(s.rows.size());
     s.rows.push_back({parity.ranks, {}});
     return s.rows.back();

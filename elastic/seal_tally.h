@@ -36,6 +36,10 @@ class SealTally {
     /// The same of a parity. in_force: it is of a row of the world for which steps are to be safe; others
     /// make a step complete only.
     void add(const Parity &parity, std::uint32_t max_world, NodeIndex holder, bool in_force);
+    /// It does not hold that any more. Of an object on more nodes than are remembered the others have to be
+    /// added again.
+    void remove(const Seal &seal, NodeIndex holder);
+    void remove(const Parity &parity, NodeIndex holder);
     /// Newest; of two with the same step the one of the newer generation.
     std::optional<Complete> newest(Rules rules) const;
     /// The newest that is complete and was asked for on storage by one of its ranks.
@@ -98,7 +102,11 @@ class SealTally {
     };
     const Step *find(const CheckpointId &id) const;
     Step &step_of(const Complete &id, std::uint32_t world_size);
+    Step *find(const Complete &id, std::uint32_t world_size);
+    static CodedRow *find_row(Step &s, const Parity &parity);
     static CodedRow &row_of(Step &s, const Parity &parity);
+    void weigh_with_rows(Step &s, Rank rank) const;
+    void weigh_with_ranks(Step &s, CodedRow &row) const;
     std::span<const NodeIndex> holders_of(const Step &s, Rank rank) const;
     std::vector<RebuildPart> units_of(const Step &s, const CodedRow &row) const;
     void weigh(const Step &s, CodedRow &row) const;

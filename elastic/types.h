@@ -233,6 +233,10 @@ struct Seal {
     std::uint32_t world_size = 0;
     GenerationId generation;
     bool to_storage = false;  ///< the step is to go to storage once it is complete
+    bool is_same(const Seal &other) const {
+        return std::tie(step, rank, world_size, generation) ==
+               std::tie(other.step, other.rank, other.world_size, other.generation);
+    }
     friend bool operator==(const Seal &, const Seal &) = default;
 };
 

@@ -113,12 +113,17 @@ void Simulator::check_safe_kept(const World &world) {
 }
 
 /// When its workers begin, each has its object of exactly that step, or all that it needs of another size's.
+/// One that was found damaged since is missed when it is to be read.
 void Simulator::check_restored(std::uint32_t node, const World &world) {
     if (config_.copies == 0 || !world.restore_step || world.stored_world_size > 0) return;
     CheckpointId id{world.restore_generation, *world.restore_step};
-    for (Rank rank : restored_ranks(world, node))
-        check(find_object(nodes_[node], id, rank) != nullptr,
-              "a rank begins without the object that it goes on from");
+    bool missed = false;
+    for (Rank rank : restored_ranks(world, node)) {
+        if (find_object(nodes_[node], id, rank)) continue;
+        missed = true;
+        check(was_dropped(node, id, rank), "a rank begins without the object that it goes on from");
+    }
+    if (missed) fail_worker(node, 1 << 8, 80);
 }
 
 /// A node that has died since is one of those whose loss it survives.
@@ -152,6 +157,8 @@ void Simulator::check_safe(std::uint32_t node, const CheckpointId &id) {
     if (safe_ && safe_->id >= id && !anew) return;
     // A leader that does not know of the newest world will not be heard.
     if (!newest_world_ || world.id != newest_world_->id) return;
+    // It has not heard of the damage yet: in good faith it lets go what was safe before.
+    if (counts_on_dropped(node, id)) return safe_.reset();
     bool before =
         id.generation < world.id && id != CheckpointId{world.restore_generation, *world.restore_step};
     if (before && !truly_safe(id, partners_each(world) + 1)) return;  // an earlier word, repeated

@@ -100,17 +100,7 @@ void Simulator::check_world(const World &world) {
     check_safe_kept(world);
     worlds_[world.id] = world;
     newest_world_ = world;
-    bool tried = options_.damage && world.restore_step && now_ < faults_end_ && damage_random_.chance(50);
-    if (tried) push(now_ + milliseconds(damage_random_.between(20, 400)), Kind::damage, 0);
-}
-
-/// Whoever knows of the damage is there, and has answered: then a person decides what comes of it.
-void Simulator::check_damage(const World &world) const {
-    bool after = damaged_ && newest_world_ && newest_world_->id == damaged_->world;
-    if (!after || runs_.at(damaged_->world).complete) return;
-    const Node &n = nodes_[damaged_->node];
-    bool knows = n.incarnation == damaged_->incarnation && !n.dead && counted_on(damaged_->node, world.id);
-    check(!knows || world.restore_step, "all begins anew where the only checkpoint is damaged");
+    plan_restore_damage(world);
 }
 
 /// A run goes on from the checkpoint on storage as long as it has none of its own, and stands above it.
@@ -227,10 +217,15 @@ void Simulator::check_restore(const World &world) {
 }
 
 /// The newest step that all ranks have sealed, or will seal, is never given up. (An older one may be: it is
-/// partly dropped already where a node has heard more than the leader.)
+/// partly dropped already where a node has heard more than the leader. One that has lost an object to damage,
+/// and is nowhere else, is as good as one that a rank has not sealed. With parities it may become complete
+/// again after all have said that they do not hold it: by a sum that had the object before, and becomes whole
+/// only then.)
 void Simulator::check_void(const StepsVoid &steps) {
     Run &run = runs_[steps.generation];
-    check(!run.complete || run.complete <= steps.complete || *run.complete >= steps.below,
+    bool meant = run.complete && run.complete > steps.complete && *run.complete < steps.below;
+    CheckpointId id{steps.generation, run.complete.value_or(TrainStep(0))};
+    check(!meant || (has_lost_a_part(id) && (codes() || !truly_safe(id, 1, true))),
           "the newest complete step is given up");
     run.given_up = std::max(run.given_up, steps.below);
 }

@@ -267,11 +267,12 @@ void Simulator::on_fetched(std::uint32_t node, const Payload &p) {
         return copy_next(node);
     }
     bool waits = is_rebuilt(world, source.rank, p.other);
-    check(
-        !answers(node, p) || p.generation != newest_world_->id || waits || names_rebuild(world, source.rank),
-        "a node is sent for an object to one that does not hold it");
+    bool dropped = was_dropped(p.other, {world.restore_generation, *world.restore_step}, source.rank);
+    check(!answers(node, p) || p.generation != newest_world_->id || waits ||
+              names_rebuild(world, source.rank) || dropped,
+          "a node is sent for an object to one that does not hold it");
     if (waits && answers(node, p)) return fetch(node, source, 0);
-    bool lost = nodes_[p.other].dead || p.number > fetch_attempts;
+    bool lost = nodes_[p.other].dead || dropped || p.number > fetch_attempts;
     if (lost && n.running == p.generation) return fail_worker(node, 1 << 8, 78);
     fetch(node, source, p.number + 1);
 }

@@ -77,34 +77,6 @@ void Simulator::plan_rollbacks() {
              0);
 }
 
-/// One object of each step, and nothing else to go on from.
-void Simulator::plan_damage() {
-    config_.storage = poison_planned_ = false;
-    storage_.newest.reset();
-    storage_.next_term = {};
-}
-
-/// A rank that restores finds it, and fails, before anything newer is complete.
-void Simulator::damage_object() {
-    const World &world = *newest_world_;
-    CheckpointId from{world.restore_generation, world.restore_step.value_or(TrainStep(0))};
-    std::uint32_t node = world.nodes[damage_random_.below(world.nodes.size())].value();
-    Node &n = nodes_[node];
-    auto object = std::ranges::find_if(n.objects, [&](const Seal &s) {
-        return CheckpointId{s.generation, s.step} == from;
-    });
-    bool restores = n.member && !n.dead && n.frozen_until <= now_ && n.running == world.id &&
-                    n.keeper->generation == world.id && !runs_[world.id].complete;
-    if (!restores || !world.restore_step || object == n.objects.end()) return;
-    trace("fault: step " + std::to_string(from.step.value()) + " is damaged at node " + std::to_string(node));
-    Damaged damaged{from, object->rank};
-    n.objects.erase(object);
-    damaged_ = {world.id, node, n.incarnation};
-    feed(node, LocalDamaged{damaged});
-    feed(node, objects_of(n));
-    fail_worker(node, 256, damage_random_.next());
-}
-
 /// At any node, of any step so far.
 void Simulator::roll_back() {
     std::uint32_t node = rollback_random_.below(nodes_.size());

@@ -111,7 +111,7 @@ int main(int argc, char **argv) {
     app.add_option("--joins", a.joins, "0, 1: Slurm grants nodes in place of others; else from the seed");
     app.add_flag("--no-shrink", a.no_shrink, "Slurm takes nodes out of the job once, or never");
     app.add_flag("--rollbacks", a.rollbacks, "persons want older steps back");
-    app.add_flag("--damage", a.damage, "what worlds go on from turns out to be damaged (with --copies=0)");
+    app.add_flag("--damage", a.damage, "what nodes hold turns out to be damaged; nothing is on storage");
     app.add_option("--bug", a.bug, "plant this bug");
     app.add_option("--replay", a.replay, "run this seed alone");
     app.add_flag("--trace", a.trace, "print every event");

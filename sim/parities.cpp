@@ -122,7 +122,7 @@ void Simulator::on_folded(std::uint32_t node, const Payload &p) {
 
 /// Whoever has had all answers does not know that a row was void afterwards.
 void Simulator::plan_recheck(std::uint32_t node) {
-    if (!codes()) return;
+    if (!codes() && !options_.damage) return;
     Payload p;
     p.number = ++nodes_[node].copies.round;
     push(now_ + seconds(3), Kind::recheck, node, keep(std::move(p)));
@@ -131,7 +131,8 @@ void Simulator::plan_recheck(std::uint32_t node) {
 void Simulator::on_recheck(std::uint32_t node, const Payload &p) {
     Copies &c = nodes_[node].copies;
     if (p.number != c.round || c.under_way || !c.step) return;
-    if (nodes_[node].member->view().covered >= c.step) return;
+    // It may lose a part.
+    if (nodes_[node].member->view().covered >= c.step) return options_.damage ? plan_recheck(node) : void();
     c.done.clear();
     copy_next(node);
 }
@@ -205,6 +206,11 @@ bool Simulator::part_is_there(const CheckpointId &id, const Rebuild &r, const Re
     });
 }
 
+bool Simulator::part_was_dropped(const CheckpointId &id, const Rebuild &r, const RebuildPart &part) const {
+    return was_dropped(part.node.value(), id,
+                       part.unit < r.row.size() ? std::optional(r.row[part.unit]) : std::nullopt);
+}
+
 void Simulator::on_rebuilt(std::uint32_t node, const Payload &p) {
     Node &n = nodes_[node];
     auto &open = n.copies.rebuilding;
@@ -223,7 +229,8 @@ void Simulator::on_rebuilt(std::uint32_t node, const Payload &p) {
             trace("part " + std::to_string(part.unit) + "/" + std::to_string(r.row.size()) + " of rank " +
                   std::to_string(r.rank.value()) + " at node " + std::to_string(part.node.value()) +
                   (part_is_there(id, r, part) ? "" : " MISSING"));
-        check(!heard || p.generation != newest_world_->id || part_is_there(id, r, part),
+        check(!heard || p.generation != newest_world_->id || part_is_there(id, r, part) ||
+                  part_was_dropped(id, r, part),
               "an object is to be made of a part that is not there");
         all = all && heard && part_is_there(id, r, part);
         dead = dead || nodes_[from.other].dead;

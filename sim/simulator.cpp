@@ -218,7 +218,7 @@ void Simulator::handle(const Event &e) {
         case Kind::rollback:
             return roll_back();
         case Kind::damage:
-            return damage_object();
+            return on_damage(e.payload);
         case Kind::check:
             return push(now_ + milliseconds(500), Kind::check, 0);
         default:
@@ -296,6 +296,7 @@ void Simulator::feed(std::uint32_t node, const Input &input) {
     if (auto *m = std::get_if<PeerMessage>(&input))
         if (auto *reply = std::get_if<PrepareReply>(&m->message); reply && reply->accepted)
             answered_[reply->generation].insert(m->from);
+    if (auto *m = std::get_if<PeerMessage>(&input); m && options_.damage) note_report(node, *m);
     auto actions = n.member->step(now_ + n.offset, input);
     std::uint32_t incarnation = n.incarnation;
     for (Action &a : actions) {
@@ -304,6 +305,7 @@ void Simulator::feed(std::uint32_t node, const Input &input) {
     }
     check_heard(n, actions);
     if (codes()) hear_safe(node);
+    if (options_.damage && n.member) n.damaged = n.member->view().damaged;
     set_deadline(node);
 }
 
@@ -351,9 +353,17 @@ void Simulator::act_void(std::uint32_t node, const StepsVoid &a) {
         trace("node " + std::to_string(node) + ": steps of " + to_string(a.generation) + " below " +
               std::to_string(a.below.value()) + " are void" +
               (a.complete ? ", after step " + std::to_string(a.complete->value()) : ""));
-    std::erase_if(n.objects, [&](const Seal &s) {
-        return s.generation == a.generation && s.step < a.below && (!a.complete || s.step > *a.complete);
-    });
+    auto is_void = [&](const CheckpointId &id) {
+        return id.generation == a.generation && id.step < a.below && (!a.complete || id.step > *a.complete);
+    };
+    // Others may be on their way to fetch what is damaged elsewhere.
+    for (const Seal &s : n.objects)
+        if (CheckpointId id{s.generation, s.step}; is_void(id) && has_lost_a_part(id))
+            note_drop(node, id, s.rank);
+    for (const HeldParity &p : n.parities)
+        if (is_void(p.parity.id) && has_lost_a_part(p.parity.id)) note_drop(node, p.parity.id, std::nullopt);
+    std::erase_if(n.objects, [&](const Seal &s) { return is_void({s.generation, s.step}); });
+    std::erase_if(n.parities, [&](const HeldParity &p) { return is_void(p.parity.id); });
 }
 
 void Simulator::act_end(std::uint32_t node, const End &a) {
@@ -437,7 +447,9 @@ void Simulator::start_daemon(std::uint32_t node) {
         n.added.clear();
     n.deadline_at = Time(0);
     n.asked.reset();
+    n.heard.clear();
     n.member.emplace(std::move(c), n.keeper, now_ + n.offset, options_.bug);
+    if (auto damaged = n.damaged) feed(node, LocalDamaged{*damaged});
     if (!n.objects.empty() || !n.parities.empty()) feed(node, objects_of(n));
     Time connected = now_ + Duration(random_.between(1000, 300000));
     push(connected, Kind::reconnect, node);

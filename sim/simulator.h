@@ -30,7 +30,7 @@ struct Options {
     std::optional<bool> joins;  ///< Slurm grants nodes in place of others; none: from the seed
     bool no_shrink = false;     ///< Slurm takes nodes out of the job once, or never; marks get lost
     bool rollbacks = false;     ///< persons want older steps back (dlrover rollback)
-    bool damage = false;  ///< what worlds go on from turns out to be damaged; without copies and storage
+    bool damage = false;        ///< what nodes hold turns out to be damaged; without storage
 };
 
 struct Outcome {
@@ -160,7 +160,9 @@ class Simulator {
         std::size_t roster_version = 0;                   ///< on record
         std::vector<HeldParity> parities;
         std::pair<GenerationId, CheckpointId> safe_seen;  ///< by this node, in that world
-        bool muted = false;  ///< it is about to die; little of what it says is heard
+        bool muted = false;                       ///< it is about to die; little of what it says is heard
+        std::optional<elastic::Damaged> damaged;  ///< on record, for the next daemon
+        std::map<std::uint32_t, std::uint64_t> heard;  ///< by this leader: each node's newest report
     };
     struct Companion {  ///< a job of one node that Slurm was asked for
         JobId job;
@@ -326,6 +328,8 @@ class Simulator {
     void rebuild(std::uint32_t node, Rank rank, std::uint64_t attempt);
     bool part_is_there(const CheckpointId &id, const elastic::Rebuild &r,
                        const elastic::RebuildPart &part) const;
+    bool part_was_dropped(const CheckpointId &id, const elastic::Rebuild &r,
+                          const elastic::RebuildPart &part) const;
     void on_rebuilt(std::uint32_t node, const Payload &p);
     void take_rebuilt(std::uint32_t node, const elastic::Rebuild &r);
     void inject_code_fault(CodeFault fault, std::uint32_t node);
@@ -404,14 +408,28 @@ class Simulator {
     void inject_local(Fault fault, std::uint32_t node);
     void heal();
     void plan_rollbacks();
-    void plan_damage();
-    void damage_object();
     void roll_back();
     std::uint32_t random_node();
     std::optional<std::uint32_t> leader() const;
     void freeze(std::uint32_t node);
     void lose_node(std::uint32_t node);
     void daemon_falls(std::uint32_t node);
+
+    // damage.cpp
+    void plan_damage();
+    void plan_restore_damage(const elastic::World &world);
+    void on_damage(std::uint32_t how);
+    bool may_be_damaged(const Node &n) const;
+    void damage_restored();
+    void find_damage();
+    void drop_object(std::uint32_t node, const elastic::Seal &object);
+    void drop_parity(std::uint32_t node, const elastic::Parity &parity);
+    void note_drop(std::uint32_t node, const CheckpointId &id, std::optional<Rank> rank);
+    bool was_dropped(std::uint32_t node, const CheckpointId &id, std::optional<Rank> rank) const;
+    bool has_lost_a_part(const CheckpointId &id) const;
+    void note_report(std::uint32_t node, const elastic::PeerMessage &m);
+    bool counts_on_dropped(std::uint32_t leader, const CheckpointId &id) const;
+    void check_damage(const elastic::World &world) const;
 
     // checks.cpp
     [[noreturn]] void fail(std::string text) const;
@@ -425,7 +443,6 @@ class Simulator {
     void check_restore(const elastic::World &world);
     void check_suspects(const elastic::World &world) const;
     void check_rollback(const elastic::World &world) const;
-    void check_damage(const elastic::World &world) const;
     void check_void(const elastic::StepsVoid &steps);
     void check_sealed(const elastic::Seal &seal);
     /// By one of the ranks.
@@ -511,9 +528,18 @@ class Simulator {
     /// What the world had gone on from, and who has found it so.
     struct FoundDamaged {
         GenerationId world;
-        std::uint32_t node = 0, incarnation = 0;
+        std::uint32_t node = 0;
     };
     std::optional<FoundDamaged> damaged_;
+    /// An object, or without a rank a parity, that a node has dropped. Of its reports those above `number`
+    /// tell of it no more.
+    struct Drop {
+        std::uint32_t node = 0;
+        CheckpointId id;
+        std::optional<Rank> rank;
+        std::uint64_t number = 0;
+    };
+    std::vector<Drop> drops_;
     std::set<std::pair<GenerationId, std::uint32_t>> real_exits_;
     /// The newest step that was called safe: it survives the loss of so many nodes.
     struct Safe {

@@ -343,6 +343,10 @@ BOOST_AUTO_TEST_CASE(copies_are_asked_for_again_until_their_step_is_safe) {
     copier.settled(step_5);
     BOOST_TEST((copier.deadline() == Time::max()));
     BOOST_TEST(begun(copier.tick(60s)).empty());
+    // A part of it is gone.
+    copier.settled(std::nullopt);
+    BOOST_TEST((copier.deadline() == Time(12s)));
+    BOOST_TEST(begun(copier.tick(60s)).size() == 2u);
     // In another world it is safe only when that world's leader has said so.
     (void)copier.clear(61s);
     auto anew = begun(copier.protect(61s, step_5, {Rank(0)}, {NodeIndex(1)}));

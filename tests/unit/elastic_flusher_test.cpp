@@ -381,4 +381,23 @@ BOOST_AUTO_TEST_CASE(a_later_end_is_heeded) {
     BOOST_TEST((f.deadline() == Time::max()));
 }
 
+BOOST_AUTO_TEST_CASE(what_is_whole_nowhere_is_not_waited_for) {
+    Flusher f({}, 0, 0s);
+    f.complete(1s, step(5));
+    BOOST_TEST(!f.settled());
+    f.forget(step(4).id);
+    BOOST_TEST(!f.settled());
+    f.forget(step(5).id);
+    BOOST_TEST(f.settled());
+    BOOST_TEST(ordered(f.hurry(2s)).first == 0u);
+    f.complete(3s, step(6));
+    auto [at, number] = ordered(f.hurry(4s));
+    BOOST_TEST(at == 6u);
+    f.forget(step(6).id);
+    auto actions = f.lost(5s, number, "it is damaged");
+    BOOST_TEST(f.settled());
+    f.complete(6s, step(7));
+    BOOST_TEST(!f.settled());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -61,6 +61,23 @@ struct Fixture {
         g.cut(node);
         g.run(4s);
     }
+    /// Of a step that was copied.
+    std::vector<Seal> held(std::uint32_t node, const CheckpointId &which) const {
+        World w = world();
+        std::vector<Seal> seals;
+        for (std::uint32_t r = 0; r < w.nodes.size(); ++r)
+            if (w.nodes[r] == NodeIndex(node) || w.partners[r] == NodeIndex(node))
+                seals.push_back(seal(which, r));
+        return seals;
+    }
+    /// Of the step, which is all that it holds.
+    void drop(std::uint32_t node, const CheckpointId &which, std::uint32_t rank) {
+        LocalObjects left{held(node, which)};
+        std::erase_if(left.seals, [&](const Seal &s) { return s.rank == Rank(rank); });
+        g.feed(node, LocalDamaged{{which, Rank(rank)}});
+        g.feed(node, left);
+        g.run(500ms);
+    }
 
     TestGroup g;
 };
@@ -364,6 +381,132 @@ BOOST_AUTO_TEST_CASE(of_storage_and_another_sizes_memory_the_newer_one_counts) {
         BOOST_TEST(w.stored_world_size == (on_storage > 5 ? 4u : 0u));
         BOOST_TEST(w.sources.size() == (on_storage > 5 ? 0u : 4u));
     }
+}
+
+// ---- what is damaged ----------------------------------------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(a_step_of_which_a_copy_is_dropped_is_not_safe_until_it_is_there_again) {
+    Fixture f;
+    CheckpointId five = f.id(5);
+    f.save(5);
+    f.copy(five);
+    std::uint32_t holder = f.partner(2).value();
+    f.drop(holder, five, 2);
+    for (std::uint32_t n : {0u, 1u, 2u}) {
+        BOOST_TEST(!f.g.view(n).safe.has_value(), "node " << n);
+        BOOST_TEST(!f.g.view(n).covered.has_value(), "so that its copies are offered again");
+    }
+    BOOST_TEST((f.protects(0) == five));
+    f.g.feed(holder, LocalSealed{f.seal(five, 2)});
+    f.g.run(500ms);
+    for (std::uint32_t n : {0u, 1u, 2u}) BOOST_TEST((f.g.view(n).safe == five), "node " << n);
+    BOOST_TEST(f.g.count<Publish>(0) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(what_was_safe_holds_nothing_free_for_a_newer_step_once_it_is_damaged) {
+    Fixture f;
+    CheckpointId five = f.id(5);
+    f.save(5);
+    f.copy(five);
+    f.drop(f.partner(2).value(), five, 2);
+    std::size_t freed = f.g.count<StepFreed>(0);
+    f.save(6);
+    f.save(7);
+    BOOST_TEST(f.g.count<StepFreed>(0) == freed, "nothing is safe");
+    BOOST_TEST((f.protects(0) == f.id(6)), "and not what nobody knows to get its copies again");
+    f.copy(f.id(6));
+    BOOST_TEST((f.g.view(0).safe == f.id(6)));
+    BOOST_TEST(f.g.actions<StepFreed>(0).back().frees(five));
+}
+
+/// What the group has grown for once, it does not grow for again.
+BOOST_AUTO_TEST_CASE(a_step_that_is_safe_again_is_no_news) {
+    GroupConfig config = Fixture::config(3, 3);
+    config.any_size = true;
+    config.replacements = true;
+    Fixture f;
+    f.g = TestGroup(config);
+    f.g.job_nodes = nodes({0, 1, 2});
+    f.g.start();
+    f.lose(2);
+    BOOST_REQUIRE(f.world().nodes.size() == 2u);
+    CheckpointId five = f.id(5);
+    f.save(5);
+    f.copy(five);
+    BOOST_REQUIRE((f.g.view(1).safe == five));
+    std::uint32_t joined = f.g.add("n3", 77);
+    std::size_t worlds = f.g.count<Publish>(1);
+    f.drop(0, five, 1);
+    f.g.feed(0, LocalSealed{f.seal(five, 1)});
+    f.g.run(1s);
+    BOOST_TEST((f.g.view(1).safe == five));
+    BOOST_TEST(f.g.count<Publish>(1) == worlds);
+    f.save(6);
+    f.copy(f.id(6));
+    f.g.run(1s);
+    BOOST_TEST(f.g.count<Publish>(1) == worlds + 1, "what is newer is news");
+    BOOST_TEST(elastic::contains(f.world().nodes, NodeIndex(joined)));
+}
+
+BOOST_AUTO_TEST_CASE(a_late_report_does_not_bring_back_what_was_dropped) {
+    Fixture f;
+    CheckpointId five = f.id(5);
+    f.save(5);
+    f.copy(five);
+    std::uint32_t holder = f.partner(0).value();
+    auto leader = f.g.leader();
+    BOOST_REQUIRE(holder != leader);
+    NodeReport late;
+    late.ready = true;
+    late.running = f.world().id;
+    late.seals = {f.seal(five, 0), f.seal(five, holder)};
+    late.number = 1;
+    f.drop(holder, five, 0);
+    f.g.feed(leader, PeerMessage{NodeIndex(holder), Report{f.g.view(leader).term, late}});
+    BOOST_TEST(!f.g.view(leader).safe.has_value());
+}
+
+/// Others' slots are full of it, and of what is older.
+BOOST_AUTO_TEST_CASE(a_complete_step_that_has_lost_a_part_for_good_is_given_up) {
+    Fixture f;
+    CheckpointId five = f.id(5);
+    f.save(5);
+    f.copy(five);
+    f.save(6);
+    CheckpointId six = f.id(6);
+    f.g.feed(2, LocalDamaged{{six, Rank(2)}});
+    f.g.feed(2, LocalObjects{f.held(2, five)});
+    f.g.feed(2, LocalSealed{f.seal(f.id(7), 2)});
+    f.g.run(1s);
+    for (std::uint32_t n : {0u, 1u, 2u}) {
+        auto given_up = f.g.actions<StepsVoid>(n);
+        BOOST_REQUIRE(!given_up.empty());
+        BOOST_TEST((given_up.back().below == TrainStep(7)));
+        BOOST_TEST((given_up.back().complete == TrainStep(5)));
+    }
+    f.save(8);
+    BOOST_TEST((f.protects(0) == f.id(8)));
+    BOOST_TEST(!f.g.actions<StepFreed>(0).back().frees(five));
+}
+
+/// The owner's object is dropped before the leader hears that the copy has come.
+BOOST_AUTO_TEST_CASE(a_step_whose_copy_is_told_late_is_not_given_up) {
+    Fixture f;
+    f.save(5);
+    f.copy(f.id(5));
+    f.save(6);
+    CheckpointId six = f.id(6);
+    std::uint32_t holder = f.partner(0).value();
+    BOOST_REQUIRE(holder != f.g.leader());
+    f.g.feed(holder, LocalSealed{f.seal(six, 0)});  // told with its next heartbeat
+    f.g.feed(0, LocalDamaged{{six, Rank(0)}});
+    f.g.feed(0, LocalObjects{f.held(0, f.id(5))});
+    f.g.feed(0, LocalSealed{f.seal(f.id(7), 0)});
+    f.g.run(1s);
+    for (const StepsVoid &v : f.g.actions<StepsVoid>(0)) BOOST_TEST((v.complete >= six.step));
+    f.g.fail(2, 2, 9, 1);
+    f.g.run(1s);
+    BOOST_TEST((f.world().restore_step == six.step));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -145,4 +145,46 @@ BOOST_AUTO_TEST_CASE(holders_of_a_complete_step) {
     BOOST_TEST(t.holders(id, Rank(2)).empty());
 }
 
+BOOST_AUTO_TEST_CASE(what_is_removed_counts_no_more) {
+    const CheckpointId id{first, TrainStep(5)};
+    SealTally t(2);
+    for (std::uint32_t rank : {0u, 1u})
+        for (std::uint32_t node : {0u, 1u}) t.add(seal(5, rank, first), 8, NodeIndex(node));
+    BOOST_TEST(t.safe(id, {}));
+    t.remove(seal(5, 1, first), NodeIndex(2));  // has none
+    t.remove(seal(6, 1, first), NodeIndex(1));
+    t.remove(seal(5, 7, first), NodeIndex(1));
+    BOOST_TEST(t.safe(id, {}));
+    t.remove(seal(5, 1, first), NodeIndex(0));
+    BOOST_TEST(!t.safe(id, {}));
+    BOOST_TEST(t.world_size(id) == 2u);
+    BOOST_TEST(t.holders(id, Rank(1)).size() == 1u);
+    BOOST_TEST((t.holders(id, Rank(1))[0] == NodeIndex(1)));
+    t.remove(seal(5, 1, first), NodeIndex(1));
+    BOOST_TEST(t.world_size(id) == 0u);
+    BOOST_TEST(!t.newest({}).has_value());
+    for (std::uint32_t node : {0u, 1u}) t.add(seal(5, 1, first), 8, NodeIndex(node));
+    BOOST_TEST(t.safe(id, {}));
+}
+
+BOOST_AUTO_TEST_CASE(a_row_without_its_parity_is_worth_less) {
+    const CheckpointId id{first, TrainStep(5)};
+    SealTally t(2, 3);
+    const Parity parity{id, 2, 0, {Rank(0), Rank(1)}};
+    for (std::uint32_t rank : {0u, 1u}) t.add(seal(5, rank, first), 8, NodeIndex(rank));
+    t.add(parity, 8, NodeIndex(2), true);
+    BOOST_TEST(t.safe(id, {}));
+    t.remove(seal(5, 1, first), NodeIndex(1));
+    BOOST_TEST(!t.safe(id, {}));
+    BOOST_TEST(t.world_size(id) == 2u, "it can be made again");
+    t.add(seal(5, 1, first), 8, NodeIndex(1));
+    Parity other = parity;
+    other.ranks = {Rank(0)};
+    t.remove(other, NodeIndex(2));
+    BOOST_TEST(t.safe(id, {}));
+    t.remove(parity, NodeIndex(2));
+    BOOST_TEST(!t.safe(id, {}));
+    BOOST_TEST(t.world_size(id) == 2u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

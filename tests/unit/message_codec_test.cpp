@@ -34,6 +34,9 @@ NodeReport full_report() {
     r.exposed = true;
     r.safe = CheckpointId{generation, TrainStep(6)};
     r.knows = generation;
+    r.rollback = Rollback{generation, TrainStep(3)};
+    r.damaged = Damaged{{generation, TrainStep(9)}, Rank(5)};
+    r.number = 1234567;
     r.parities = {Parity{{generation, TrainStep(9)}, 8, 1, {Rank(0), Rank(5)}, true}};
     return r;
 }
@@ -95,7 +98,8 @@ std::vector<Message> one_of_each() {
                       CheckpointId{generation, TrainStep(5)},
                       generation,
                       full_roster(),
-                      elastic::Duration(0)},
+                      elastic::Duration(0),
+                      CheckpointId{generation, TrainStep(2)}},
             Heartbeat{Term(5), 6, std::nullopt, std::nullopt, {}, {}},
             HeartbeatReply{Term(5), 6, full_report()},
             Prepare{Term(5), generation, {NodeIndex(2)}, {NodeIndex(1)}, "why"},
