@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nodes hold turns out to be damaged, and is dropped: by a rank that restores, which fails, or by whoever
-// else reads it. A leader counts on it until it has heard of it.
+// What nodes hold turns out to be damaged, and is dropped: by a rank that restores, which fails, or by
+// whoever else reads it. A leader counts on it until it has heard of it.
 #include <algorithm>
 
 #include "sim/simulator.h"
@@ -18,8 +18,8 @@ CheckpointId id_of(const Seal &s) {
 }
 }  // namespace
 
-/// Nothing is on storage. With copies also what no rank restores is found damaged: by movers and writers, which
-/// read complete steps.
+/// Nothing is on storage. With copies also what no rank restores is found damaged: by movers and writers,
+/// which read complete steps.
 void Simulator::plan_damage() {
     config_.storage = poison_planned_ = false;
     storage_.newest.reset();
@@ -75,7 +75,8 @@ void Simulator::find_damage() {
         return known && (!prefers_safe || !safe_ || safe_->id == id);
     };
     std::vector<Seal> objects;
-    std::ranges::copy_if(n.objects, std::back_inserter(objects), [&](const Seal &s) { return fits(id_of(s)); });
+    std::ranges::copy_if(n.objects, std::back_inserter(objects),
+                         [&](const Seal &s) { return fits(id_of(s)); });
     std::vector<Parity> parities;
     for (const HeldParity &p : n.parities)
         if (p.whole && fits(p.parity.id)) parities.push_back(p.parity);
@@ -116,8 +117,8 @@ void Simulator::note_drop(std::uint32_t node, const CheckpointId &id, std::optio
 }
 
 bool Simulator::was_dropped(std::uint32_t node, const CheckpointId &id, std::optional<Rank> rank) const {
-    return std::ranges::any_of(
-        drops_, [&](const Drop &d) { return d.node == node && d.id == id && d.rank == rank; });
+    return std::ranges::any_of(drops_,
+                               [&](const Drop &d) { return d.node == node && d.id == id && d.rank == rank; });
 }
 
 bool Simulator::has_lost_a_part(const CheckpointId &id) const {

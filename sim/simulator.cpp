@@ -473,7 +473,10 @@ void Simulator::crash_daemon(std::uint32_t node) {
     n.muted = false;
     ++n.incarnation;
     n.deadline_at = Time(0);
+    // Until its next daemon speaks, a leader goes by what this one has said.
+    Time exposed_at = n.copies.exposed ? now_ : n.copies.exposed_at;
     end_copies(node);
+    n.copies.exposed_at = exposed_at;
     if (!random_.chance(50)) return;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i)
         if (i != node && nodes_[i].member && linked(i, node)) {

@@ -89,6 +89,7 @@ std::vector<Bytes> seeds() {
     report.safe = id;
     report.rollback = Rollback{generation, TrainStep(7)};
     report.damaged = Damaged{id, Rank(1)};
+    report.number = 200001;
     world.suspects.push_back({id, TrainStep(7), {Term(3), 5}, 0, true});
     Promise promise{Term(3), NodeIndex(1), generation, {NodeIndex(0), NodeIndex(1)}, {NodeIndex(3)}};
     Roster roster{Term(3), {{1, "n5", JobId(7)}, {2, "n6"}}, {NodeIndex(3)}, 2, 1};
@@ -102,7 +103,8 @@ std::vector<Bytes> seeds() {
                                             .safe = id,
                                             .freed = id,
                                             .roster = roster,
-                                            .whole_ago = elastic::Duration(200000)},
+                                            .whole_ago = elastic::Duration(200000),
+                                            .lost = id},
                                   HeartbeatReply{Term(3), 5, report},
                                   Prepare{Term(3), generation, {NodeIndex(0), NodeIndex(2)}, {}, "start"},
                                   PrepareReply{.term = Term(3), .generation = generation, .accepted = true},
