@@ -88,6 +88,7 @@ void Group::restore(const RecordName &name, std::span<const std::uint8_t> value,
         if (world->complete_step >= 0)
             complete_ = TrainStep(static_cast<std::uint64_t>(world->complete_step));
         sums_ = std::move(world->sums);
+        if (world->damaged) damaged_ = from_record(*world->damaged);
     } else if (auto *page = body.AsPageRecord())
         pages_.restore(name, *page, std::move(fd));
     else if (auto *events = body.AsEventsRecord())
@@ -134,6 +135,7 @@ void Group::resume() {
         arena_.release_grants_before(world_->id);
         tell_copies_of_world();
     }
+    if (auto damaged = std::exchange(damaged_, std::nullopt)) feed(elastic::LocalDamaged{*damaged});
     feed(objects_here());
 }
 
@@ -340,6 +342,14 @@ void Group::act(elastic::Protect &action) {
 
 void Group::act(elastic::StepsVoid &action) {
     arena_.give_up(action.below, action.generation, action.complete);
+    bool was_complete = complete_ && *complete_ < action.below &&
+                        (!action.complete || *complete_ > *action.complete) && world_ &&
+                        (action.generation == world_->id || *complete_ == world_->restore_step);
+    if (!was_complete) return;
+    CheckpointId gone{action.generation, *complete_};
+    complete_ = action.complete;
+    save_world();
+    if (storage_) storage_->on_lost(gone);
 }
 
 void Group::save_world() {
@@ -348,6 +358,7 @@ void Group::save_world() {
     if (member_) {
         auto view = member_->view();
         record.sums = to_record(view.goodput, view.goodput_at);
+        if (view.damaged) record.damaged = to_record(*view.damaged);
     }
     services_.keeper.put(record_name("world", key_), encode_record(std::move(record)));
 }

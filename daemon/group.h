@@ -436,6 +436,7 @@ class Group : private JobMemory {
     GenerationId stopped_told_;
     std::uint16_t last_port_ = 0;
     std::optional<elastic::Goodput> final_goodput_;
+    std::optional<elastic::Damaged> damaged_;     ///< a former daemon's, until the member has it
     std::unique_ptr<records::SumsRecordT> sums_;  ///< a former daemon's, until the member has them
     EventLoop::Time lease_pushed_{0}, last_seen_{0}, job_asked_{0};
     std::map<std::string, std::string> addresses_;  ///< of the group's nodes; the others are linked

@@ -115,6 +115,15 @@ void GroupCopies::protect(const CheckpointId &id) {
     for (const auto &[key, word] : std::exchange(early_, {})) on_offer(key.first, word);
 }
 
+void GroupCopies::settled(const std::optional<CheckpointId> &id) {
+    copier_.settled(id);
+    schedule();
+}
+
+void GroupCopies::on_dropped(Rank rank, const CheckpointId &id) {
+    act(copier_.lost(services_.loop.now(), rank, id));
+}
+
 void GroupCopies::want(Rank rank, bool restores) {
     bool known = !stopped_ && rank.value() < part_.homes.size();
     if (!known || !gave_up_.empty()) return;
@@ -256,7 +265,7 @@ void GroupCopies::on_sent(std::uint64_t number, const elastic::Copy &copy, SlotI
                           const Status &status) {
     services_.arena.end_read(copy.rank, slot);
     if (status.code() == Code::corrupt) {
-        act(copier_.lost(services_.loop.now(), copy.rank, copy.id));
+        on_dropped(copy.rank, copy.id);
         later([this, rank = copy.rank, id = copy.id, slot] { hooks_.damaged(rank, id, slot); });
     }
     auto it = outgoing_.find(number);

@@ -69,8 +69,10 @@ class GroupCopies {
     void stop();
     /// The leader's word: this step gets its copies now.
     void protect(const CheckpointId &id);
-    /// It is safe: nothing of it is offered again.
-    void settled(const CheckpointId &id) { copier_.settled(id); }
+    /// The newest that is safe, if any is: nothing of it is offered again, as long as it is.
+    void settled(const std::optional<CheckpointId> &id);
+    /// That object is not here any more: nobody gets it from here.
+    void on_dropped(Rank rank, const CheckpointId &id);
     void on_word(NodeIndex from, const MoveWord &word);
     /// A rank here needs this object, which a rank of a world of another size has saved: it comes, unless it
     /// is here.

@@ -35,8 +35,8 @@ void Group::create_copies() {
             [this](Rank rank, const CheckpointId &id) { return copies_ && copies_->rebuilds(rank, id); },
             hooks.damaged});
     elastic::CopierConfig copier;
-    // A parity may have begun anew since its holder had an object.
-    if (redundancy_of(record_).data > 0) copier.recheck = std::chrono::seconds(5);
+    // A parity may have begun anew since its holder had an object, and what was there be damaged.
+    copier.recheck = std::chrono::seconds(5);
     copies_ = std::make_unique<GroupCopies>(GroupCopies::Services{services_.loop, arena_, copier},
                                             std::move(hooks));
     copies_->use_mover(mover_.get());
@@ -79,9 +79,9 @@ void Group::tell_copies_of_world() {
 /// What is safe by the rows of this world needs none of another's.
 void Group::settle() {
     auto covered = member_ ? member_->view().covered : std::nullopt;
-    if (!copies_ || !world_ || !covered) return;
-    copies_->settled(*covered);
-    if (world_->groups.empty()) return;
+    if (!copies_ || !world_) return;
+    copies_->settled(covered);
+    if (!covered || world_->groups.empty()) return;
     elastic::RowBook rows(*world_, config().nodes);
     bool gone = false;
     for (const elastic::Parity &parity : arena_.parities())

@@ -215,8 +215,11 @@ void GroupStorage::on_world(const elastic::World &world, std::optional<elastic::
                           return std::ranges::find(world.nodes, node) != world.nodes.end();
                       });
     bool went_back = fresh && !world.suspects.empty() && world.suspects.back().since == world.id;
+    std::optional<CheckpointId> from;
+    if (world.restore_step) from = CheckpointId{world.restore_generation, *world.restore_step};
+    bool lost = fresh && flusher_ && flusher_->newest() > from;
     // What was complete in memory is lost or suspect, or rank 0 is elsewhere now.
-    if (stored || went_back || nodes_left || *home_ != facts_.self) stop_ordering();
+    if (stored || went_back || lost || nodes_left || *home_ != facts_.self) stop_ordering();
     if (*home_ != facts_.self) return;
     auto now = services_.loop.now();
     if (!flusher_) {
@@ -239,6 +242,22 @@ void GroupStorage::on_complete(elastic::CompleteStep step) {
     if (!is_home()) return;
     act(flusher_->complete(services_.loop.now(), std::move(step)));
     if (ending_ && flusher_) act(flusher_->hurry(services_.loop.now()));
+}
+
+void GroupStorage::on_lost(const CheckpointId &id) {
+    if (is_home()) flusher_->forget(id);
+    if (ending_) check_end();
+}
+
+/// What the writer is at it judges itself.
+void GroupStorage::on_dropped(Rank rank, const CheckpointId &id) {
+    if (!part_ || part_->stored || part_->order.id != id || part_->objects.empty()) return;
+    auto last = std::prev(part_->objects.end());
+    auto found =
+        std::find_if(part_->objects.begin(), last, [&](const auto &entry) { return entry.first == rank; });
+    if (found == last) return;
+    lack(rank, found->second, {});
+    part_->objects.erase(found);
 }
 
 void GroupStorage::on_asked(const CheckpointId &id) {
@@ -385,17 +404,22 @@ void GroupStorage::on_object_stored(const local::ObjectStoredT &stored) {
     store_next();
 }
 
-/// No fault of storage: the others go there, and another node may have a copy of this one.
-void GroupStorage::on_object_damaged(const std::string &text) {
-    auto [rank, object] = std::move(part_->objects.back());
-    part_->objects.pop_back();
+/// It is damaged. `text`: what the writer says of it.
+void GroupStorage::lack(Rank rank, const Arena::Object &object, const std::string &text) {
     part_->bytes -= object.seal.data_bytes;
     services_.arena.end_read(rank, object.place.slot);
     if (part_->lacks.empty())
         part_->why_lacking = "what rank " + std::to_string(rank.value()) + " has saved of " +
                              step_text(part_->order.id) + " is damaged in the memory of " + facts_.node +
-                             " (" + text + ")";
+                             (text.empty() ? "" : " (" + text + ")");
     part_->lacks.push_back(rank);
+}
+
+/// No fault of storage: the others go there, and another node may have a copy of this one.
+void GroupStorage::on_object_damaged(const std::string &text) {
+    auto [rank, object] = std::move(part_->objects.back());
+    part_->objects.pop_back();
+    lack(rank, object, text);
     services_.loop.post([this, alive = alive_, rank, id = part_->order.id, slot = object.place.slot] {
         if (*alive) hooks_.damaged(rank, id, slot);
     });

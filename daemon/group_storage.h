@@ -65,6 +65,10 @@ class GroupStorage {
     /// A world is in force, after a daemon's restart too. `complete`: the newest complete step in memory.
     /// `again`: it follows a failure.
     void on_world(const elastic::World &world, std::optional<elastic::CompleteStep> complete, bool again);
+    /// A part of what was the newest complete step is nowhere any more.
+    void on_lost(const CheckpointId &id);
+    /// This node does not hold that object any more.
+    void on_dropped(Rank rank, const CheckpointId &id);
     void on_complete(elastic::CompleteStep step);
     /// A rank asked for this complete step on storage.
     void on_asked(const CheckpointId &id);
@@ -105,6 +109,7 @@ class GroupStorage {
     void store_next();
     void on_object_stored(const local::ObjectStoredT &stored);
     void take_objects();
+    void lack(Rank rank, const Arena::Object &object, const std::string &text);
     void on_object_damaged(const std::string &text);
     void answer_part();
     void on_progress(const local::ObjectProgressT &progress);

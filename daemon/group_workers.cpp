@@ -386,6 +386,9 @@ void Group::drop_damaged(Rank rank, const CheckpointId &id, std::optional<SlotIn
               id.generation, is_rank(rank) ? static_cast<std::int32_t>(rank.value()) : -1,
               static_cast<std::int64_t>(id.step.value()));
     if (is_rank(rank)) feed(elastic::LocalDamaged{{id, rank}});
+    if (is_rank(rank) && world_) save_world();
+    if (storage_) storage_->on_dropped(rank, id);
+    if (copies_) copies_->on_dropped(rank, id);
     feed(objects_here());
 }
 

@@ -94,6 +94,18 @@ std::unique_ptr<proto::Generation> to_proto_ptr(const GenerationId &id) {
     return std::make_unique<proto::Generation>(to_proto(id));
 }
 
+std::unique_ptr<records::DamagedRecordT> to_record(const elastic::Damaged &damaged) {
+    auto record = std::make_unique<records::DamagedRecordT>();
+    record->generation = to_proto_ptr(damaged.id.generation);
+    record->train_step = damaged.id.step.value();
+    record->rank = damaged.rank.value();
+    return record;
+}
+
+elastic::Damaged from_record(const records::DamagedRecordT &record) {
+    return {{from_proto(record.generation), TrainStep(record.train_step)}, Rank(record.rank)};
+}
+
 records::WorldRecordT to_record(const elastic::World &world) {
     records::WorldRecordT record;
     record.generation = to_proto_ptr(world.id);

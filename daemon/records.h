@@ -39,6 +39,8 @@ GenerationId from_proto(const proto::Generation &id);
 GenerationId from_proto(const std::unique_ptr<proto::Generation> &id);
 std::unique_ptr<proto::Generation> to_proto_ptr(const GenerationId &id);
 
+std::unique_ptr<records::DamagedRecordT> to_record(const elastic::Damaged &damaged);
+elastic::Damaged from_record(const records::DamagedRecordT &record);
 records::WorldRecordT to_record(const elastic::World &world);
 elastic::World from_record(const records::WorldRecordT &record);
 

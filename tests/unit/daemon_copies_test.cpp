@@ -75,7 +75,9 @@ struct Resizing : Copying {
     void grow(bool slow = false) {
         for (std::uint16_t rank : {0, 1}) n1.save(n1.start_worker(w1, rank), 6);
         run(2s);
+        m1->die();  // or what is lost would be copied again
         lose_checkpoints();
+        m1->connect();
         m1->slow = slow;
         n1.exited(a1, w1, 1, 3 << 8);
         await_worlds();
@@ -201,6 +203,35 @@ BOOST_AUTO_TEST_CASE(no_copy_is_made_of_damaged_bytes) {
     run(3s);
     BOOST_TEST(held(n1, 7) == all_ranks);
     BOOST_TEST(held(n2, 7) == all_ranks);
+}
+
+/// n2 has lost n1's objects and kept its own.
+BOOST_AUTO_TEST_CASE(a_copy_that_is_gone_is_made_again_and_its_step_not_safe_until_then) {
+    auto safe_step = [&](Node &node) {
+        auto status = status_at(node, alice, false);
+        BOOST_REQUIRE(status.groups.size() == 1u);
+        return status.groups[0]->copies->safe_step;
+    };
+    BOOST_TEST(try_save_everywhere(5));
+    run(2s);
+    BOOST_TEST(safe_step(n1) == 5);
+    BOOST_TEST(safe_step(n2) == 5);
+    for (std::uint32_t rank : {w1.first_rank, w1.first_rank + 1})
+        n2.keeper.drop(record_name("slot", "7.0") + "/" + std::to_string(rank) + "/*");
+    n2.restart();
+    loop.advance(100ms);
+    a2 = n2.start_agent(alice, from_proto(w2.generation));
+    m2->expected.clear();
+    loop.advance(1s);
+    m2->connect();
+    run(200ms);
+    BOOST_TEST(!held(n2, 5).contains(w1.first_rank));
+    BOOST_TEST(safe_step(n1) == -1);
+    BOOST_TEST(safe_step(n2) == -1);
+    run(10s);
+    BOOST_TEST(held(n2, 5) == all_ranks);
+    BOOST_TEST(safe_step(n1) == 5);
+    BOOST_TEST(safe_step(n2) == 5);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_safe_yet_frees_nothing) {

@@ -181,6 +181,33 @@ BOOST_FIXTURE_TEST_CASE(a_group_whose_only_checkpoint_is_damaged_ends, SharingNo
     BOOST_TEST(count_events(n1, text) + count_events(n2, text) == 1u, "whichever leads");
 }
 
+/// Else all would begin anew.
+BOOST_FIXTURE_TEST_CASE(a_daemon_that_comes_back_knows_what_was_damaged, SharingNodes) {
+    save_shared(5);
+    fail();
+    BOOST_REQUIRE(restore(first).has_value());
+    BOOST_REQUIRE(restore_kept(first, b).has_value());
+    local::RestoreDoneT done;
+    done.text = "the checksum of chunk \"x\" is wrong";
+    done.damaged = b;
+    n1.say(first, local::RestoreDoneT(done), 0);
+    loop.advance(1s);
+    n1.restart();
+    loop.advance(100ms);
+    a1 = n1.start_agent(alice, from_proto(w1.generation));
+    loop.advance(3s);
+    n1.exited(a1, w1, 1, 3 << 8);
+    run(6s);
+    for (auto [node, agent] : {std::pair(&n1, &a1), std::pair(&n2, &a2)}) {
+        auto ended = node->port->take<local::GroupEndedT>(agent->id);
+        BOOST_REQUIRE(ended.has_value());
+        BOOST_TEST(ended->exit_code == 1);
+    }
+    std::string text =
+        "what rank " + std::to_string(b) + " has saved of step 5 is damaged in the memory of n1";
+    BOOST_TEST(count_events(n1, text) + count_events(n2, text) == 1u, "whichever leads");
+}
+
 /// While rank a reads what b keeps, b's slot is not written.
 BOOST_FIXTURE_TEST_CASE(a_keepers_slot_stays_while_it_is_read, SharingNodes) {
     save_shared(5);
