@@ -498,7 +498,9 @@ BOOST_AUTO_TEST_CASE(a_step_whose_copy_is_told_late_is_not_given_up) {
     CheckpointId six = f.id(6);
     std::uint32_t holder = f.partner(0).value();
     BOOST_REQUIRE(holder != f.g.leader());
-    f.g.feed(holder, LocalSealed{f.seal(six, 0)});  // told with its next heartbeat
+    f.g.cut(holder);
+    f.g.feed(holder, LocalSealed{f.seal(six, 0)});
+    f.g.heal();  // told with its next heartbeat
     f.g.feed(0, LocalDamaged{{six, Rank(0)}});
     f.g.feed(0, LocalObjects{f.held(0, f.id(5))});
     f.g.feed(0, LocalSealed{f.seal(f.id(7), 0)});
