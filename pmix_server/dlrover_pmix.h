@@ -5,14 +5,33 @@
 
 /* Codes of events. A handler has to be registered for the code. What programs send with these codes stays on their own node. */
 
-/** This generation ends, a new one is coming: the ranks are about to get SIGTERM. Carries DLROVER_PMIX_GENERATION of the one that ends. */
+/** This generation ends: the ranks are about to get SIGTERM. Carries DLROVER_PMIX_GENERATION of the one that ends, and DLROVER_PMIX_REASON. */
 #define DLROVER_PMIX_EVENT_GENERATION (-3701)
+/** A rank has ended by itself, and the generation will. Carries DLROVER_PMIX_RANK, DLROVER_PMIX_NODE and PMIX_EVENT_AFFECTED_PROC. */
+#define DLROVER_PMIX_EVENT_RANK_LOST (-3702)
+/** A node is lost, and the generation will end. Carries DLROVER_PMIX_NODE. */
+#define DLROVER_PMIX_EVENT_NODE_LOST (-3703)
+/** Every rank's checkpoint of DLROVER_PMIX_STEP has as many copies (or parities) on other nodes as were asked for. */
+#define DLROVER_PMIX_EVENT_STEP_SAFE (-3704)
+/** The whole checkpoint of DLROVER_PMIX_STEP is on storage. */
+#define DLROVER_PMIX_EVENT_STEP_DURABLE (-3705)
 
 /** From the first to the last one: kept for this suite. */
 #define DLROVER_PMIX_EVENT_FIRST (-3799)
 #define DLROVER_PMIX_EVENT_LAST (-3700)
 
-/* Names of values, in events and for PMIx_Query_info. */
+/* Names of values in events. */
+
+/** uint32_t: which rank. */
+#define DLROVER_PMIX_RANK "dlrover.rank"
+/** A string: which node, as in DLROVER_PMIX_NODES. */
+#define DLROVER_PMIX_NODE "dlrover.node"
+/** uint64_t: which training step. */
+#define DLROVER_PMIX_STEP "dlrover.step"
+/** A string: why, for people. */
+#define DLROVER_PMIX_REASON "dlrover.reason"
+
+/* Names of values for PMIx_Query_info; the first one is in an event, too. */
 
 /** A string, "TERM:NUMBER", as in the variable DLROVER_GENERATION. */
 #define DLROVER_PMIX_GENERATION "dlrover.generation"
@@ -22,5 +41,11 @@
 #define DLROVER_PMIX_RANKS "dlrover.ranks"
 /** uint32_t: how many ranks there are. */
 #define DLROVER_PMIX_WORLD_SIZE "dlrover.world.size"
+/** uint64_t: the newest step of which there was DLROVER_PMIX_EVENT_STEP_SAFE. Not found: none is. */
+#define DLROVER_PMIX_SAFE_STEP "dlrover.step.safe"
+/** uint64_t: the newest step of which there was DLROVER_PMIX_EVENT_STEP_DURABLE, in this or a former generation. Not found: none is. */
+#define DLROVER_PMIX_DURABLE_STEP "dlrover.step.durable"
+/** double, from 0 to 1: of the job's time so far, the share in training steps that were not lost. Not found: no step is counted yet. */
+#define DLROVER_PMIX_GOODPUT "dlrover.goodput"
 
 #endif

@@ -27,7 +27,7 @@ Status add_map(InfoList &list, const JobDatum &datum) {
 
 Status add_datum(InfoList &list, const JobDatum &datum) {
     if (datum.form != Form::plain) return add_map(list, datum);
-    std::visit([&](const auto &value) { list.add(datum.key, value); }, datum.value);
+    list.add(datum);
     return {};
 }
 
@@ -63,6 +63,20 @@ void InfoList::add(const char *key, std::uint32_t number) {
 void InfoList::add(const char *key, std::uint16_t number) {
     auto &info = next(key);
     PMIX_VALUE_LOAD(&info.value, &number, PMIX_UINT16);
+}
+
+void InfoList::add(const char *key, std::uint64_t number) {
+    auto &info = next(key);
+    PMIX_VALUE_LOAD(&info.value, &number, PMIX_UINT64);
+}
+
+void InfoList::add(const char *key, double number) {
+    auto &info = next(key);
+    PMIX_VALUE_LOAD(&info.value, &number, PMIX_DOUBLE);
+}
+
+void InfoList::add(const JobDatum &datum) {
+    std::visit([&](const auto &value) { add(datum.key, value); }, datum.value);
 }
 
 void InfoList::add(const char *key, JobDatum::RankNumber rank) {

@@ -20,7 +20,11 @@ class InfoList {
     void add(const char *key, const std::string &text);
     void add(const char *key, std::uint32_t number);
     void add(const char *key, std::uint16_t number);
+    void add(const char *key, std::uint64_t number);
+    void add(const char *key, double number);
     void add(const char *key, JobDatum::RankNumber rank);
+    /// One of plain form.
+    void add(const JobDatum &datum);
     /// A text that PMIx has made, and may hold more than characters.
     void add_regex(const char *key, const char *regex);
     void add_array(const char *key, const InfoList &items);

@@ -20,7 +20,7 @@ struct JobDatum {
         std::uint32_t rank;
         friend bool operator==(RankNumber, RankNumber) = default;
     };
-    using Value = std::variant<std::uint32_t, std::uint16_t, RankNumber, std::string>;
+    using Value = std::variant<std::uint32_t, std::uint16_t, std::uint64_t, double, RankNumber, std::string>;
 
     const char *key;  ///< one of PMIx's
     Value value;

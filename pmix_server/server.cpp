@@ -21,12 +21,6 @@ bool is_done(pmix_status_t status) {
     return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED;
 }
 
-pmix_proc_t proc_of(const World &world, std::uint32_t rank) {
-    pmix_proc_t proc{};
-    PMIX_LOAD_PROCID(&proc, world.name_space.c_str(), rank);
-    return proc;
-}
-
 struct FreeWords {
     void operator()(char **words) const {
         for (char **word = words; *word != nullptr; ++word) std::free(*word);
@@ -52,7 +46,7 @@ Result<Variables> variables_of(const pmix_proc_t &proc) {
 }
 
 Status add_rank(const World &world, std::uint32_t rank, std::optional<Variables> &common) {
-    pmix_proc_t proc = proc_of(world, rank);
+    pmix_proc_t proc = Server::proc_of(world, rank);
     pmix_status_t status =
         PMIx_server_register_client(&proc, ::getuid(), ::getgid(), nullptr, nullptr, nullptr);
     if (!is_done(status)) return failed("take a rank", status);
@@ -65,6 +59,12 @@ Status add_rank(const World &world, std::uint32_t rank, std::optional<Variables>
 }
 
 }  // namespace
+
+pmix_proc_t Server::proc_of(const World &world, std::uint32_t rank) {
+    pmix_proc_t proc{};
+    PMIX_LOAD_PROCID(&proc, world.name_space.c_str(), rank);
+    return proc;
+}
 
 Status Server::start(const std::string &folder, Security security, pmix_server_module_t &module) {
     // No store in shared memory: a rank that is killed would leave its lock. The one way for clients to prove

@@ -28,6 +28,8 @@ class Server {
     /// And everything about it; clients that are still connected are cut off.
     static void remove(const World &world);
 
+    static pmix_proc_t proc_of(const World &world, std::uint32_t rank);
+
     /// Tells the ranks of this node: of a rank's, or (none) of our own. To all of them where `to_all`; else
     /// `infos` says to whom.
     static Status notify(const World &world, int code, std::optional<std::uint32_t> from, bool to_all,

@@ -16,6 +16,7 @@ namespace local = proto::local;
 using namespace std::chrono_literals;
 constexpr EventLoop::Time first_pause = 50ms, longest_pause = 1s, notice_time = 2s;
 constexpr std::chrono::milliseconds answer_limit{5000};
+constexpr std::size_t max_querying = 1024;
 
 std::unique_ptr<proto::Generation> to_proto(const GenerationId &id) {
     return std::make_unique<proto::Generation>(id.term.value(), id.number);
@@ -129,8 +130,11 @@ void Service::take(proto::LocalMessage push) {
     if (auto *parcel = body.AsPmixParcel()) on_parcel(*parcel);
     if (auto *stop = body.AsPmixStop(); stop && exchange_ && stop->generation) {
         GenerationId last{Term(stop->generation->term()), stop->generation->number()};
-        if (exchange_->world().generation <= last) stop_exchange();
+        if (exchange_->world().generation <= last) stop_exchange(stop->reason);
     }
+    if (auto *event = body.AsPmixEvent(); event && is_present(event->generation))
+        if (auto news = make_news(exchange_->world(), *event)) notify(*news);
+    if (auto *state = body.AsPmixState()) on_state(*state);
     if (auto *gone = body.AsWorkersStopped(); gone && gone->generation)
         on_gone({Term(gone->generation->term()), gone->generation->number()});
     if (auto *lost = body.AsPmixUnreachable(); lost && is_present(lost->generation))
@@ -152,7 +156,7 @@ void Service::on_world(const local::PmixWorldT &message) {
 Status Service::change_world(const local::PmixWorldT &message) {
     auto world = make_world(message);
     if (!world) return world.take_status();
-    stop_exchange();
+    stop_exchange("another one begins");
     retire();
     auto variables = Server::add(*world);
     if (!variables) {
@@ -204,18 +208,19 @@ void Service::serve(World world) {
 }
 
 /// Ranks hear of it before their calls are answered with errors.
-void Service::stop_exchange() {
+void Service::stop_exchange(const std::string &reason) {
     if (!exchange_ || exchange_->stopped()) return;
-    tell_of_end();
+    notify(end_news(exchange_->world(), reason));
     exchange_->stop();
 }
 
-/// Best effort: the signal follows anyway.
-void Service::tell_of_end() const {
+/// Best effort: of an end the signal follows anyway, and what is safe or durable can be asked for.
+void Service::notify(const News &news) const {
     const World &world = exchange_->world();
     InfoList infos;
-    infos.add(DLROVER_PMIX_GENERATION, generation_text(world));
-    (void)Server::notify(world, DLROVER_PMIX_EVENT_GENERATION, {}, true, std::move(infos));
+    for (const JobDatum &value : news.values) infos.add(value);
+    if (news.rank) infos.add_proc(PMIX_EVENT_AFFECTED_PROC, Server::proc_of(world, *news.rank));
+    (void)Server::notify(world, news.code, {}, true, std::move(infos));
 }
 
 void Service::announced(const Announcement &announcement) {
@@ -321,15 +326,37 @@ void Service::on_event(Event event) {
 }
 
 void Service::on_query(Query query, std::shared_ptr<QueryCompletion> done) {
+    if (std::ranges::none_of(query.keys, is_of_state)) return answer(query, *done, {});
+    if (querying_.size() >= max_querying) return done->finish(PMIX_ERR_OUT_OF_RESOURCE, {});
+    std::uint64_t number = ++last_token_;
+    auto given_up = loop_.after(answer_limit, [this, number] {
+        auto node = querying_.extract(number);
+        node.mapped().done->finish(PMIX_ERR_TIMEOUT, {});
+    });
+    querying_.emplace(number, Asked{std::move(query), std::move(done), std::move(given_up)});
+    local::PmixStateRequestT request;
+    request.number = number;
+    tell(std::move(request));
+}
+
+void Service::on_state(const local::PmixStateT &state) {
+    auto node = querying_.extract(state.number);
+    if (!node.empty()) answer(node.mapped().query, *node.mapped().done, state);
+}
+
+void Service::answer(const Query &query, QueryCompletion &done, const local::PmixStateT &state) const {
     // Of the world that is served, whoever asks: PMIx 4.2.2 does not say it right.
-    if (!exchange_) return done->finish(PMIX_ERR_NOT_FOUND, {});
+    if (!exchange_) return done.finish(PMIX_ERR_NOT_FOUND, {});
     InfoList found;
-    for (const std::string &key : query.keys)
-        if (auto datum = world_datum(exchange_->world(), key))
-            std::visit([&](const auto &value) { found.add(datum->key, value); }, datum->value);
-    if (found.size() == 0) return done->finish(PMIX_ERR_NOT_SUPPORTED, {});
+    bool known = false;
+    for (const std::string &key : query.keys) {
+        auto datum = is_of_state(key) ? state_datum(state, key) : world_datum(exchange_->world(), key);
+        known = known || is_of_state(key);
+        if (datum) found.add(*datum);
+    }
+    if (found.size() == 0) return done.finish(known ? PMIX_ERR_NOT_FOUND : PMIX_ERR_NOT_SUPPORTED, {});
     bool all = found.size() == query.keys.size();
-    done->finish(all ? PMIX_SUCCESS : PMIX_ERR_PARTIAL_SUCCESS, std::move(found));
+    done.finish(all ? PMIX_SUCCESS : PMIX_ERR_PARTIAL_SUCCESS, std::move(found));
 }
 
 void Service::told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found) {

@@ -8,6 +8,7 @@
 
 #include "helper/environment.h"
 #include "pmix_server/exchange.h"
+#include "pmix_server/news.h"
 #include "pmix_server/server.h"
 #include "pmix_server/upcalls.h"
 #include "proto/local_client.h"
@@ -43,9 +44,11 @@ class Service final : public Upcalls {
     void retire();
     void on_gone(const GenerationId &generation);
     void serve(World world);
-    void stop_exchange();
+    void stop_exchange(const std::string &reason);
     void announced(const Announcement &announcement);
-    void tell_of_end() const;
+    void notify(const News &news) const;
+    void on_state(const proto::local::PmixStateT &state);
+    void answer(const Query &query, QueryCompletion &done, const proto::local::PmixStateT &state) const;
     void send(std::uint32_t to, const Parcel &parcel);
     void finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data);
     void told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found);
@@ -67,6 +70,13 @@ class Service final : public Upcalls {
     std::map<Exchange::Token, std::shared_ptr<DataCompletion>> waiting_;
     using Told = std::function<void(pmix_status_t status, const std::vector<Notice> &found)>;
     std::map<Exchange::Token, Told> asking_;  ///< what is published, or looked up
+    /// Waits for the daemon's word of the group.
+    struct Asked {
+        Query query;
+        std::shared_ptr<QueryCompletion> done;
+        EventLoop::Handle timer;
+    };
+    std::map<std::uint64_t, Asked> querying_;  ///< by the number that the daemon brings back
     Exchange::Token last_token_ = 0;
     Board board_;  ///< between generations
     EventLoop::Time pause_{0};

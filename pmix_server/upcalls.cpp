@@ -252,12 +252,18 @@ pmix_status_t on_event(pmix_status_t code, const pmix_proc_t *source, pmix_data_
     return PMIX_OPERATION_SUCCEEDED;
 }
 
-/// Without qualifiers: everything is about the generation that is served.
+/// It is about what the client itself remembers of earlier answers.
+bool is_for_client(const pmix_info_t &qualifier) {
+    return PMIX_CHECK_KEY(&qualifier, PMIX_QUERY_REFRESH_CACHE);
+}
+
+/// Without other qualifiers: everything is about the generation that is served.
 pmix_status_t on_query(pmix_proc_t *, pmix_query_t *queries, std::size_t count, pmix_info_cbfunc_t function,
                        void *cbdata) noexcept {
     Upcalls::Query query;
     for (const auto &one : std::span(queries, count)) {
-        if (one.nqual > 0) return PMIX_ERR_NOT_SUPPORTED;
+        if (!std::ranges::all_of(std::span(one.qualifiers, one.nqual), is_for_client))
+            return PMIX_ERR_NOT_SUPPORTED;
         auto keys = keys_in(one.keys);
         query.keys.insert(query.keys.end(), keys.begin(), keys.end());
     }

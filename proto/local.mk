@@ -13,7 +13,7 @@ CLEANFILES += $(proto_generated)
 EXTRA_DIST += $(proto_schemas)
 
 noinst_LTLIBRARIES += libproto.la
-libproto_la_SOURCES = proto/codec.h proto/frame.cpp proto/frame.h proto/local_client.cpp proto/local_client.h proto/outcome.cpp proto/outcome.h \
+libproto_la_SOURCES = proto/codec.h proto/frame.cpp proto/frame.h proto/goodput.h proto/local_client.cpp proto/local_client.h proto/outcome.cpp proto/outcome.h \
 	proto/local_codec.cpp proto/local_codec.h proto/progress.h
 nodist_libproto_la_SOURCES = $(proto_generated)
 libproto_la_LIBADD = libbase.la

@@ -115,6 +115,8 @@ bool publish_much() {
 
 std::atomic<int> heard{0};
 std::atomic<std::uint32_t> heard_word{0};
+std::string heard_text;  ///< before `heard` counts it
+std::atomic<pmix_rank_t> affected{PMIX_RANK_UNDEF};
 constexpr pmix_status_t code = -5001;
 
 void on_event(std::size_t, pmix_status_t, const pmix_proc_t *, pmix_info_t info[], std::size_t ninfo,
@@ -123,6 +125,12 @@ void on_event(std::size_t, pmix_status_t, const pmix_proc_t *, pmix_info_t info[
         if (PMIX_CHECK_KEY(&info[i], key)) heard_word = info[i].value.data.uint32;
         if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_GENERATION))
             heard_word = std::string(info[i].value.data.string) == "1:1" ? 1 : 2;
+        if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_RANK)) heard_word = info[i].value.data.uint32;
+        if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_STEP))
+            heard_word = static_cast<std::uint32_t>(info[i].value.data.uint64);
+        if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC)) affected = info[i].value.data.proc->rank;
+        if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_NODE) || PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_REASON))
+            heard_text = info[i].value.data.string;
     }
     ++heard;
     if (done != nullptr) done(PMIX_EVENT_ACTION_COMPLETE, nullptr, 0, nullptr, nullptr, data);
@@ -137,6 +145,14 @@ bool await_event(std::uint32_t word) {
     ::usleep(300000);  // a second one would be wrong
     if (heard == 1 && heard_word == word) return true;
     std::printf("heard %d times, %u\n", heard.load(), heard_word.load());
+    return false;
+}
+
+/// Of our own.
+bool news(pmix_status_t which, std::uint32_t word, const std::string &text) {
+    if (!hears(which) || !await_event(word)) return false;
+    if (heard_text == text) return true;
+    std::printf("heard of %s\n", heard_text.c_str());
     return false;
 }
 
@@ -161,38 +177,40 @@ bool event(bool custom) {
     return right && !strange;
 }
 
-bool query() {
-    const char *names[] = {DLROVER_PMIX_GENERATION, DLROVER_PMIX_NODES, DLROVER_PMIX_WORLD_SIZE};
+std::string text_of(const pmix_value_t &value) {
+    if (value.type == PMIX_STRING) return value.data.string;
+    if (value.type == PMIX_DOUBLE) return std::to_string(value.data.dval);
+    return std::to_string(value.type == PMIX_UINT64 ? value.data.uint64 : value.data.uint32);
+}
+
+/// fresh: not what an earlier answer has left in this process.
+bool query(std::initializer_list<const char *> names, const std::string &wanted, bool fresh = false) {
     pmix_query_t query;
     PMIX_QUERY_CONSTRUCT(&query);
     pmix_status_t rc = PMIX_SUCCESS;
     for (const char *name : names) PMIX_ARGV_APPEND(rc, query.keys, name);
+    if (fresh) {
+        PMIX_QUERY_QUALIFIERS_CREATE(&query, 1);
+        PMIX_INFO_LOAD(&query.qualifiers[0], PMIX_QUERY_REFRESH_CACHE, nullptr, PMIX_BOOL);
+    }
     pmix_info_t *found = nullptr;
     std::size_t count = 0;
     if (!good("names", rc) || !good("query", PMIx_Query_info(&query, 1, &found, &count))) return false;
     std::string text;
-    for (std::size_t i = 0; i < count; ++i) {
-        const auto &value = found[i].value;
-        text += std::string(found[i].key) + "=" +
-                (value.type == PMIX_STRING ? value.data.string : std::to_string(value.data.uint32)) + ";";
-    }
+    for (std::size_t i = 0; i < count; ++i)
+        text += std::string(found[i].key) + "=" + text_of(found[i].value) + ";";
     PMIX_INFO_FREE(found, count);
     PMIX_QUERY_DESTRUCT(&query);
-    if (text == "dlrover.generation=1:1;dlrover.nodes=n0,n1;dlrover.world.size=4;") return true;
+    if (text == wanted) return true;
     std::printf("query: %s\n", text.c_str());
     return false;
 }
 
-bool query_unknown() {
-    pmix_query_t query;
-    PMIX_QUERY_CONSTRUCT(&query);
-    pmix_status_t rc = PMIX_SUCCESS;
-    PMIX_ARGV_APPEND(rc, query.keys, "dlrover.nothing");
-    pmix_info_t *found = nullptr;
-    std::size_t count = 0;
-    bool done = good("names", rc) && good("query", PMIx_Query_info(&query, 1, &found, &count));
-    PMIX_QUERY_DESTRUCT(&query);
-    return done;
+/// The daemon says another step each time.
+bool query_state() {
+    auto names = {DLROVER_PMIX_SAFE_STEP, DLROVER_PMIX_DURABLE_STEP, DLROVER_PMIX_GOODPUT};
+    return query(names, "dlrover.step.safe=40;dlrover.step.durable=7;dlrover.goodput=0.750000;", true) &&
+           query(names, "dlrover.step.safe=41;dlrover.step.durable=7;dlrover.goodput=0.750000;", true);
 }
 
 bool run(const std::string &what) {
@@ -209,9 +227,17 @@ bool run(const std::string &what) {
     if (what == "publish too much") return publish_much();
     if (what == "event") return event(false);
     if (what == "event for one") return event(true);
-    if (what == "end") return hears(DLROVER_PMIX_EVENT_GENERATION) && await_event(1);
-    if (what == "query") return query();
-    if (what == "query unknown") return query_unknown();
+    if (what == "end") return news(DLROVER_PMIX_EVENT_GENERATION, 1, "rank 3 failed");
+    if (what == "rank lost") return news(DLROVER_PMIX_EVENT_RANK_LOST, 3, "n1") && affected == 3;
+    if (what == "node lost") return news(DLROVER_PMIX_EVENT_NODE_LOST, 0, "n1");
+    if (what == "safe") return news(DLROVER_PMIX_EVENT_STEP_SAFE, 40, "");
+    if (what == "durable") return news(DLROVER_PMIX_EVENT_STEP_DURABLE, 30, "");
+    if (what == "query")
+        return query({DLROVER_PMIX_GENERATION, DLROVER_PMIX_NODES, DLROVER_PMIX_WORLD_SIZE},
+                     "dlrover.generation=1:1;dlrover.nodes=n0,n1;dlrover.world.size=4;");
+    if (what == "query unknown") return query({"dlrover.nothing"}, "");
+    if (what == "query state") return query_state();
+    if (what == "query safe") return query({DLROVER_PMIX_SAFE_STEP}, "");
     if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
     if (what != "spawn") return false;
     pmix_app_t app;

@@ -55,12 +55,35 @@ class PmixdNode : public HelperNode {
     void stop_ranks() {
         local::PmixStopT stop;
         stop.generation = std::make_unique<proto::Generation>(*ready.generation);
+        stop.reason = "rank 3 failed";
         push(proto::make_local(0, std::move(stop)));
+    }
+    void say_event(local::PmixEventKind kind, std::uint64_t number, std::uint64_t generation = 1) {
+        local::PmixEventT event;
+        event.generation = std::make_unique<proto::Generation>(1, generation);
+        event.kind = kind;
+        event.number = number;
+        push(proto::make_local(0, std::move(event)));
+    }
+    /// The next time the safe step is another one.
+    void answer_state(std::uint64_t number) {
+        local::PmixStateT state;
+        state.number = number;
+        if (safe_step >= 0) {
+            state.safe_step = safe_step++;
+            state.durable_step = 7;
+            state.goodput = std::make_unique<local::GoodputT>();
+            state.goodput->wall_us = 4000000;
+            state.goodput->productive_us = 3000000;
+            state.goodput->steps = 10;
+        }
+        push(proto::make_local(0, std::move(state)));
     }
     /// What it says to the other node goes there.
     void pump(PmixdNode &to) {
         while (auto message = take_within(0ms)) {
             if (auto *aborted = message->body.AsPmixAborted()) aborts.push_back(*aborted);
+            if (auto *asks = message->body.AsPmixStateRequest()) answer_state(asks->number);
             auto *parcel = message->body.AsPmixParcel();
             if (parcel == nullptr || cut) continue;
             BOOST_TEST(parcel->place == to.place_);
@@ -76,6 +99,7 @@ class PmixdNode : public HelperNode {
     local::PmixHelloT hello;
     std::vector<local::PmixAbortedT> aborts;
     bool cut = false;
+    std::int64_t safe_step = -1;
     int carried = 0;
 
   private:
@@ -289,6 +313,50 @@ BOOST_AUTO_TEST_CASE(ranks_may_ask_for_their_world) {
     BOOST_TEST(ended.wait_status == 0, ended.output);
     g.start(3, "query unknown");
     g.expect_failure(3, "query: ");
+}
+
+BOOST_AUTO_TEST_CASE(ranks_hear_of_losses_and_of_checkpoints) {
+    using Kind = local::PmixEventKind;
+    Group g;
+    const char *what[] = {"rank lost", "node lost", "safe", "durable"};
+    for (std::uint32_t rank : {0u, 1u, 2u, 3u}) g.start(rank, what[rank]);
+    g.pass(500ms);
+    for (auto &node : g.nodes) {
+        node.say_event(Kind::StepSafe, 39, 2);  // of a generation that is not served
+        node.say_event(Kind::None, 0);
+        node.say_event(static_cast<Kind>(77), 0);
+        node.say_event(Kind::RankLost, 4);
+        node.say_event(Kind::NodeLost, 2);
+        node.say_event(Kind::RankLost, 3);
+        node.say_event(Kind::NodeLost, 1);
+        node.say_event(Kind::StepSafe, 40);
+        node.say_event(Kind::StepDurable, 30);
+    }
+    g.expect_success();
+}
+
+BOOST_AUTO_TEST_CASE(ranks_hear_of_losses_when_their_generation_has_ended_too) {
+    Group g;
+    g.start(1, "node lost");
+    g.pass(500ms);
+    g.nodes[0].stop_ranks();
+    g.nodes[0].say_event(local::PmixEventKind::NodeLost, 1);
+    auto ended = g.wait(1);
+    BOOST_TEST(ended.wait_status == 0, ended.output);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_may_ask_how_the_group_stands) {
+    Group g;
+    g.start(0, "query safe");
+    g.expect_failure(0, "query: ");
+    g.nodes[0].safe_step = 40;
+    g.start(0, "query state");
+    auto ended = g.wait(0);
+    BOOST_TEST(ended.wait_status == 0, ended.output);
+    // Without a daemon there is an answer, too.
+    g.nodes[0].stop_daemon();
+    g.start(1, "query safe");
+    g.expect_failure(1, "query: ");
 }
 
 BOOST_AUTO_TEST_CASE(what_is_published_has_bounds) {
