@@ -192,6 +192,7 @@ void Group::create_member() {
     member_ = std::make_unique<elastic::Member>(config(), promise_, services_.loop.now());
     if (sums_) member_->resume(from_record(*sums_), elastic::Time(sums_->at_us));
     sums_.reset();
+    if (storage_ && storage_->stored()) feed_later(elastic::LocalDurable{*storage_->stored()});
     schedule();
 }
 
@@ -298,7 +299,8 @@ void Group::act(elastic::StopWorkers &action) {
             agent.stopped = std::max(agent.stopped, stopping_);
         else
             push_stop(agent, action.reason);
-    if (pmix_) pmix_->on_stop(stopping_);
+    tell_pmix_of_losses(action.losses);
+    if (pmix_) pmix_->on_stop(stopping_, action.reason);
     if (copies_ && world_ && stopping_ >= world_->id) {
         copies_->stop();
         tables_->on_world(std::nullopt);
@@ -461,6 +463,7 @@ void Group::tell_end(int exit_code, const std::string &message) {
     record_.exit_code = exit_code;
     record_.end_message = message;
     record_.summary = final_goodput_ ? summary_text(*final_goodput_) : "";
+    if (pmix_ && world_) pmix_->on_stop(world_->id, message.empty() ? "the group has ended" : message);
     if (storage_ && record_.workers != 0 && record_.removed_us == 0) return begin_ending();
     finish_end();
 }

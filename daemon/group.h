@@ -187,6 +187,8 @@ class Group : private JobMemory {
     void act(elastic::Protect &action);
     void act(elastic::StepsVoid &action);
     void act(elastic::StorageAsked &action);
+    void act(elastic::StepSafe &action);
+    void act(elastic::StepDurable &action);
     void act(elastic::AskSlurm &action);
     void answer_job(elastic::SlurmAnswer &answer, const SlurmJob &loaded) const;
     void act(elastic::NodesAdded &action);
@@ -344,6 +346,8 @@ class Group : private JobMemory {
     // group_pmix.cpp: ranks that speak PMIx
     void create_pmix();
     void tell_pmix_of_world();
+    void tell_pmix_of_losses(const elastic::Losses &losses);
+    local::PmixStateT pmix_state() const;
     void on_pmix_failed(const std::string &why);
     void on_pmix_aborted(const local::PmixAbortedT &aborted);
     bool add_pmix(local::WorldPublishedT &world);

@@ -24,6 +24,7 @@ void Group::create_storage() {
         add_event(kind, std::move(text), id.generation, -1,
                   known ? static_cast<std::int64_t>(id.step.value()) : -1, took);
     };
+    hooks.stored = [this](const CheckpointId &id) { feed(elastic::LocalDurable{id}); };
     hooks.over = [this] { finish_end(); };
     storage_ = std::make_unique<GroupStorage>(
         GroupStorage::Services{services_.loop, services_.port, services_.settings, arena_},

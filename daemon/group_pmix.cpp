@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "daemon/group.h"
+#include "daemon/summary.h"
 #include "daemon/wall_clock.h"
 
 namespace dlrover::daemon {
@@ -30,6 +31,7 @@ void Group::create_pmix() {
     };
     hooks.failed = [this](const std::string &why) { on_pmix_failed(why); };
     hooks.aborted = [this](const local::PmixAbortedT &aborted) { on_pmix_aborted(aborted); };
+    hooks.state = [this] { return pmix_state(); };
     pmix_ = std::make_unique<PmixRelay>(
         PmixRelay::Services{services_.loop, services_.port, services_.settings}, std::move(hooks));
 }
@@ -65,6 +67,31 @@ void Group::on_pmix_failed(const std::string &why) {
     exit.signature = no_server_signature;
     exit.error_text = std::move(text);
     feed_when_ready(elastic::LocalExit{std::move(exit)});
+}
+
+void Group::tell_pmix_of_losses(const elastic::Losses &losses) {
+    if (!pmix_ || !world_ || losses.of != world_->id) return;
+    for (Rank rank : losses.ranks) pmix_->on_event(local::PmixEventKind::RankLost, rank.value());
+    for (std::uint32_t place = 0; place < world_->nodes.size(); ++place)
+        if (std::ranges::find(losses.nodes, world_->nodes[place]) != losses.nodes.end())
+            pmix_->on_event(local::PmixEventKind::NodeLost, place);
+}
+
+void Group::act(elastic::StepSafe &action) {
+    if (pmix_) pmix_->on_event(local::PmixEventKind::StepSafe, action.id.step.value());
+}
+
+void Group::act(elastic::StepDurable &action) {
+    if (pmix_) pmix_->on_event(local::PmixEventKind::StepDurable, action.id.step.value());
+}
+
+local::PmixStateT Group::pmix_state() const {
+    local::PmixStateT state;
+    auto view = member_ ? member_->view() : elastic::MemberView{};
+    if (view.covered) state.safe_step = static_cast<std::int64_t>(view.covered->step.value());
+    if (view.durable) state.durable_step = static_cast<std::int64_t>(view.durable->step.value());
+    state.goodput = std::make_unique<local::GoodputT>(to_proto(final_goodput_.value_or(view.goodput)));
+    return state;
 }
 
 /// How the rank ends its agent tells.

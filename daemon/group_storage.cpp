@@ -606,9 +606,11 @@ void GroupStorage::tell(const elastic::FlushNote &note) {
     if (note.ok) {
         stored_ = note.id;
         stored_us_ = wall_clock_us();
-        return hooks_.tell(proto::EventKind::CheckpointStored,
-                           "Checkpoint of " + step_text(note.id) + " is on storage.", note.id,
-                           note.took.count());
+        hooks_.tell(proto::EventKind::CheckpointStored,
+                    "Checkpoint of " + step_text(note.id) + " is on storage.", note.id, note.took.count());
+        return services_.loop.post([this, alive = alive_, id = note.id] {
+            if (*alive) hooks_.stored(id);
+        });
     }
     hooks_.tell(proto::EventKind::Warning,
                 "The checkpoint of " + step_text(note.id) + " is not on storage: " + note.text +

@@ -42,6 +42,8 @@ class GroupStorage {
         std::function<void(proto::EventKind kind, std::string text, const CheckpointId &id,
                            std::int64_t duration_us)>
             tell;
+        /// Here the last part of it was put on storage. Never from inside a call.
+        std::function<void(const CheckpointId &id)> stored;
         /// After end(): this node has nothing to wait for any more. Once, never from inside a call.
         std::function<void()> over;
     };
@@ -82,6 +84,8 @@ class GroupStorage {
     void end();
 
     std::unique_ptr<local::StorageStatusT> status() const;
+    /// The newest that this node has completed there.
+    const std::optional<CheckpointId> &stored() const { return stored_; }
 
   private:
     /// What this node has to put on storage.

@@ -165,6 +165,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
         w->damaged->rank = r.damaged->rank.value();
     }
     w->number = r.number;
+    w->durable = pack(r.durable);
     return w;
 }
 
@@ -294,6 +295,7 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     if (m.roster) w.roster = pack(*m.roster);
     w.whole_ago_us = optional_age(m.whole_ago);
     w.lost = pack(m.lost);
+    w.durable = pack(m.durable);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -310,6 +312,9 @@ void pack_into(wire::GroupMessageT &out, const Prepare &m) {
     w.world_nodes = pack(m.world_nodes);
     w.removed = pack(m.removed);
     w.reason = m.reason.substr(0, max_text);
+    w.lost_by = pack(m.losses.of);
+    w.lost_ranks = pack(m.losses.ranks);
+    w.lost_nodes = pack(m.losses.nodes);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const PrepareReply &m) {
@@ -418,9 +423,14 @@ class Unpacker {
             r.rollback = Rollback{unpack(w->rollback->from), TrainStep(w->rollback->to)};
         auto damaged = w->damaged ? checkpoint(w->damaged->checkpoint) : std::nullopt;
         if (damaged) r.damaged = Damaged{*damaged, Rank(w->damaged->rank)};
+        r.durable = checkpoint(w->durable);
         for (const auto &p : w->parities) r.parities.push_back(parity(*p));
         r.number = w->number;
         return r;
+    }
+    Losses losses(const wire::PrepareT &w) {
+        if (!expect(w.lost_ranks.size() <= Losses::most && w.lost_nodes.size() <= Losses::most)) return {};
+        return {unpack(w.lost_by), {w.lost_ranks.begin(), w.lost_ranks.end()}, nodes(w.lost_nodes)};
     }
     /// As many for each node.
     std::vector<NodeIndex> partners(const std::vector<std::uint32_t> &in, std::size_t of_nodes) {
@@ -620,7 +630,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              unpack(w.of_world),
                              u.roster(w.roster),
                              optional_age(w.whole_ago_us),
-                             u.checkpoint(w.lost)};
+                             u.checkpoint(w.lost),
+                             u.checkpoint(w.durable)};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();
@@ -628,8 +639,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
         }
         case wire::Body::Prepare: {
             auto &w = *body.AsPrepare();
-            return Prepare{Term(w.term), unpack(w.generation), u.nodes(w.world_nodes), u.nodes(w.removed),
-                           u.text(w.reason)};
+            return Prepare{Term(w.term),       unpack(w.generation), u.nodes(w.world_nodes),
+                           u.nodes(w.removed), u.text(w.reason),     u.losses(w)};
         }
         case wire::Body::PrepareReply: {
             auto &w = *body.AsPrepareReply();

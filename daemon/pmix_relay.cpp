@@ -7,7 +7,7 @@
 namespace dlrover::daemon {
 namespace {
 
-constexpr std::size_t max_variables = 64, max_variable_bytes = 4096;
+constexpr std::size_t max_variables = 64, max_variable_bytes = 4096, max_reason_bytes = 1024;
 
 /// Agents give them to the workers, over what is there.
 bool is_variable(const std::string &text) {
@@ -46,11 +46,13 @@ bool PmixRelay::on_message(const Client &from, const local::MessageT &message) {
     const auto *ready = body.AsPmixReady();
     const auto *parcel = body.AsPmixParcel();
     const auto *aborted = body.AsPmixAborted();
-    if (ready == nullptr && parcel == nullptr && aborted == nullptr) return false;
+    const auto *asks = body.AsPmixStateRequest();
+    if (ready == nullptr && parcel == nullptr && aborted == nullptr && asks == nullptr) return false;
     if (server_ != from.id) return true;  // of one that has a successor
     if (ready != nullptr) on_ready(*ready);
     if (parcel != nullptr) on_parcel(*parcel);
     if (aborted != nullptr && is_present(aborted->generation)) hooks_.aborted(*aborted);
+    if (asks != nullptr) push_state(asks->number);
     return true;
 }
 
@@ -111,14 +113,34 @@ void PmixRelay::on_no_world() {
     serves_ = started_ = failed_ = false;
     allowances_.clear();
     unreachable_.clear();
+    losses_.clear();
     server_timer_.reset();
 }
 
-void PmixRelay::on_stop(GenerationId generation) {
+void PmixRelay::on_stop(GenerationId generation, const std::string &reason) {
     if (!server_) return;
     local::PmixStopT stop;
     stop.generation = to_proto_ptr(generation);
+    stop.reason = reason.substr(0, max_reason_bytes);
     services_.port.push(*server_, std::move(stop));
+}
+
+void PmixRelay::on_event(local::PmixEventKind kind, std::uint64_t number) {
+    using Kind = local::PmixEventKind;
+    if (!server_ || !world_) return;
+    bool loss = kind == Kind::RankLost || kind == Kind::NodeLost;
+    if (loss && !losses_.emplace(kind, number).second) return;
+    local::PmixEventT event;
+    event.generation = std::make_unique<proto::Generation>(*world_->generation);
+    event.kind = kind;
+    event.number = number;
+    services_.port.push(*server_, std::move(event));
+}
+
+void PmixRelay::push_state(std::uint64_t number) {
+    local::PmixStateT state = hooks_.state();
+    state.number = number;
+    services_.port.push(*server_, std::move(state));
 }
 
 void PmixRelay::on_stopped(GenerationId generation) {

@@ -38,6 +38,8 @@ class PmixRelay {
         std::function<void()> ready;                         ///< variables() are there
         std::function<void(const std::string &why)> failed;  ///< the present world can not be served
         std::function<void(const local::PmixAbortedT &)> aborted;
+        /// But for its number.
+        std::function<local::PmixStateT()> state;
     };
 
     PmixRelay(Services services, Hooks hooks) : services_(services), hooks_(std::move(hooks)) {}
@@ -57,7 +59,9 @@ class PmixRelay {
     /// It has none in the present world.
     void on_no_world();
     /// Workers of this generation and older ones are to end.
-    void on_stop(GenerationId generation);
+    void on_stop(GenerationId generation, const std::string &reason);
+    /// About the present world: its ranks may hear of it, best effort. The same loss is told once.
+    void on_event(local::PmixEventKind kind, std::uint64_t number);
     /// None of them is left here.
     void on_stopped(GenerationId generation);
     /// Ranks of the present world have been started by its variables, or (resumed) by an earlier daemon.
@@ -73,6 +77,7 @@ class PmixRelay {
         EventLoop::Time at{0};
     };
     void push_world();
+    void push_state(std::uint64_t number);
     void on_ready(const local::PmixReadyT &ready);
     void on_parcel(const local::PmixParcelT &parcel);
     void tell_unreachable(Place place, const std::string &why);
@@ -94,6 +99,7 @@ class PmixRelay {
     std::optional<std::vector<std::string>> variables_;
     std::map<Place, Allowance> allowances_;
     std::set<Place> unreachable_;
+    std::set<std::pair<local::PmixEventKind, std::uint64_t>> losses_;  ///< told
     EventLoop::Handle server_timer_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

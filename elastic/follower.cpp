@@ -69,7 +69,11 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     // With parities a late word about an earlier world's rows would be taken for one about this one's.
     if (config.code.data > 0) still = still && m.of_world >= known;
     if (still) tell_protection(m.protect, m.safe, m.freed);
-    if (still && m.of_world >= known) covered = m.covered;
+    if (still && m.of_world >= known) {
+        covered = m.covered;
+        safe_here(covered);
+    }
+    durable_here(m.durable);
     std::pair void_word(m.void_generation, m.void_below.value_or(TrainStep()));
     bool news = void_told != void_word || m.complete_step < void_after;
     if (m.void_below && world && world->id == m.void_generation && news) {
@@ -105,6 +109,20 @@ void Member::State::asked_here(const std::optional<CheckpointId> &id) {
     out.push_back(StorageAsked{*id});
 }
 
+void Member::State::safe_here(const std::optional<CheckpointId> &id) {
+    if (!id || id <= safe_told) return;
+    safe_told = id;
+    out.push_back(StepSafe{*id});
+}
+
+/// Whether it is news. A late word may tell of a step that is suspect by now.
+bool Member::State::durable_here(const std::optional<CheckpointId> &id) {
+    if (!id || id <= local.durable || (world && covers(world->suspects, *id))) return false;
+    local.durable = id;
+    out.push_back(StepDurable{*id});
+    return true;
+}
+
 /// `newest`: the newest complete one that the leader knows. What was complete before may have lost a part.
 void Member::State::void_here(TrainStep below, const GenerationId &generation,
                               std::optional<TrainStep> newest) {
@@ -130,12 +148,12 @@ void Member::State::lost_here(const CheckpointId &id) {
     out.push_back(StepsVoid{TrainStep(id.step.value() + 1), id.generation, before});
 }
 
-void Member::State::stop_before(const GenerationId &id, const std::string &reason) {
+void Member::State::stop_before(const GenerationId &id, const std::string &reason, const Losses &losses) {
     promise.generation = id;
     local.running = {};
     local.finished.clear();
     local.progress.clear();
-    out.push_back(StopWorkers{{id.term, id.number - 1}, reason});
+    out.push_back(StopWorkers{{id.term, id.number - 1}, reason, losses});
 }
 
 void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
@@ -150,7 +168,7 @@ void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
     bool fresh = m.generation > promise.generation ||
                  (bugged(PlantedBug::generation_reuse) && m.world_nodes != promise.world_nodes);
     if (fresh) {
-        if (m.generation > promise.generation) stop_before(m.generation, m.reason);
+        if (m.generation > promise.generation) stop_before(m.generation, m.reason, m.losses);
         promise.world_nodes = m.world_nodes;
         add_all(promise.removed, m.removed);
         persist(home);
@@ -192,6 +210,8 @@ void Member::State::publish(const World &w) {
     lost_told.reset();
     local.safe.reset();
     covered.reset();
+    safe_told.reset();
+    if (local.durable && covers(w.suspects, *local.durable)) local.durable.reset();
     freed_told.reset();
     local.finished.clear();
     local.exits.clear();
@@ -199,6 +219,8 @@ void Member::State::publish(const World &w) {
     local.exposed = false;
     if (contains(w.nodes, config.self)) local.running = w.id;
     out.push_back(Publish{w});
+    if (w.restore_step && w.stored_world_size > 0)
+        durable_here(CheckpointId{w.restore_generation, *w.restore_step});
 }
 
 void Member::State::on_finish(NodeIndex from, const Finish &m) {

@@ -67,6 +67,19 @@ void Member::State::await_nodes(std::string reason) {
     awaiting_since = now;
 }
 
+/// Of the world in force.
+Losses Member::State::losses() const {
+    Losses found;
+    if (!world) return found;
+    found.of = world->id;
+    for (NodeIndex n : world->nodes)
+        if ((removed(n) || lost(n)) && found.nodes.size() < Losses::most) found.nodes.push_back(n);
+    if (!incident || incident->generation != world->id) return found;
+    for (const WorkerExit &e : incident->exits)
+        if (found.ranks.size() < Losses::most) found.ranks.push_back(e.rank);
+    return found;
+}
+
 void Member::State::propose(std::string reason, bool counts) {
     std::vector<NodeIndex> nodes = choose_nodes();
     if (nodes.empty() || !may_act()) return await_nodes(std::move(reason));
@@ -83,13 +96,14 @@ void Member::State::propose(std::string reason, bool counts) {
     p.restart_count = again ? preparing->restart_count : world ? world->restart_count + 1 : first ? 0 : 1;
     p.budget_used = budget.used();
     p.reason = std::move(reason);
+    p.losses = losses();
     p.since = now;
     if (!counts && meter && world && !again) meter->fail(now);
     preparing = std::move(p);
     generation_seen = std::max(generation_seen, preparing->id);
     awaiting.reset();
     for (Peer &peer : peers) peer.accepted = false;
-    Prepare message{promise.term, preparing->id, preparing->nodes, promise.removed, preparing->reason};
+    Prepare message = prepare_word();
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send(NodeIndex(i), message);
     on_prepare(config.self, message);

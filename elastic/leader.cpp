@@ -170,9 +170,10 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     if (world) h.of_world = world->id;
     if (p.acked < roster_sequence) h.roster = promise.roster;
     h.whole_ago = whole_ago();
+    h.durable = local.durable;
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;
-    send(to, Prepare{promise.term, preparing->id, preparing->nodes, promise.removed, preparing->reason});
+    send(to, prepare_word());
 }
 
 void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) {
@@ -220,6 +221,7 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     }
     forget_dropped(from, std::exchange(p.report, report), report);
     count_seals(from, report);
+    if (durable_here(report.durable) && !finish) send_heartbeats();
     // What ends the step of a node that has joined is no word to the group: that node will be gone.
     if (report.signal != 0 && acting() && !has_joined(from))
         return finish_group(128 + report.signal,

@@ -138,6 +138,12 @@ void Member::State::on_damaged(const Damaged &damaged) {
     tell_leader();
 }
 
+void Member::State::on_durable(const CheckpointId &id) {
+    if (!durable_here(id) || finish) return;
+    if (role == Role::leader) return send_heartbeats();
+    tell_leader();
+}
+
 /// Their slots may be reused.
 void Member::State::drop_freed_seals(const StepFreed &freed) {
     std::erase_if(local.seals, [&](const Seal &s) { return freed.frees({s.generation, s.step}); });

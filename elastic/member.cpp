@@ -115,6 +115,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    [&](const LocalCheck &m) { s.on_local_check(m); },
                    [&](const LocalRollback &m) { s.on_rollback(m.rollback); },
                    [&](const LocalDamaged &m) { s.on_damaged(m.damaged); },
+                   [&](const LocalDurable &m) { s.on_durable(m.id); },
                },
                input);
     return std::exchange(s.out, {});
@@ -274,6 +275,7 @@ MemberView Member::view() const {
     v.covered = s.role == Role::leader ? s.protection.safe : s.covered;
     if (v.covered == s.local.safe) v.safe = v.covered;
     v.damaged = s.local.damaged;
+    v.durable = s.local.durable;
     v.protecting = s.protect_told;
     v.goodput = s.goodput;
     v.goodput_at = s.goodput_at;

@@ -120,6 +120,10 @@ struct LocalCheck {
     Duration work{0}, exchange{0};
     std::string text;  ///< what went wrong
 };
+/// This checkpoint is whole on storage: said where its last part was put there.
+struct LocalDurable {
+    CheckpointId id;
+};
 /// A person's word, said at this node. Not heeded where `from` is not in force any more.
 struct LocalRollback {
     Rollback rollback;
@@ -129,7 +133,7 @@ struct Tick {};
 using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
                            LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
                            PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck,
-                           LocalRollback, LocalDamaged>;
+                           LocalRollback, LocalDamaged, LocalDurable>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 
@@ -153,6 +157,7 @@ struct Publish {
 struct StopWorkers {
     GenerationId generation;
     std::string reason;
+    Losses losses = {};
 };
 /// Agents' lease runs anew from now.
 struct RenewLease {};
@@ -185,6 +190,15 @@ struct StepsVoid {
 /// This step is complete, and one of its ranks asked that it go to storage. Once for each by every daemon;
 /// where newer ones were asked for meanwhile only the newest.
 struct StorageAsked {
+    CheckpointId id;
+};
+/// This step is safe by what the holders of the world in force have. Each time when a newer one is, in each
+/// world anew.
+struct StepSafe {
+    CheckpointId id;
+};
+/// This step is on storage. Each time when a newer one is that is not suspect.
+struct StepDurable {
     CheckpointId id;
 };
 struct AskSlurm {
@@ -270,8 +284,8 @@ struct Note {
 };
 
 using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepFreed,
-                            Protect, StepsVoid, StorageAsked, AskSlurm, NodesAdded, LookAtStorage, RunCheck,
-                            NodeUnfit, End, Note>;
+                            Protect, StepsVoid, StorageAsked, StepSafe, StepDurable, AskSlurm, NodesAdded,
+                            LookAtStorage, RunCheck, NodeUnfit, End, Note>;
 
 // ---- the machine -----------------------------------------------------------------------------------
 
@@ -292,6 +306,7 @@ struct MemberView {
     /// Newest that is safe by what the holders of the world in force have: of it nothing else is needed.
     std::optional<CheckpointId> covered;
     std::optional<CheckpointId> protecting;  ///< newest Protect
+    std::optional<CheckpointId> durable;     ///< newest StepDurable
     Goodput goodput;                         ///< as the leader last told
     Time goodput_at{0};                      ///< its wall time ends here
     Roster roster;

@@ -42,6 +42,7 @@ struct Preparation {
     std::uint16_t port = 0;
     std::uint32_t restart_count = 0, budget_used = 0;
     std::string reason;
+    Losses losses;
     Time since{0};
     std::optional<Search> search;  ///< since all answers that it needs are there
     TrainStep blamed;              ///< while searching further back: before this one
@@ -191,6 +192,7 @@ struct Member::State {
     std::optional<SealTally::Complete> complete_told;
     std::optional<CheckpointId> protect_told, freed_told;
     std::optional<CheckpointId> covered;                          ///< as the leader of this world says
+    std::optional<CheckpointId> safe_told;                        ///< newest StepSafe of this world
     std::optional<std::pair<GenerationId, TrainStep>> void_told;  ///< newest StepsVoid
     std::optional<TrainStep> void_after;                          ///< StepsVoid::complete of it
     std::optional<CheckpointId> lost_told;                        ///< Heartbeat::lost, of this world
@@ -292,6 +294,7 @@ struct Member::State {
     void on_protection(bool works);
     void on_rollback(const Rollback &word);
     void on_damaged(const Damaged &damaged);
+    void on_durable(const CheckpointId &id);
     void on_signal(int signal);
     void drop_freed_seals(const StepFreed &freed);
     const NodeReport &next_report();
@@ -303,7 +306,7 @@ struct Member::State {
     void on_prepare(NodeIndex from, const Prepare &m);
     void on_commit(NodeIndex from, const Commit &m);
     void on_finish(NodeIndex from, const Finish &m);
-    void stop_before(const GenerationId &id, const std::string &reason);
+    void stop_before(const GenerationId &id, const std::string &reason, const Losses &losses = {});
     void install(const World &w);
     void publish(const World &w);
     void merge_removed(const std::vector<NodeIndex> &nodes, bool settled);
@@ -311,6 +314,8 @@ struct Member::State {
     void void_here(TrainStep below, const GenerationId &generation, std::optional<TrainStep> newest);
     void lost_here(const CheckpointId &id);
     void asked_here(const std::optional<CheckpointId> &id);
+    void safe_here(const std::optional<CheckpointId> &id);
+    bool durable_here(const std::optional<CheckpointId> &id);
     void hear_leader();
 
     // election.cpp
@@ -372,6 +377,11 @@ struct Member::State {
 
     // generation.cpp
     void propose(std::string reason, bool counts);
+    Losses losses() const;
+    Prepare prepare_word() const {
+        return {promise.term,    preparing->id,     preparing->nodes,
+                promise.removed, preparing->reason, preparing->losses};
+    }
     std::vector<NodeIndex> choose_nodes() const;
     std::vector<NodeIndex> first_nodes() const;
     void await_nodes(std::string reason);

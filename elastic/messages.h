@@ -34,6 +34,7 @@ struct NodeReport {
     /// Rises with each report of the node, whichever of its daemons makes it; 0: that one does not count.
     /// What an older one says of objects may be dropped since.
     std::uint64_t number = 0;
+    std::optional<CheckpointId> durable = {};  ///< StepDurable: the newest known here
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 
@@ -75,6 +76,7 @@ struct Heartbeat {
     /// What the world goes on from, where a part of it was damaged and is nowhere any more: StepsVoid, of
     /// this step alone.
     std::optional<CheckpointId> lost = {};
+    std::optional<CheckpointId> durable = {};  ///< StepDurable
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {
@@ -90,6 +92,7 @@ struct Prepare {
     std::vector<NodeIndex> world_nodes;
     std::vector<NodeIndex> removed;
     std::string reason;
+    Losses losses = {};
     friend bool operator==(const Prepare &, const Prepare &) = default;
 };
 struct PrepareReply {

@@ -263,6 +263,7 @@ bool Member::State::consider_protection() {
     }
     auto before = std::tuple(protect_told, local.safe, freed_told);
     tell_protection(p.target, p.kept, freed);
+    safe_here(p.safe);
     return before != std::tuple(protect_told, local.safe, freed_told);
 }
 

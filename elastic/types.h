@@ -252,6 +252,15 @@ struct WorkerExit {
     friend bool operator==(const WorkerExit &, const WorkerExit &) = default;
 };
 
+/// What a world has lost, and gives way to another one for, as far as it is known when that is prepared.
+struct Losses {
+    static constexpr std::size_t most = 256;  ///< of each kind: what is above that is not named
+    GenerationId of;                          ///< the world; {0,0}: there was none
+    std::vector<Rank> ranks;                  ///< that ended by themselves
+    std::vector<NodeIndex> nodes;
+    friend bool operator==(const Losses &, const Losses &) = default;
+};
+
 /// Progress of one rank, from its progress page.
 struct RankProgress {
     Rank rank;

@@ -26,7 +26,7 @@ const char *const input_names[] = {
     "Tick",        "LocalReady",    "LocalExit",     "LocalFinished",   "LocalStopped", "LocalSealed",
     "LocalParity", "LocalObjects",  "LocalProgress", "LocalProtection", "LocalSignal",  "Stored",
     "PeerMessage", "PeerLink",      "SlurmAnswer",   "LocalStorage",    "NodeOffered",  "NodesComing",
-    "LocalCheck",  "LocalRollback", "LocalDamaged"};
+    "LocalCheck",  "LocalRollback", "LocalDamaged",  "LocalDurable"};
 const char *const message_names[] = {"VoteRequest", "VoteReply",    "Heartbeat",   "HeartbeatReply",
                                      "Prepare",     "PrepareReply", "Commit",      "Report",
                                      "Finish",      "CheckOrder",   "CheckReport", "Dismissal"};
@@ -409,6 +409,8 @@ void Simulator::act(std::uint32_t node, Action &action) {
                    },
                    [&](StepFreed &a) { act_freed(node, a); },
                    [&](StorageAsked &a) { check_asked(node, a.id); },
+                   [&](StepSafe &) {},
+                   [&](StepDurable &) {},
                    [&](StepsVoid &a) { act_void(node, a); },
                    [&](AskSlurm &a) {
                        if (options_.trace)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group's message from a peer (first byte 0) or a promise from the keeper's records (else). What is
 // accepted is fed to a member.
+#include <algorithm>
+
 #include "daemon/message_codec.h"
 #include "elastic/member.h"
 #include "fuzz.h"
@@ -24,8 +26,8 @@ GroupConfig config() {
 }
 
 Bytes with_choice(std::uint8_t choice, const proto::Bytes &bytes) {
-    Bytes result{choice};
-    result.insert(result.end(), bytes.begin(), bytes.end());
+    Bytes result(1 + bytes.size(), choice);
+    std::ranges::copy(bytes, result.begin() + 1);
     return result;
 }
 
@@ -74,6 +76,7 @@ std::vector<Bytes> seeds() {
     report.running = generation;
     report.seals.push_back({TrainStep(10), Rank(1), 4, generation, true});
     report.asked = CheckpointId{generation, TrainStep(9)};
+    report.durable = CheckpointId{generation, TrainStep(8)};
     report.exits.push_back({generation, Rank(1), 9, 5, 6, false, "killed"});
     report.progress.push_back({.rank = Rank(1), .step = TrainStep(11)});
     World world{.id = generation,
@@ -104,9 +107,15 @@ std::vector<Bytes> seeds() {
                                             .freed = id,
                                             .roster = roster,
                                             .whole_ago = elastic::Duration(200000),
-                                            .lost = id},
+                                            .lost = id,
+                                            .durable = id},
                                   HeartbeatReply{Term(3), 5, report},
-                                  Prepare{Term(3), generation, {NodeIndex(0), NodeIndex(2)}, {}, "start"},
+                                  Prepare{Term(3),
+                                          generation,
+                                          {NodeIndex(0), NodeIndex(2)},
+                                          {},
+                                          "start",
+                                          {generation, {Rank(1)}, {NodeIndex(1)}}},
                                   PrepareReply{.term = Term(3), .generation = generation, .accepted = true},
                                   Commit{Term(3), world},
                                   Report{Term(3), report},

@@ -95,6 +95,16 @@ std::vector<Bytes> seeds() {
     rollback.job_id = 7;
     rollback.train_step = 100;
     rollback.generation = std::make_unique<proto::Generation>(3, 4);
+    PmixStopT stop;
+    stop.generation = std::make_unique<proto::Generation>(3, 4);
+    stop.reason = "n3 lost";
+    PmixEventT event;
+    event.generation = std::make_unique<proto::Generation>(3, 4);
+    event.kind = PmixEventKind::RankLost;
+    event.number = 5;
+    PmixStateT state;
+    state.safe_step = 10;
+    state.goodput = std::make_unique<GoodputT>();
     SegmentFilledT filled;
     filled.text = "no room";
     return {seed(MoverHelloT()),       seed(std::move(expect)),  seed(std::move(send)),
@@ -107,7 +117,9 @@ std::vector<Bytes> seeds() {
             seed(NodeCheckRequestT()), seed(std::move(check)),   seed(std::move(measure)),
             seed(NodeMeasuredT()),     seed(StepEndedT()),       seed(std::move(start)),
             seed(ObjectProgressT()),   seed(std::move(reply)),   seed(std::move(rollback)),
-            seed(RollbackReplyT()),    seed(VerifyObjectT()),    seed(ObjectVerifiedT())};
+            seed(RollbackReplyT()),    seed(VerifyObjectT()),    seed(ObjectVerifiedT()),
+            seed(std::move(stop)),     seed(std::move(event)),   seed(PmixStateRequestT()),
+            seed(std::move(state))};
 }
 
 }  // namespace dlrover::fuzz

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two daemons and their dlrover-pmixds, which do what the test wants.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <csignal>
 
+#include "tests/unit/daemon_movers.h"
 #include "tests/unit/daemon_nodes.h"
+#include "tests/unit/daemon_writers.h"
 
 using namespace dlrover;
 using namespace dlrover::daemon;
@@ -25,7 +29,15 @@ struct Pmixd : Helper {
         for (auto &message : take_orders()) {
             if (auto *w = message.body.AsPmixWorld()) take_world(*w);
             if (auto *parcel = message.body.AsPmixParcel()) parcels.push_back(*parcel);
-            if (auto *stop = message.body.AsPmixStop()) stopped = from_proto(stop->generation);
+            if (auto *stop = message.body.AsPmixStop()) {
+                stopped = from_proto(stop->generation);
+                reason = stop->reason;
+            }
+            if (auto *event = message.body.AsPmixEvent()) {
+                BOOST_TEST((from_proto(event->generation) == generation()));
+                events.emplace_back(event->kind, event->number);
+            }
+            if (auto *answer = message.body.AsPmixState()) state = *answer;
             if (auto *left = message.body.AsWorkersStopped()) gone = from_proto(left->generation);
             if (auto *lost = message.body.AsPmixUnreachable()) unreachable.push_back(lost->place);
         }
@@ -50,12 +62,24 @@ struct Pmixd : Helper {
         say(std::move(parcel));
     }
     void send(std::uint32_t place, std::size_t bytes) { send(place, bytes, generation()); }
+    local::PmixStateT ask(std::uint64_t number) {
+        local::PmixStateRequestT request;
+        request.number = number;
+        say(std::move(request));
+        pump();
+        BOOST_REQUIRE(state.has_value());
+        return std::move(*std::exchange(state, {}));
+    }
 
     bool able = true, silent = false;
     std::vector<std::string> variables{"PMIX_NAMESPACE=x"};
     local::PmixWorldT world;
     int worlds = 0;
     GenerationId stopped, gone;
+    std::string reason;
+    using Kind = local::PmixEventKind;
+    std::vector<std::pair<Kind, std::uint64_t>> events;
+    std::optional<local::PmixStateT> state;
     std::vector<local::PmixParcelT> parcels;
     std::vector<std::uint32_t> unreachable;
 };
@@ -63,7 +87,11 @@ struct Pmixd : Helper {
 struct Serving : TwoNodes {
     std::unique_ptr<Pmixd> p1, p2;
 
-    Serving() : TwoNodes(StepOf{.pmix = true}) {}
+    explicit Serving(StepOf step = {}) : TwoNodes(with_pmix(std::move(step))) {}
+    static StepOf with_pmix(StepOf step) {
+        step.pmix = true;
+        return step;
+    }
     void start() {
         p1 = std::make_unique<Pmixd>(n1);
         p2 = std::make_unique<Pmixd>(n2);
@@ -78,6 +106,27 @@ struct Serving : TwoNodes {
     }
     /// A lost pmixd's node is told as a rank that failed.
     bool fails(const std::string &why) { return count_events(n1, why) + count_events(n2, why) > 0; }
+};
+
+/// Checkpoints are copied, and go to storage.
+struct Saving : Serving {
+    std::unique_ptr<Mover> m1, m2;
+    std::unique_ptr<Writer> d1, d2;
+
+    Saving() : Serving(StepOf{.ckpt_dir = "/data/run", .ckpt_every_steps = 1, .redundancy = "partner:1"}) {
+        m1 = std::make_unique<Mover>(n1);
+        m2 = std::make_unique<Mover>(n2);
+        d1 = std::make_unique<Writer>(n1);
+        d2 = std::make_unique<Writer>(n2);
+        start();
+    }
+    void pump() override {
+        Serving::pump();
+        m1->pump(*m2);
+        m2->pump(*m1);
+        d1->pump();
+        d2->pump();
+    }
 };
 
 }  // namespace
@@ -267,6 +316,80 @@ BOOST_AUTO_TEST_CASE(pmix_abort_is_in_the_time_line) {
     later.local_rank = 9;
     g.n2.say(g.p2->client, std::move(later), 0);
     BOOST_TEST(count_events(g.n2, "aborted") == 1u, "no such rank");
+}
+
+BOOST_AUTO_TEST_CASE(pmix_servers_hear_of_a_lost_rank) {
+    Serving g;
+    g.start();
+    GenerationId first = g.p1->generation();
+    g.n2.exited(g.a2, g.w2, 1, SIGKILL);
+    g.run(100ms);
+    std::uint64_t rank = g.w2.first_rank + 1;
+    for (Pmixd *pmixd : {g.p1.get(), g.p2.get()}) {
+        BOOST_REQUIRE(pmixd->events.size() == 1u);
+        BOOST_TEST((pmixd->events[0] == std::pair(Pmixd::Kind::RankLost, rank)));
+        BOOST_TEST((pmixd->stopped == first));
+        BOOST_TEST(pmixd->reason ==
+                   "rank " + std::to_string(rank) + " on n2 was killed by signal 9 (Killed)");
+    }
+    g.await_worlds();
+    BOOST_TEST(g.p1->events.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(pmix_servers_hear_of_a_lost_node) {
+    Serving g(StepOf{.min_nodes = 1});
+    g.start();
+    GenerationId first = g.p2->generation();
+    std::uint64_t place = 1 - g.p2->world.place;
+    g.p1.reset();
+    g.n1.daemon.reset();
+    g.n1.peers.reset();
+    g.run(30s);
+    BOOST_TEST((g.p2->generation() > first));
+    BOOST_REQUIRE(g.p2->events.size() == 1u);
+    BOOST_TEST((g.p2->events[0] == std::pair(Pmixd::Kind::NodeLost, place)));
+    BOOST_TEST(g.p2->reason.find("n1 lost") != std::string::npos, g.p2->reason);
+}
+
+BOOST_AUTO_TEST_CASE(pmix_servers_hear_what_is_safe_and_what_is_on_storage) {
+    Saving g;
+    auto none = g.p1->ask(3);
+    BOOST_TEST(none.number == 3u);
+    BOOST_TEST(none.safe_step == -1);
+    BOOST_TEST(none.durable_step == -1);
+    for (std::uint64_t step : {5u, 6u}) {
+        BOOST_REQUIRE(g.try_save_everywhere(step));
+        g.run(3s);
+        for (Pmixd *pmixd : {g.p1.get(), g.p2.get()}) {
+            auto heard = std::exchange(pmixd->events, {});
+            std::ranges::sort(heard);
+            BOOST_REQUIRE(heard.size() == 2u);
+            BOOST_TEST((heard[0] == std::pair(Pmixd::Kind::StepSafe, step)));
+            BOOST_TEST((heard[1] == std::pair(Pmixd::Kind::StepDurable, step)));
+            auto state = pmixd->ask(step);
+            BOOST_TEST(state.number == step);
+            BOOST_TEST(state.safe_step == static_cast<std::int64_t>(step));
+            BOOST_TEST(state.durable_step == static_cast<std::int64_t>(step));
+            BOOST_TEST((state.goodput && state.goodput->wall_us > 0));
+        }
+    }
+    // A daemon that is started again hears it from the others.
+    g.n2.restart();
+    g.loop.advance(100ms);
+    g.a2 = g.n2.start_agent(alice, g.p2->generation());
+    g.p2->connect(g.p2->generation());
+    g.run(2s);
+    BOOST_TEST(g.p2->ask(1).durable_step == 6);
+}
+
+BOOST_AUTO_TEST_CASE(pmix_servers_hear_how_a_group_ends) {
+    Serving g;
+    g.start();
+    for (auto [node, agent, world] : {std::tuple(&g.n1, &g.a1, &g.w1), std::tuple(&g.n2, &g.a2, &g.w2)})
+        for (std::uint16_t rank : {0, 1}) node->exited(*agent, *world, rank, 0);
+    g.run(2s);
+    BOOST_TEST((g.p1->stopped == g.p1->generation()));
+    BOOST_TEST(g.p1->reason == "the group has ended");
 }
 
 BOOST_AUTO_TEST_CASE(pmix_is_for_groups_that_asked_for_it) {

@@ -109,6 +109,20 @@ BOOST_AUTO_TEST_CASE(two_failures_from_one_step_lead_to_the_one_before_it) {
         "step 100 on storage.");
 }
 
+BOOST_AUTO_TEST_CASE(a_suspect_step_is_not_called_durable) {
+    Fixture f;
+    for (std::uint64_t step : {100u, 200u}) {
+        f.save(step);
+        f.g.feed(f.world().nodes[0].value(), LocalDurable{f.g.folder.back()});
+    }
+    for (std::uint32_t node : {0u, 1u, 2u}) BOOST_TEST((f.g.view(node).durable == f.g.folder[1]));
+    for (int i = 0; i < 3; ++i) f.fail(nan);
+    BOOST_REQUIRE(f.from() == 100u);
+    f.g.feed(f.world().nodes[0].value(), LocalDurable{f.g.folder[1]});  // a late word
+    f.g.run(1s);
+    for (std::uint32_t node : {0u, 1u, 2u}) BOOST_TEST((f.g.view(node).durable == f.g.folder[0]));
+}
+
 BOOST_AUTO_TEST_CASE(it_counts_although_the_program_takes_steps) {
     Fixture f;
     f.save(100);

@@ -37,6 +37,7 @@ NodeReport full_report() {
     r.rollback = Rollback{generation, TrainStep(3)};
     r.damaged = Damaged{{generation, TrainStep(9)}, Rank(5)};
     r.number = 1234567;
+    r.durable = CheckpointId{generation, TrainStep(5)};
     r.parities = {Parity{{generation, TrainStep(9)}, 8, 1, {Rank(0), Rank(5)}, true}};
     return r;
 }
@@ -99,10 +100,16 @@ std::vector<Message> one_of_each() {
                       generation,
                       full_roster(),
                       elastic::Duration(0),
-                      CheckpointId{generation, TrainStep(2)}},
+                      CheckpointId{generation, TrainStep(2)},
+                      CheckpointId{generation, TrainStep(3)}},
             Heartbeat{Term(5), 6, std::nullopt, std::nullopt, {}, {}},
             HeartbeatReply{Term(5), 6, full_report()},
-            Prepare{Term(5), generation, {NodeIndex(2)}, {NodeIndex(1)}, "why"},
+            Prepare{Term(5),
+                    generation,
+                    {NodeIndex(2)},
+                    {NodeIndex(1)},
+                    "why",
+                    {generation, {Rank(9)}, {NodeIndex(0)}}},
             PrepareReply{Term(5), generation, true, 2222, full_report()},
             Commit{Term(5), full_world()},
             Report{Term(5), full_report()},
@@ -134,6 +141,11 @@ BOOST_AUTO_TEST_CASE(promise_comes_back_as_it_was) {
 BOOST_AUTO_TEST_CASE(nodes_out_of_range_are_refused) {
     BOOST_TEST(!decode_message(encode_message(Commit{Term(5), full_world()}), 2).ok());
     BOOST_TEST(!decode_message(encode_message(Prepare{Term(5), generation, {NodeIndex(7)}, {}, ""}), 7).ok());
+    auto prepare = [](Losses losses) {
+        return encode_message(Prepare{Term(5), generation, {NodeIndex(2)}, {}, "", std::move(losses)});
+    };
+    BOOST_TEST(!decode_message(prepare({{}, {}, {NodeIndex(7)}}), 7).ok());
+    BOOST_TEST(!decode_message(prepare({{}, std::vector<Rank>(Losses::most + 1), {}}), 7).ok());
     BOOST_TEST(!decode_promise(encode_promise(full_promise()), 2).ok());
 }
 
