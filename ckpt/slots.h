@@ -2,6 +2,7 @@
 // Which slot of a rank holds what, and which may be written next. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -37,6 +38,8 @@ struct Grant {
 class SlotTable {
   public:
     explicit SlotTable(std::uint32_t count) : slots_(count) {}
+    /// As many at least; new ones are free.
+    void extend(std::uint32_t count) { slots_.resize(std::max<std::size_t>(count, slots_.size())); }
 
     /// A slot to write `step` into: a free one first, else the oldest that may be reused. `usable(index)`
     /// says whether the slot's memory suffices. none: skip this save.

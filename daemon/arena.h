@@ -96,6 +96,8 @@ class Arena {
     void expect_ranks(std::uint32_t count) { ranks_here_ = count; }
     /// Where segments made for `rank` from now on lie; none: anywhere.
     void place(Rank rank, std::optional<unsigned> numa_node);
+    /// At least as many as the options say, for a rank that a former daemon gave more.
+    std::uint32_t slots(Rank rank) const;
     /// Gives the slots of `rank` room for `bytes`, their pages in the background: all slots where the node
     /// has room for as many of each of its ranks, else two. resource_exhausted: not even that; nothing was
     /// taken.

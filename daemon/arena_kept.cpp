@@ -13,8 +13,9 @@ bool Arena::is_former(const GenerationId &generation) const {
 
 void Arena::keep_sealed() {
     for (auto &[rank, slots] : ranks_) {
-        ckpt::SlotTable before = std::exchange(slots->table, ckpt::SlotTable(options_.slots));
-        for (std::uint32_t i = 0; i < slots->held.size(); ++i) {
+        auto count = static_cast<std::uint32_t>(slots->held.size());
+        ckpt::SlotTable before = std::exchange(slots->table, ckpt::SlotTable(count));
+        for (std::uint32_t i = 0; i < count; ++i) {
             HeldSlot &held = slots->held[i];
             const ckpt::Slot &slot = before.slots()[i];
             if (slot.state == ckpt::SlotState::sealed && held.seal_on_record) {
@@ -31,6 +32,7 @@ void Arena::adopt(Arena &before) {
     ranks_ = std::exchange(before.ranks_, {});
     next_segment_ = std::max(next_segment_, before.next_segment_);
     for (auto &[rank, slots] : ranks_) {
+        slots->extend(options_.slots);
         slots->limit = options_.slots;
         slots->guest = !is_rank(rank);
         slots->told_bytes = 0;

@@ -11,17 +11,20 @@
 namespace dlrover::daemon {
 namespace {
 
+/// Of any daemon's memory.slots: the former one's may have been larger than ours.
+constexpr std::uint32_t most_slots = 8;
+
 bool has_size(int fd, std::uint64_t bytes) {
     struct stat st {};
     return ::fstat(fd, &st) == 0 && static_cast<std::uint64_t>(st.st_size) == bytes;
 }
 
 /// "3/1"
-std::optional<std::pair<Rank, SlotIndex>> parse_slot_name(const std::string &rest, std::uint32_t slots) {
+std::optional<std::pair<Rank, SlotIndex>> parse_slot_name(const std::string &rest) {
     auto slash = rest.find('/');
     if (slash == std::string::npos) return std::nullopt;
     auto rank = parse_uint(rest.substr(0, slash), 0, ~std::uint32_t{0});
-    auto slot = parse_uint(rest.substr(slash + 1), 0, slots - 1);
+    auto slot = parse_uint(rest.substr(slash + 1), 0, most_slots - 1);
     if (!rank || !slot) return std::nullopt;
     return std::pair(Rank(static_cast<std::uint32_t>(*rank)), SlotIndex(static_cast<std::uint32_t>(*slot)));
 }
@@ -52,7 +55,7 @@ void Arena::restore(const RecordName &name, const records::RecordT &record, Uniq
 
 void Arena::restore_segment(const RecordName &name, const records::SegmentRecordT &record, UniqueFd fd) {
     auto id = parse_uint(name.rest, 0, ~std::uint64_t{0} >> 1);
-    if (!id || record.slot >= options_.slots || !fd || !has_size(fd.get(), record.bytes)) {
+    if (!id || record.slot >= most_slots || !fd || !has_size(fd.get(), record.bytes)) {
         log::error("segment " + name.rest + " of group " + name.group + " came back damaged");
         return;
     }
@@ -64,16 +67,19 @@ void Arena::restore_segment(const RecordName &name, const records::SegmentRecord
     held->ready = record.ready;
     next_segment_ = std::max(next_segment_, *id + 1);
     services_.budget.add(options_.uid, holding_of(held->segment), record.ready ? 0 : record.bytes);
-    of(held->rank).held[record.slot].segments.push_back(std::move(held));
+    RankSlots &slots = of(held->rank);
+    slots.extend(record.slot + 1u);
+    slots.held[record.slot].segments.push_back(std::move(held));
 }
 
 void Arena::restore_slot(const RecordName &name, const records::SlotRecordT &record) {
-    auto place = parse_slot_name(name.rest, options_.slots);
+    auto place = parse_slot_name(name.rest);
     if (!place || (record.sealed && !record.seal)) return;
     auto [rank, slot] = *place;
     auto parity = from_record(record.parity);
     if (record.sealed && is_rank(rank) == (parity != nullptr)) return;
     RankSlots &slots = of(rank);
+    slots.extend(slot.value() + 1);
     HeldSlot &held = slots.held[slot.value()];
     GenerationId generation = from_proto(record.generation);
     if (record.sealed) {

@@ -43,11 +43,16 @@ struct Arena::RankSlots {
     explicit RankSlots(std::uint32_t count) : table(count), held(count), limit(count) {}
     ckpt::SlotTable table;
     std::vector<HeldSlot> held;
-    std::uint32_t limit;                ///< slots that may grow
+    std::uint32_t limit;                ///< slots that may grow; a former daemon may have granted more
     bool guest = false;                 ///< a rank of another node
     std::optional<unsigned> numa_node;  ///< where its worker runs
     std::uint64_t told_bytes = 0;       ///< of a checkpoint; 0: not known yet
 
+    /// As many at least.
+    void extend(std::uint32_t count) {
+        table.extend(count);
+        held.resize(table.slots().size());
+    }
     std::uint32_t with_memory() const {
         return static_cast<std::uint32_t>(
             std::count_if(held.begin(), held.end(), [](const auto &h) { return !h.segments.empty(); }));

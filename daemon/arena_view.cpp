@@ -6,6 +6,11 @@
 
 namespace dlrover::daemon {
 
+std::uint32_t Arena::slots(Rank rank) const {
+    auto slots = ranks_.find(rank);
+    return slots == ranks_.end() ? options_.slots : static_cast<std::uint32_t>(slots->second->held.size());
+}
+
 bool Arena::holds(Rank rank, const CheckpointId &id) const {
     auto slots = ranks_.find(rank);
     if (slots == ranks_.end()) return false;

@@ -138,7 +138,7 @@ void Group::on_worker_hello(const Client &from, std::uint32_t id, const local::W
     welcome.world_size = world_size(*world_);
     if (world_->restore_step) welcome.restore_step = static_cast<std::int64_t>(world_->restore_step->value());
     welcome.storage = storage_ != nullptr;
-    welcome.slots = static_cast<std::uint16_t>(services_.settings.memory.slots);
+    welcome.slots = static_cast<std::uint16_t>(arena_.slots(*rank));
     services_.port.answer(from.id, id, std::move(welcome), {*page});
     if (!progress_timer_) poll_progress();
 }

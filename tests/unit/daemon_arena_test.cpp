@@ -121,6 +121,33 @@ BOOST_AUTO_TEST_CASE(seals_come_back_from_their_records) {
     BOOST_TEST(next.seals()[0].step.value() == 1u);
 }
 
+/// memory.slots was lowered while the group ran.
+BOOST_AUTO_TEST_CASE(a_daemon_with_fewer_slots_keeps_what_there_is) {
+    for (std::uint64_t step : {1, 2, 3}) save(step, g1);
+    Arena next({loop, keeper, prefaulter, budget}, {"7.0", 1000, 2, false});
+    BOOST_TEST(next.slots(rank0) == 2u);
+    for (auto &kept : keeper.copy())
+        next.restore(*parse_record_name(kept.name), *decode_record(kept.value), std::move(kept.fd));
+    next.finish_restore();
+    BOOST_TEST(next.seals().size() == 3u);
+    BOOST_TEST(next.slots(rank0) == 3u);
+    for (std::uint64_t step : {1, 2, 3}) {
+        auto object = next.begin_read(rank0, {g1, TrainStep(step)});
+        BOOST_REQUIRE(object.ok());
+        next.end_read(rank0, object->place.slot);
+    }
+    next.complete({g1, TrainStep(3)});
+    BOOST_TEST(next.prepare(rank0, 4096).ok());
+    auto place = next.begin(rank0, worker, TrainStep(4), g1, 4096);
+    BOOST_REQUIRE(place.ok());
+    BOOST_TEST(place->has_value());
+    next.keep_sealed();
+    Arena again({loop, keeper, prefaulter, budget}, {"7.0", 1000, 2, false, 1, 1});
+    again.adopt(next);
+    BOOST_TEST(again.holds(rank0, {g1, TrainStep(3)}));
+    BOOST_TEST(again.prepare(rank0, 8u << 20).ok());
+}
+
 BOOST_AUTO_TEST_CASE(of_a_step_that_is_sealed_again_the_first_object_counts) {
     CheckpointId id{g1, TrainStep(1)};
     auto first = begin(1, g1);
