@@ -212,10 +212,15 @@ MemoryBudget::Holding Arena::holding_of(const Segment &segment) const {
     return {.bytes = segment.bytes, .segments = 1, .node_bytes = services_.job ? 0 : segment.bytes};
 }
 
-Status Arena::check(Rank rank, MemoryBudget::Holding more) const {
+/// Whom its bytes are charged to.
+MemoryBudget::Holding Arena::charged(MemoryBudget::Holding more) const {
     more.node_bytes = services_.job ? 0 : more.bytes;
-    DLROVER_TRY(services_.budget.check(options_.uid, more));
-    return more.bytes == 0 ? Status() : check_job(rank, more.bytes);
+    return more;
+}
+
+Status Arena::check(Rank rank, const MemoryBudget::Holding &more) const {
+    if (more.bytes != 0) DLROVER_TRY(check_job(rank, more.bytes));
+    return services_.budget.check(options_.uid, charged(more));
 }
 
 /// Pages that were asked for but are not there yet count.
@@ -240,6 +245,15 @@ Status Arena::check_room(Rank rank, const HeldSlot &held, std::uint64_t bytes) c
     return check(rank, holding_for(bytes - capacity));
 }
 
+/// Only for who gets all that he asks for do others' kept objects go.
+Status Arena::make_room(Rank rank, const HeldSlot &held, std::uint64_t bytes) {
+    std::uint64_t capacity = held.capacity();
+    if (capacity >= bytes) return {};
+    MemoryBudget::Holding more = holding_for(bytes - capacity);
+    DLROVER_TRY(check_job(rank, more.bytes));
+    return services_.budget.make_room(options_.uid, charged(more));
+}
+
 Status Arena::grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t bytes) {
     HeldSlot &held = slots.held[slot.value()];
     if (held.capacity() >= bytes) return {};
@@ -250,7 +264,7 @@ Status Arena::grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t by
 
 Status Arena::add_room(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes) {
     DLROVER_TRY(check_slot_bytes(bytes));
-    DLROVER_TRY(check_room(rank, held, bytes));
+    DLROVER_TRY(make_room(rank, held, bytes));
     std::uint64_t wanted = round_up(bytes - held.capacity());
     while (wanted > 0) {
         std::uint64_t part = std::min(wanted, ckpt::max_segment_bytes);
@@ -394,7 +408,7 @@ Result<std::optional<Arena::Place>> Arena::begin_copy(Rank rank, ckpt::Holder ho
     slots.guest = guest && (slots.guest || slots.told_bytes == 0);
     if (slots.guest) {
         slots.limit = std::min(slots.limit, guest_slots);
-        make_room(rank, slots, id);
+        drop_unsafe(rank, slots, id);
     } else if (slots.with_memory() == 0) {
         DLROVER_TRY(plan(rank, slots, bytes));
     }
@@ -423,7 +437,7 @@ Result<Arena::Place> Arena::extend(Rank rank, SlotIndex slot, ckpt::Holder holde
 
 /// The step that gets its copies now needs a slot. What lies between the newest freed one and it was given up
 /// before it was safe: it is not going to be.
-void Arena::make_room(Rank rank, RankSlots &slots, const CheckpointId &id) {
+void Arena::drop_unsafe(Rank rank, RankSlots &slots, const CheckpointId &id) {
     std::uint32_t taken = 0;
     for (const ckpt::Slot &slot : slots.table.slots()) taken += slot.state != ckpt::SlotState::free;
     const auto &freed = slots.table.freed();
@@ -465,6 +479,7 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
         save_slot(rank, *first, std::move(done));
         return {};
     }
+    DLROVER_TRY(services_.budget.make_room(options_.uid, {.ledger_bytes = seal.ledger.size()}));
     DLROVER_TRY(slots.table.seal(slot, holder, TrainStep(seal.train_step), generation, replaces));
     set_seal(held, std::move(seal), std::move(parity));
     held.world_size = world_size;

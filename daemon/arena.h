@@ -191,7 +191,8 @@ class Arena {
     void restore_slot(const RecordName &name, const records::SlotRecordT &record);
     /// How many slots the rank gets. resource_exhausted: not even two.
     Status plan(Rank rank, RankSlots &slots, std::uint64_t bytes);
-    Status check(Rank rank, MemoryBudget::Holding more) const;
+    MemoryBudget::Holding charged(MemoryBudget::Holding more) const;
+    Status check(Rank rank, const MemoryBudget::Holding &more) const;
     Status check_job(Rank rank, std::uint64_t more_bytes) const;
     MemoryBudget::Holding holding_of(const Segment &segment) const;
     HeldSegment *find(SegmentId segment);
@@ -202,13 +203,15 @@ class Arena {
     std::uint64_t need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) const;
     Result<std::optional<ckpt::Grant>> grant(Rank rank, ckpt::Holder holder, const CheckpointId &id,
                                              std::uint64_t bytes);
-    void make_room(Rank rank, RankSlots &slots, const CheckpointId &id);
+    void drop_unsafe(Rank rank, RankSlots &slots, const CheckpointId &id);
     Status grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t bytes);
     Status add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes);
     void prefault(HeldSegment &segment);
     void save_segment(const HeldSegment &segment);
     /// Whether the user's share and the node have room for what a slot lacks to hold `bytes`.
     Status check_room(Rank rank, const HeldSlot &held, std::uint64_t bytes) const;
+    /// For what is taken now.
+    Status make_room(Rank rank, const HeldSlot &held, std::uint64_t bytes);
     Status add_room(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes);
     void set_seal(HeldSlot &held, local::SealT seal, std::shared_ptr<const ParityObject> parity = {});
     void save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done = {});

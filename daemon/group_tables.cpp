@@ -193,7 +193,7 @@ Status GroupTables::place(Table &table, std::uint32_t rank, const MoveWord &word
         std::uint64_t more = *ckpt::align_object_offset(word.object.table_bytes);
         if (word.object.table_bytes > ckpt::max_table_bytes || bytes_ + more > max_tables_bytes)
             return Status(Code::resource_exhausted, "the tables of its objects are too large for one node");
-        DLROVER_TRY(services_.budget.check(services_.uid, {.bytes = more, .node_bytes = more}));
+        DLROVER_TRY(services_.budget.make_room(services_.uid, {.bytes = more, .node_bytes = more}));
         table.offset = bytes_;
         if (::ftruncate(memory_.get(), static_cast<off_t>(bytes_ + more)) != 0)
             return Status::from_errno("ftruncate of memory for tables");

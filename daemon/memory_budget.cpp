@@ -39,14 +39,22 @@ MemoryBudget::Holding MemoryBudget::held(std::uint32_t uid) const {
     return it == held_.end() ? Holding{} : it->second;
 }
 
+/// Where it would not fit without what is kept, the text is of what there is now.
 Status MemoryBudget::check(std::uint32_t uid, const Holding &more) const {
     Status share = check_share(held(uid), more);
-    if (!share.ok() && kept_ && check_share(less_by(held(uid), kept_->held(uid)), more).ok())
-        while (!share.ok() && kept_->release(uid)) share = check_share(held(uid), more);
+    if (!share.ok() && !(kept_ && check_share(less_by(held(uid), kept_->held(uid)), more).ok())) return share;
+    Status node = check_node(more, {});
+    if (!node.ok() && !(kept_ && check_node(more, kept_->held(std::nullopt)).ok())) return node;
+    return {};
+}
+
+Status MemoryBudget::make_room(std::uint32_t uid, const Holding &more) {
+    DLROVER_TRY(check(uid, more));
+    Status share = check_share(held(uid), more);
+    while (!share.ok() && kept_->release(uid)) share = check_share(held(uid), more);
     if (!share.ok()) return share;
     Status node = check_node(more, {});
-    if (!node.ok() && kept_ && check_node(more, kept_->held(std::nullopt)).ok())
-        while (!node.ok() && kept_->release(std::nullopt)) node = check_node(more, {});
+    while (!node.ok() && kept_->release(std::nullopt)) node = check_node(more, {});
     return node;
 }
 

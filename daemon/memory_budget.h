@@ -44,9 +44,11 @@ class MemoryBudget {
     /// None: nothing is kept. It must stay until the next call.
     void use_kept(Kept *kept) { kept_ = kept; }
     /// resource_exhausted: beyond the user's share, or the node would fall below its floor; the text says
-    /// what is needed and what there is. What is not asked for is not looked at. What is kept is released as
-    /// far as that makes room.
+    /// what is needed and what there is. What is not asked for is not looked at. What is kept does not count,
+    /// and stays.
     Status check(std::uint32_t uid, const Holding &more) const;
+    /// The same for what is taken now: what is kept is released as far as that makes room, or not at all.
+    Status make_room(std::uint32_t uid, const Holding &more);
     /// Others have taken what the floor is for.
     bool below_floor() const { return available() < limits_.floor_bytes; }
     /// These pages are being given back: they count as available until the answer is called, on any thread.

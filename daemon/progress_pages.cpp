@@ -62,7 +62,7 @@ void ProgressPages::clear() {
 Result<SharedFd> ProgressPages::page(Rank rank, GenerationId generation) {
     auto known = pages_.find(rank);
     if (known != pages_.end() && known->second.generation == generation) return known->second.fd;
-    if (known == pages_.end()) DLROVER_TRY(budget_.check(uid_, {.workers = 1}));
+    if (known == pages_.end()) DLROVER_TRY(budget_.make_room(uid_, {.workers = 1}));
     auto fd = ckpt::create_segment("dlrover-progress", proto::progress_page_bytes);
     if (!fd) return fd.take_status();
     auto mapping = Mapping::create(fd->get());

@@ -227,11 +227,13 @@ BOOST_AUTO_TEST_CASE(it_goes_where_somebody_needs_the_memory) {
     Requeued t;
     t.wait_in_queue();
     constexpr std::uint64_t quota = 1u << 30;
-    BOOST_TEST(!t.n1.budget.check(alice, {.bytes = quota + 1}).ok());
+    BOOST_TEST(!t.n1.budget.make_room(alice, {.bytes = quota + 1}).ok());
     BOOST_TEST(t.keeps(t.n1), "it would not have been enough");
-    BOOST_TEST(t.n1.budget.check(bob, {.bytes = quota}).ok());
+    BOOST_TEST(t.n1.budget.make_room(bob, {.bytes = quota}).ok());
     BOOST_TEST(t.keeps(t.n1), "there was enough");
     BOOST_TEST(t.n1.budget.check(alice, {.bytes = quota}).ok());
+    BOOST_TEST(t.keeps(t.n1), "nothing is taken yet");
+    BOOST_TEST(t.n1.budget.make_room(alice, {.bytes = quota}).ok());
     BOOST_TEST(!t.keeps(t.n1));
     BOOST_TEST(!Requeued::has_slots(t.n1));
     t.run_again();
@@ -259,6 +261,39 @@ struct FakeKept final : MemoryBudget::Kept {
 
 }  // namespace
 
+/// What is kept goes for memory that somebody gets, and for no more than that.
+BOOST_AUTO_TEST_CASE(it_stays_where_the_memory_is_refused_all_the_same) {
+    constexpr std::uint64_t mib = 1u << 20;
+    constexpr GenerationId generation{Term(1), 1};
+    struct Job final : JobMemory {
+        std::optional<Allowance> allowance(Rank) const override { return allowed; }
+        void fill(Rank, const ArenaSegment &) override {}
+        std::optional<Allowance> allowed;
+    } job;
+    ManualLoop loop;
+    MemoryKeeper keeper{loop};
+    ckpt::Prefaulter prefaulter{0};
+    MemoryBudget budget({1u << 30, 0}, [] { return 100 * mib; });
+    FakeKept kept;
+    kept.budget = &budget;
+    kept.bytes = 50 * mib;
+    budget.use_kept(&kept);
+    budget.add(bob, {.bytes = kept.bytes});
+    Arena arena({loop, keeper, prefaulter, budget, &job}, {"7.0", alice, 3, false});
+    job.allowed = JobMemory::Allowance{{60 * mib, 0, "/job_7"}, 0};
+    BOOST_TEST(!arena.prepare(Rank(0), 60 * mib).ok(), "the job has no room");
+    BOOST_TEST(kept.bytes == 50 * mib);
+    arena.expect_ranks(5);
+    BOOST_TEST(arena.prepare(Rank(0), 10 * mib).ok(), "the others may never come");
+    BOOST_TEST(kept.bytes == 50 * mib);
+    job.allowed.reset();
+    BOOST_TEST(arena.begin(Rank(1), 7, TrainStep(1), generation, 60 * mib).ok());
+    BOOST_TEST(kept.bytes == 50 * mib, "there was enough for one slot");
+    BOOST_TEST(arena.begin(Rank(1), 7, TrainStep(2), generation, 60 * mib).ok());
+    BOOST_TEST(kept.bytes == 0u);
+    budget.use_kept(nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(pages_on_their_way_back_count_as_available) {
     std::uint64_t available = 100;
     MemoryBudget budget({1000, 10}, [&] { return available; });
@@ -267,11 +302,13 @@ BOOST_AUTO_TEST_CASE(pages_on_their_way_back_count_as_available) {
     kept.bytes = 50;
     budget.use_kept(&kept);
     budget.add(bob, {.bytes = 50});
-    BOOST_TEST(!budget.check(alice, {.bytes = 141}).ok());
+    BOOST_TEST(!budget.make_room(alice, {.bytes = 141}).ok());
     BOOST_TEST(kept.bytes == 50u);
-    BOOST_TEST(budget.check(alice, {.bytes = 90}).ok());
+    BOOST_TEST(budget.make_room(alice, {.bytes = 90}).ok());
     BOOST_TEST(kept.bytes == 50u);
     BOOST_TEST(budget.check(alice, {.bytes = 140}).ok());
+    BOOST_TEST(kept.bytes == 50u);
+    BOOST_TEST(budget.make_room(alice, {.bytes = 140}).ok());
     BOOST_TEST(kept.bytes == 0u);
     BOOST_TEST(budget.check(alice, {.bytes = 140}).ok());
     available = 150;
