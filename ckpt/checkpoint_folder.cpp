@@ -26,6 +26,14 @@ Status check_file(const StorageFile &file, const Manifest &manifest, const std::
     return {};
 }
 
+Result<Manifest> read_manifest_file(const std::string &path) {
+    auto text = read_whole_file(path, max_manifest_bytes);
+    if (!text) return text.take_status();
+    auto manifest = decode_manifest({reinterpret_cast<const char *>(text->data()), text->size()});
+    if (!manifest) return std::move(manifest.take_status()).with_context(path);
+    return manifest;
+}
+
 Status remove_file(const std::string &path) {
     if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
     return file_error("removal of", path);
@@ -76,10 +84,12 @@ std::string CheckpointFolder::rank_path(const CheckpointId &id, Rank rank) const
 
 Result<Manifest> CheckpointFolder::read_named(const CheckpointId &id, const std::string &name) const {
     std::string path = folder_ + "/" + name;
-    auto text = read_whole_file(path, max_manifest_bytes);
-    if (!text) return text.take_status();
-    auto manifest = decode_manifest({reinterpret_cast<const char *>(text->data()), text->size()});
-    if (!manifest) return std::move(manifest.take_status()).with_context(path);
+    auto manifest = read_manifest_file(path);
+    if (manifest.status().code() == Code::corrupt) {
+        if (auto fd = open_to_read(path); fd.ok()) forget_cached(fd->get(), 0, 0);
+        manifest = read_manifest_file(path);
+    }
+    if (!manifest) return manifest;
     if (manifest->id != id) return Status(Code::corrupt, path + " is the manifest of another checkpoint");
     return manifest;
 }

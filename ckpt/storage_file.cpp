@@ -33,7 +33,12 @@ Result<StorageFile> StorageFile::open(const std::string &path) {
     if (!fd) return fd.take_status();
     file.fd_ = std::move(*fd);
     file.path_ = path;
-    DLROVER_TRY(file.read_frame());
+    Status status = file.read_frame();
+    if (status.code() == Code::corrupt) {
+        forget_cached(file.fd_.get(), 0, 0);
+        status = file.read_frame();
+    }
+    if (!status.ok()) return status;
     return file;
 }
 
@@ -107,6 +112,10 @@ Status StorageFile::read_part_into(std::uint64_t index, std::span<const std::uin
 
 Status StorageFile::read_bytes(std::uint64_t index, std::uint64_t at, std::span<std::byte> out) const {
     return read_at(fd_.get(), out.data(), out.size(), places_[index] + at, path_);
+}
+
+void StorageFile::forget(std::uint64_t index) const {
+    forget_cached(fd_.get(), places_[index], table_.chunk(index).bytes);
 }
 
 Status StorageFile::reopen() {

@@ -32,7 +32,8 @@ using ReadWatch = std::function<void(std::uint64_t bytes)>;
 /// is allowed.
 class StorageFile {
   public:
-    /// corrupt: cut short, altered, or none of ours. The chunks' bytes are not read.
+    /// corrupt: cut short, altered, or none of ours, also when it was read once more. The chunks' bytes are
+    /// not read.
     static Result<StorageFile> open(const std::string &path);
 
     ObjectIdentity identity() const { return table_.identity(); }
@@ -56,6 +57,8 @@ class StorageFile {
                           std::span<std::byte> out) const;
     /// Bytes [at, at + out.size()) of the chunk, not verified. Precondition: stored, inside the chunk.
     Status read_bytes(std::uint64_t index, std::uint64_t at, std::span<std::byte> out) const;
+    /// The next read of the chunk is of the file, not of this node's page cache. Precondition: stored.
+    void forget(std::uint64_t index) const;
     /// The sentence for a chunk whose bytes do not have its checksum.
     Status wrong_chunk(std::uint64_t index) const;
     /// Every byte of the file against its checksum.

@@ -59,6 +59,10 @@ Status read_at(int fd, void *data, std::uint64_t bytes, std::uint64_t offset, co
     return {};
 }
 
+void forget_cached(int fd, std::uint64_t offset, std::uint64_t bytes) {
+    ::posix_fadvise(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
+}
+
 Result<UniqueFd> open_to_read(const std::string &path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd) return file_error("open of", path);

@@ -21,6 +21,9 @@ Status file_error(const std::string &what, const std::string &path, int err = er
 Status write_at(int fd, const void *data, std::uint64_t bytes, std::uint64_t offset, const std::string &path);
 /// corrupt: the file ends before.
 Status read_at(int fd, void *data, std::uint64_t bytes, std::uint64_t offset, const std::string &path);
+/// The next read of this range (0 bytes: to the end) is of the file, not of what this node has of it in its
+/// page cache, where the file system lets go of that.
+void forget_cached(int fd, std::uint64_t offset, std::uint64_t bytes);
 Result<UniqueFd> open_to_read(const std::string &path);
 Result<std::uint64_t> file_size(int fd, const std::string &path);
 Status sync_folder(const std::string &path);

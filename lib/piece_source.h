@@ -25,6 +25,9 @@ class RankPieces {
     virtual Status read_part_into(std::uint64_t index, std::span<const std::uint64_t> offset,
                                   std::span<const std::uint64_t> shape, const ckpt::BoxPlace &to,
                                   std::span<std::byte> out) const = 0;
+    /// What was read of the chunk may be wrong on this node alone: the next read is of where it is stored.
+    /// false: there is nothing between.
+    virtual bool forget(std::uint64_t) const { return false; }
     /// The sentence for a chunk whose bytes do not have its checksum.
     virtual Status wrong_chunk(std::uint64_t index) const = 0;
 };

@@ -33,6 +33,10 @@ class StoredFiles::Pieces final : public RankPieces {
                           std::span<std::byte> out) const override {
         return file_.read_part_into(index, offset, shape, to, out);
     }
+    bool forget(std::uint64_t index) const override {
+        file_.forget(index);
+        return true;
+    }
     Status wrong_chunk(std::uint64_t index) const override { return file_.wrong_chunk(index); }
 
   private:
