@@ -282,6 +282,7 @@ std::string mover_text(const proto::local::MoverStatusT &m, const std::string &a
     std::string why = m.text.empty() ? "" : " (" + printable(m.text) + ")";
     if (m.port == 0) return "does not listen on node " + printable(node) + why + others;
     std::string way = (m.ways & by_ucx) != 0 ? "UCX" : "TCP";
+    if (!m.interface.empty()) way += " over " + printable(m.interface);
     if (m.nodes > 1)
         return "listens on all " + std::to_string(m.nodes) + " nodes that answered; on " + printable(node) +
                " by " + way + why;
@@ -298,7 +299,7 @@ void write_mover(JsonWriter &json, const proto::local::MoverStatusT &m) {
         .begin_array();
     if ((m.ways & by_tcp) != 0) json.value("tcp");
     if ((m.ways & by_ucx) != 0) json.value("ucx");
-    json.end_array().field("text", m.text).field("node", m.node);
+    json.end_array().field("text", m.text).field("node", m.node).field("interface", m.interface);
     json.field("nodes", m.nodes).field("listening", m.listening).end_object();
 }
 

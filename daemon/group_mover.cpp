@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/interfaces.h"
 #include "daemon/records.h"
 #include "proto/frame.h"
 
@@ -418,6 +419,7 @@ std::unique_ptr<local::MoverStatusT> GroupMover::status() const {
     out->listening = port() != 0;
     out->ways = ways();
     out->text = text();
+    out->interface = network_text(read_interfaces(), address_);
     return out;
 }
 

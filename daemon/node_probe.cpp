@@ -1,54 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/node_probe.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <optional>
 
+#include "daemon/interfaces.h"
 #include "transport/sockets.h"
 
 namespace dlrover::daemon {
 namespace {
 
 using local::FactState;
-using transport::SocketAddress;
-
-struct Interface {
-    std::string name;
-    bool up = false, loopback = false;
-};
-
-socklen_t length_of(const sockaddr &address) {
-    return address.sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-}
-
-/// That has one of the addresses.
-std::optional<Interface> find_interface(const std::vector<SocketAddress> &addresses) {
-    ifaddrs *raw = nullptr;
-    if (::getifaddrs(&raw) != 0) return std::nullopt;
-    std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, ::freeifaddrs);
-    for (const ifaddrs *i = raw; i; i = i->ifa_next) {
-        bool inet = i->ifa_addr && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
-        if (!inet) continue;
-        SocketAddress own = SocketAddress::from(i->ifa_addr, length_of(*i->ifa_addr));
-        if (!std::ranges::any_of(addresses, [&](const auto &a) { return a.same_host(own); })) continue;
-        return Interface{i->ifa_name, (i->ifa_flags & IFF_UP) != 0, (i->ifa_flags & IFF_LOOPBACK) != 0};
-    }
-    return std::nullopt;
-}
-
-/// Empty: the driver does not say.
-std::string speed_of(const std::string &interface) {
-    std::ifstream file("/sys/class/net/" + interface + "/speed");
-    long megabits = 0;
-    if (!(file >> megabits) || megabits <= 0) return "";
-    return ", " + std::to_string(megabits) + " Mbit/s";
-}
 
 }  // namespace
 
@@ -59,7 +22,8 @@ void probe_address(const std::string &node_addr, const std::string &wanted, Fact
         return add_fact(facts, name, FactState::Bad,
                         "NodeAddr " + node_addr + " can not be resolved: " + addresses.status().message(),
                         "check the node's NodeAddr in slurm.conf, and the name service of this node");
-    auto found = find_interface(*addresses);
+    std::vector<Interface> all = read_interfaces();
+    const Interface *found = interface_of(all, *addresses);
     if (!found)
         return add_fact(facts, name, FactState::Bad,
                         "no interface of this node has its NodeAddr " + node_addr +
@@ -70,12 +34,18 @@ void probe_address(const std::string &node_addr, const std::string &wanted, Fact
                         "NodeAddr " + node_addr + " is of " + found->name +
                             ", but links are accepted on network.interface = " + wanted + " alone",
                         "network.interface = \"" + found->name + "\", or none, in dlrover.toml");
-    std::string text = "NodeAddr " + node_addr + " is of " + found->name;
+    std::string text = "NodeAddr " + node_addr + " is of " + interface_text(*found);
     if (!found->up)
         return add_fact(facts, name, FactState::Bad, text + ", which is down", "bring the interface up");
     if (found->loopback)
         return add_fact(facts, name, FactState::Limited, text + ", which no other node reaches");
-    add_fact(facts, name, FactState::Good, text + speed_of(found->name));
+    if (const Interface *faster = faster_than(all, *found))
+        return add_fact(
+            facts, name, FactState::Limited,
+            text + ", while " + interface_text(*faster) +
+                ", is there: copies go the slow way, unless by RDMA",
+            "make NodeAddr in slurm.conf an address of " + faster->name + ", if all nodes have it");
+    add_fact(facts, name, FactState::Good, text);
 }
 
 void probe_credentials(transport::Credentials &credentials, Facts &facts) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/site.h"
 
+#include "daemon/interfaces.h"
 #include "daemon/node_probe.h"
 #include "daemon_nodes.h"
 
@@ -185,6 +186,29 @@ BOOST_AUTO_TEST_CASE(the_interface_of_an_address) {
     BOOST_TEST((facts[1]->state == local::FactState::Bad));
     BOOST_TEST(facts[1]->text.find("eth77") != std::string::npos);
     BOOST_TEST((facts[2]->state == local::FactState::Bad));
+}
+
+BOOST_AUTO_TEST_CASE(a_faster_interface_that_is_not_used) {
+    auto address = [](const char *text) { return *transport::parse_address(text); };
+    std::vector<Interface> all{{"lo", true, true, 900000, {address("127.0.0.1")}},
+                               {"eth0", true, false, 1000, {address("10.0.0.1"), address("fd00::1")}},
+                               {"eth1", true, false, 0, {address("10.0.1.1")}},
+                               {"ib0", true, false, 100000, {address("10.1.0.1")}},
+                               {"ib1", false, false, 200000, {address("10.2.0.1")}}};
+    BOOST_TEST(network_text(all, "10.0.0.1") ==
+               "eth0, 1000 Mbit/s; ib0, 100000 Mbit/s, is there and not used");
+    BOOST_TEST(network_text(all, "fd00::1") == network_text(all, "10.0.0.1"));
+    BOOST_TEST(network_text(all, "10.1.0.1") == "ib0, 100000 Mbit/s", "one that is down is no better");
+    BOOST_TEST(network_text(all, "10.0.1.1") == "eth1", "nothing is said where the speed is not known");
+    for (const char *text : {"", "10.9.9.9", "a name"}) BOOST_TEST(network_text(all, text) == "", text);
+}
+
+BOOST_AUTO_TEST_CASE(the_interfaces_of_this_node) {
+    auto all = read_interfaces();
+    auto loopback = std::ranges::find(all, "lo", &Interface::name);
+    BOOST_REQUIRE((loopback != all.end()));
+    BOOST_TEST((loopback->up && loopback->loopback));
+    BOOST_TEST(interface_of(all, std::vector{*transport::parse_address("127.0.0.1")}) == &*loopback);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
