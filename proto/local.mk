@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-FLATC_FLAGS = --cpp --gen-object-api --scoped-enums --cpp-std c++17
+FLATC_FLAGS = --cpp --gen-object-api --scoped-enums --cpp-std c++17 --reflect-types
 proto_schemas = proto/common.fbs proto/flush.fbs proto/join.fbs proto/keeper.fbs proto/local.fbs proto/move.fbs proto/peer.fbs proto/peer_link.fbs proto/pmix.fbs proto/records.fbs
 proto_generated = proto/common_generated.h proto/flush_generated.h proto/join_generated.h proto/keeper_generated.h proto/local_generated.h proto/move_generated.h proto/peer_generated.h \
 	proto/peer_link_generated.h proto/pmix_generated.h \
 	proto/records_generated.h
 
-$(proto_generated): $(proto_schemas)
+$(proto_generated): $(proto_schemas) $(top_srcdir)/proto/local.mk
 	$(AM_V_GEN)$(MKDIR_P) proto && $(FLATC) $(FLATC_FLAGS) -I $(top_srcdir)/proto -o proto $(top_srcdir)/$(@:_generated.h=.fbs)
 
 BUILT_SOURCES += $(proto_generated)
@@ -13,7 +13,7 @@ CLEANFILES += $(proto_generated)
 EXTRA_DIST += $(proto_schemas)
 
 noinst_LTLIBRARIES += libproto.la
-libproto_la_SOURCES = proto/codec.h proto/frame.cpp proto/frame.h proto/goodput.h proto/local_client.cpp proto/local_client.h proto/outcome.cpp proto/outcome.h \
+libproto_la_SOURCES = proto/codec.h proto/message_tree.cpp proto/message_tree.h proto/frame.cpp proto/frame.h proto/goodput.h proto/local_client.cpp proto/local_client.h proto/outcome.cpp proto/outcome.h \
 	proto/local_codec.cpp proto/local_codec.h proto/progress.h
 nodist_libproto_la_SOURCES = $(proto_generated)
 libproto_la_LIBADD = libbase.la
