@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <cstring>
 #include <iterator>
 #include <string>
 
@@ -79,14 +81,14 @@ bool has_all_pages(int segment, std::uint64_t bytes) {
 }
 
 std::uint64_t memory_available_bytes() {
-    std::FILE *file = std::fopen("/proc/meminfo", "re");
-    if (!file) return 0;
-    char line[256];
+    // Opened once: somebody who has used up the descriptors must not make it look as if there were no memory.
+    static const UniqueFd file(::open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
+    std::array<char, 1024> text;
+    ssize_t n = ::pread(file.get(), text.data(), text.size() - 1, 0);
+    text[static_cast<std::size_t>(std::max<ssize_t>(n, 0))] = '\0';
+    const char *line = std::strstr(text.data(), "MemAvailable:");
     unsigned long long kib = 0;
-    while (std::fgets(line, sizeof line, file))
-        if (std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
-    std::fclose(file);
-    return kib * 1024;
+    return line && std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1 ? kib * 1024 : 0;
 }
 
 Status room_above_floor(std::uint64_t floor_bytes, std::uint64_t more_bytes) {

@@ -66,7 +66,8 @@ struct LocalServer::Connection {
     UniqueFd socket;
     proto::FrameReader reader;
     std::deque<Outgoing> queue;
-    std::size_t queued_bytes = 0;
+    std::size_t queued_bytes = 0, queued_fds = 0;
+    bool in_turn = false;  ///< it is going to be served
     bool greeted = false, closing = false;
     bool held = false, over = false;  ///< over: to be ended when it is released
     EventLoop::Handle readable, writable, frame_timer;
@@ -87,7 +88,8 @@ LocalServer::LocalServer(EventLoop &loop, UniqueFd listener, std::string path, L
       path_(std::move(path)),
       limits_(limits),
       identity_(std::move(identity)),
-      handler_(handler) {
+      handler_(handler),
+      closer_(loop) {
     watch_listener();
 }
 
@@ -98,9 +100,9 @@ LocalServer::~LocalServer() {
 
 bool LocalServer::has_room(std::uint32_t uid) const {
     if (uid == ::geteuid()) return true;
-    auto mine = per_user_.find(uid);
+    auto mine = users_.find(uid);
     return connections_.size() < limits_.connections &&
-           (mine == per_user_.end() || mine->second < limits_.connections_per_user);
+           (mine == users_.end() || mine->second.connections < limits_.connections_per_user);
 }
 
 void LocalServer::watch_listener() {
@@ -118,6 +120,7 @@ void LocalServer::on_accept_failed(int error) {
 }
 
 void LocalServer::on_accept() {
+    if (closer_.waiting() >= limits_.closing) return on_accept_failed(ENFILE);
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) return on_accept_failed(errno);
     accept_failed_ = false;
@@ -126,14 +129,14 @@ void LocalServer::on_accept() {
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return;
     if (!has_room(who.uid)) {
         log::debug("a connection of uid " + std::to_string(who.uid) + " was refused: too many");
-        return;
+        return closer_.close(who.uid, std::move(socket), [] {});
     }
     bool trusted = who.uid == 0 || who.uid == ::geteuid();
     ConnectionId id = next_id_++;
     Client client{id, who.uid, who.gid, who.pid, local::Role::None};
     auto connection = std::make_unique<Connection>(client, std::move(socket),
                                                    trusted ? proto::max_frame_bytes : limits_.frame_bytes);
-    ++per_user_[who.uid];
+    ++users_[who.uid].connections;
     connections_.emplace(id, std::move(connection));
     serve(id);
 }
@@ -143,15 +146,13 @@ void LocalServer::on_readable(ConnectionId id) {
     if (it == connections_.end()) return;
     Connection &connection = *it->second;
     std::uint8_t buffer[65536];
-    auto received = proto::receive_with_fds(connection.socket.get(), buffer);
+    auto received = proto::receive_no_fds(connection.socket.get(), buffer);
     if (!received) {
         if (received.status().code() != Code::timeout) end(id, received.status().message());
         return;
     }
-    // Nobody has a reason to pass us a descriptor.
-    if (!received->fds.empty()) return end(id, "it passed a descriptor");
-    if (received->bytes == 0) return end(id, "");
-    Status status = connection.reader.feed({buffer, received->bytes});
+    if (*received == 0) return end(id, "");
+    Status status = connection.reader.feed({buffer, *received});
     serve(id);
     if (!status.ok()) end(id, status.message());
 }
@@ -159,10 +160,11 @@ void LocalServer::on_readable(ConnectionId id) {
 void LocalServer::serve(ConnectionId id) {
     for (;;) {
         auto it = connections_.find(id);
-        if (it == connections_.end() || it->second->closing || it->second->held) return;
+        if (it == connections_.end() || it->second->closing || it->second->held || it->second->in_turn)
+            return;
         Connection &connection = *it->second;
-        auto payload = connection.reader.next();
-        if (payload) {
+        if (auto payload = connection.reader.next()) {
+            if (connection.reader.has_next()) serve_later(id);
             on_frame(connection, *payload);
             continue;
         }
@@ -171,6 +173,19 @@ void LocalServer::serve(ConnectionId id) {
                 loop_.when_readable(connection.socket.get(), [this, id] { on_readable(id); });
         return watch_frame_time(connection);
     }
+}
+
+void LocalServer::serve_later(ConnectionId id) {
+    Connection &connection = *connections_.at(id);
+    connection.in_turn = true;
+    connection.readable.reset();
+    loop_.post([this, alive = alive_, id] {
+        if (!*alive) return;
+        auto it = connections_.find(id);
+        if (it == connections_.end()) return;
+        it->second->in_turn = false;
+        serve(id);
+    });
 }
 
 void LocalServer::hold(ConnectionId id) {
@@ -250,11 +265,26 @@ void LocalServer::send(ConnectionId to, local::MessageT message, std::vector<Sha
         log::error("an answer is too large to be sent");
         return end(to, "an answer was too large");
     }
+    add_queued_fds(connection, fds.size(), 0);
     Outgoing out{proto::make_frame(payload), 0, std::move(fds)};
     connection.queued_bytes += out.frame.size();
     connection.queue.push_back(std::move(out));
-    if (connection.queued_bytes > limits_.queue_bytes) return end(to, "it does not read its messages");
+    if (const char *why = too_much(connection)) return end(to, why);
     if (connection.queue.size() == 1) flush(connection);
+}
+
+const char *LocalServer::too_much(const Connection &connection) const {
+    if (connection.queued_bytes > limits_.queue_bytes || connection.queued_fds > limits_.queue_fds)
+        return "it does not read its messages";
+    std::uint32_t uid = connection.client.uid;
+    bool others = uid != ::geteuid() && users_.at(uid).queued_fds > limits_.queue_fds_per_user;
+    return others ? "its user does not read his messages" : nullptr;
+}
+
+void LocalServer::add_queued_fds(Connection &connection, std::size_t more, std::size_t less) {
+    std::size_t &of_user = users_.at(connection.client.uid).queued_fds;
+    connection.queued_fds = connection.queued_fds + more - less;
+    of_user = of_user + more - less;
 }
 
 void LocalServer::flush(Connection &connection) {
@@ -274,6 +304,7 @@ void LocalServer::flush(Connection &connection) {
                 });
             return;
         }
+        add_queued_fds(connection, 0, out.fds.size());
         out.fds.clear();
         out.sent += *sent;
         if (out.sent < out.frame.size()) continue;
@@ -304,8 +335,7 @@ void LocalServer::end(ConnectionId id, const std::string &why) {
         it->second->writable.reset();
         return;
     }
-    auto count = per_user_.find(client.uid);
-    if (--count->second == 0) per_user_.erase(count);
+    add_queued_fds(*it->second, 0, it->second->queued_fds);
     // Later: the connection may be in use further up the stack, and the handler must not be entered twice.
     std::shared_ptr<Connection> dead = std::move(it->second);
     connections_.erase(it);
@@ -313,8 +343,18 @@ void LocalServer::end(ConnectionId id, const std::string &why) {
     dead->writable.reset();
     dead->frame_timer.reset();
     loop_.post([this, alive = alive_, dead] {
-        if (*alive && dead->greeted) handler_.on_closed(dead->client);
+        if (!*alive) return;
+        std::uint32_t uid = dead->client.uid;
+        closer_.close(uid, std::move(dead->socket), [this, alive, uid] {
+            if (*alive) forget(uid);
+        });
+        if (dead->greeted) handler_.on_closed(dead->client);
     });
+}
+
+void LocalServer::forget(std::uint32_t uid) {
+    auto user = users_.find(uid);
+    if (--user->second.connections == 0) users_.erase(user);
 }
 
 }  // namespace dlrover::daemon

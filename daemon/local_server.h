@@ -6,6 +6,7 @@
 
 #include "common/event_loop.h"
 #include "daemon/local_port.h"
+#include "daemon/slow_close.h"
 #include "proto/frame.h"
 
 namespace dlrover::daemon {
@@ -17,6 +18,9 @@ class LocalServer final : public LocalPort {
         std::size_t connections_per_user = 1024;               ///< of one uid other than ours
         std::size_t frame_bytes = 128u << 10;                  ///< from others than root and ourselves
         std::size_t queue_bytes = 8u << 20;                    ///< to one connection; more: it is closed
+        std::size_t queue_fds = 1024;                          ///< descriptors, the same
+        std::size_t queue_fds_per_user = 16384;                ///< of one uid other than ours
+        std::size_t closing = 4096;                            ///< more than so many: nobody is accepted
         EventLoop::Time frame_time = std::chrono::seconds(5);  ///< for the greeting and for a begun frame
     };
     struct Identity {
@@ -48,12 +52,18 @@ class LocalServer final : public LocalPort {
     void on_accept_failed(int error);
     bool has_room(std::uint32_t uid) const;
     void on_readable(ConnectionId id);
-    /// Handles what is whole, until somebody holds the connection; then reads on.
+    /// Handles one message that is whole, and lets others have their turn before the next; where there is
+    /// none it reads on. Not while somebody holds the connection.
     void serve(ConnectionId id);
+    void serve_later(ConnectionId id);
     void on_frame(Connection &connection, const proto::Bytes &payload);
     void greet(Connection &connection, const local::MessageT &message);
     void watch_frame_time(Connection &connection);
+    /// Why no more can wait for it; null: it can.
+    const char *too_much(const Connection &connection) const;
+    void add_queued_fds(Connection &connection, std::size_t more, std::size_t less);
     void flush(Connection &connection);
+    void forget(std::uint32_t uid);
     /// Ends it now, or when it is no longer held; the handler is told later.
     void end(ConnectionId id, const std::string &why);
 
@@ -65,7 +75,12 @@ class LocalServer final : public LocalPort {
     Handler &handler_;
     ConnectionId next_id_ = 1;
     std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
-    std::map<std::uint32_t, std::size_t> per_user_;
+    struct User {
+        std::size_t connections = 0;  ///< those that are being closed, too
+        std::size_t queued_fds = 0;
+    };
+    std::map<std::uint32_t, User> users_;
+    SlowCloser closer_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle acceptable_;
     bool accept_failed_ = false;

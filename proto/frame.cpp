@@ -72,6 +72,27 @@ Result<Received> receive_with_fds(int socket, std::span<std::uint8_t> buffer) {
     return received;
 }
 
+Result<std::size_t> receive_no_fds(int socket, std::span<std::uint8_t> buffer) {
+    auto receive = [&](std::size_t most, int flags, int &told) {
+        iovec iov{buffer.data(), most};
+        msghdr message{};
+        message.msg_iov = &iov;
+        message.msg_iovlen = 1;
+        ssize_t n;
+        do n = ::recvmsg(socket, &message, flags);
+        while (n < 0 && errno == EINTR);
+        told = message.msg_flags;
+        return n;
+    };
+    // A look ends with the first descriptor, says that there was no room for it, and leaves it where it is.
+    int told = 0;
+    ssize_t n = receive(buffer.size(), MSG_PEEK, told);
+    if (n >= 0 && (told & MSG_CTRUNC)) return Status(Code::corrupt, "it passed a descriptor");
+    if (n > 0) n = receive(static_cast<std::size_t>(n), 0, told);
+    if (n < 0) return Status::from_errno("recvmsg");
+    return static_cast<std::size_t>(n);
+}
+
 Result<std::size_t> send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds) {
     if (fds.size() > max_frame_fds)
         return Status(Code::invalid_argument, "too many descriptors for one message");

@@ -36,6 +36,7 @@ class FrameReader {
     Status feed(std::span<const std::uint8_t> bytes);
     /// Next whole payload, or none yet.
     std::optional<Bytes> next();
+    bool has_next() const noexcept { return !ready_.empty(); }
     /// Whether a frame has begun and is not whole: the reader's deadline applies.
     bool mid_frame() const noexcept { return !buffer_.empty(); }
 
@@ -54,6 +55,10 @@ struct Received {
 /// recvmsg into `buffer`, taking passed descriptors (close-on-exec). timeout (EAGAIN) when a non-blocking
 /// socket has nothing.
 Result<Received> receive_with_fds(int socket, std::span<std::uint8_t> buffer);
+
+/// From a unix stream socket whose peer is not trusted: how many bytes; 0: end of file. corrupt: the next
+/// ones come with a descriptor, which is neither taken nor closed. timeout as above.
+Result<std::size_t> receive_no_fds(int socket, std::span<std::uint8_t> buffer);
 
 /// sendmsg of `bytes` with `fds` attached to the first byte (MSG_NOSIGNAL). Returns how many bytes went out;
 /// the descriptors went with the first.

@@ -2,9 +2,11 @@
 #include "daemon/local_server.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -54,7 +56,11 @@ struct Server final : LocalServer::Handler {
             ++prepares;
         }
         if (message.body.type == local::Body::Subscribe)
-            for (int i = 0; i < pushes; ++i) server->push(from.id, local::GroupEndedT{});
+            for (int i = 0; i < pushes; ++i) {
+                auto push = proto::make_local(0, local::GroupEndedT{});
+                server->send(from.id, std::move(push), std::vector<SharedFd>(pushed ? 1 : 0, pushed));
+            }
+        order.push_back(from.id);
         server->done(from.id, message.id);
     }
     void on_closed(const Client &) override { ++closed; }
@@ -96,6 +102,8 @@ struct Server final : LocalServer::Handler {
         });
         while (!done) std::this_thread::yield();
     }
+    std::vector<ConnectionId> order;  ///< of whom messages came; on the loop
+    SharedFd pushed;                  ///< with each of the pushes
     std::atomic<int> closed{0}, tenths{0}, prepares{0};
     ConnectionId prepared = 0;  ///< on the loop
     int pushes = 0;
@@ -189,6 +197,63 @@ BOOST_AUTO_TEST_CASE(a_passed_descriptor_ends_the_connection) {
     BOOST_TEST(ends(fd.get()));
 }
 
+/// The kernel closes it with the last one who has it, and waits for its bytes to leave for as long as its
+/// user says.
+BOOST_AUTO_TEST_CASE(a_passed_socket_that_lingers_holds_up_nobody) {
+    Server server({});
+    UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    BOOST_REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr *>(&address), size) == 0);
+    BOOST_REQUIRE(::listen(listener.get(), 1) == 0);
+    ::getsockname(listener.get(), reinterpret_cast<sockaddr *>(&address), &size);
+    UniqueFd full(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    BOOST_REQUIRE(::connect(full.get(), reinterpret_cast<sockaddr *>(&address), size) == 0);
+    UniqueFd peer(::accept(listener.get(), nullptr, nullptr));
+    std::vector<std::uint8_t> some(1 << 16);
+    while (::send(full.get(), some.data(), some.size(), MSG_DONTWAIT) > 0) {
+    }
+    linger slow{1, 60};
+    ::setsockopt(full.get(), SOL_SOCKET, SO_LINGER, &slow, sizeof slow);
+    for (bool greeted : {true, false}) {
+        auto fd = server.raw();
+        if (greeted) BOOST_TEST(is_greeted(fd.get()));
+        int pass = full.get();
+        BOOST_TEST(proto::send_with_fds(fd.get(), some, std::span(&pass, 1)).ok());
+        if (!greeted) full.reset();  // the server's are the last ones
+    }
+    auto begun = std::chrono::steady_clock::now();
+    auto client = proto::LocalClient::connect(server.path, local::Role::Cli, 50s);
+    BOOST_TEST((client.ok() && client->call(local::StatusRequestT{}, 50s).ok()));
+    BOOST_TEST((std::chrono::steady_clock::now() - begun < 20s), "it waited for somebody's socket");
+}
+
+BOOST_AUTO_TEST_CASE(who_asks_much_has_one_turn_like_the_others) {
+    Server server({});
+    auto many = proto::LocalClient::connect(server.path, local::Role::Cli, 5s);
+    auto one = proto::LocalClient::connect(server.path, local::Role::Cli, 5s);
+    BOOST_REQUIRE((many.ok() && one.ok()));
+    std::promise<void> all_there;
+    server.loop.post([&] { all_there.get_future().wait(); });
+    for (int i = 0; i < 100; ++i) BOOST_REQUIRE(many->send(local::StatusRequestT{}, 5s).ok());
+    BOOST_REQUIRE(one->send(local::StatusRequestT{}, 5s).ok());
+    all_there.set_value();
+    std::promise<std::vector<ConnectionId>> order;
+    BOOST_REQUIRE(wait_until([&] {
+        std::promise<std::size_t> count;
+        server.loop.post([&] { count.set_value(server.order.size()); });
+        return count.get_future().get() == 101u;
+    }));
+    server.loop.post([&] { order.set_value(server.order); });
+    auto came = order.get_future().get();
+    auto turn =
+        std::ranges::find_if(came, [&](ConnectionId id) { return std::ranges::count(came, id) == 1; });
+    BOOST_REQUIRE((turn != came.end()));
+    BOOST_TEST((turn - came.begin() < 5));
+}
+
 BOOST_AUTO_TEST_CASE(the_greeting_comes_first_and_once) {
     Server server({});
     auto fd = server.raw();
@@ -208,6 +273,39 @@ BOOST_AUTO_TEST_CASE(who_does_not_read_is_cut_off) {
     BOOST_TEST(client->send(local::SubscribeT{}, 5s).ok());
     BOOST_TEST(wait_until([&] { return server.closed > 0; }));
     BOOST_TEST(server.closed == 1);
+}
+
+BOOST_AUTO_TEST_CASE(descriptors_that_wait_for_a_reader_are_counted) {
+    Server server({.queue_bytes = 1u << 30, .queue_fds = 50});
+    server.pushes = 20000;
+    auto client = proto::LocalClient::connect(server.path, local::Role::Cli, 5s);
+    BOOST_TEST(client->send(local::SubscribeT{}, 5s).ok());
+    BOOST_TEST(client->receive(10s).ok());
+    BOOST_TEST(server.closed == 0);  // none is passed
+    server.pushed = std::make_shared<UniqueFd>(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    auto other = proto::LocalClient::connect(server.path, local::Role::Cli, 5s);
+    BOOST_TEST(other->send(local::SubscribeT{}, 5s).ok());
+    BOOST_TEST(wait_until([&] { return server.closed > 0; }));
+}
+
+/// Of one user with many connections; to be another one takes root.
+BOOST_AUTO_TEST_CASE(descriptors_that_wait_for_a_user_are_counted,
+                     *boost::unit_test::precondition([](auto) { return ::geteuid() == 0; })) {
+    Server server({.queue_bytes = 1u << 30, .queue_fds = 1u << 20, .queue_fds_per_user = 50});
+    std::filesystem::permissions(server.dir, std::filesystem::perms(0711));
+    server.pushes = 20000;
+    server.pushed = std::make_shared<UniqueFd>(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    auto own = proto::LocalClient::connect(server.path, local::Role::Cli, 5s);
+    BOOST_TEST(own->send(local::SubscribeT{}, 5s).ok());
+    BOOST_TEST(own->receive(10s).ok());
+    BOOST_TEST(server.closed == 0);
+    std::thread([&] {
+        ::syscall(SYS_setresuid, -1, 65534, -1);  // of this thread alone
+        auto client = proto::LocalClient::connect(server.path, local::Role::Cli, 5s);
+        BOOST_TEST(client->send(local::SubscribeT{}, 5s).ok());
+        BOOST_TEST(wait_until([&] { return server.closed > 0; }));
+    }).join();
+    BOOST_TEST(own->receive(10s).ok());
 }
 
 /// No descriptor for the connection, or one for it but none to watch it by.

@@ -51,4 +51,26 @@ BOOST_AUTO_TEST_CASE(descriptors_travel) {
     BOOST_TEST((::fcntl(received->fds[0].get(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
+BOOST_AUTO_TEST_CASE(descriptors_are_seen_and_left_alone) {
+    int pair[2];
+    BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
+    UniqueFd a(pair[0]), b(pair[1]);
+    std::uint8_t byte = 1, buffer[8];
+    BOOST_TEST((receive_no_fds(b.get(), buffer).status().code() == Code::timeout));
+    BOOST_REQUIRE(*send_with_fds(a.get(), {&byte, 1}, {}) == 1u);
+    BOOST_REQUIRE(*send_with_fds(a.get(), {&byte, 1}, {}) == 1u);
+    BOOST_TEST(*receive_no_fds(b.get(), buffer) == 2u);
+    int passed = a.get();
+    BOOST_REQUIRE(*send_with_fds(a.get(), {&byte, 1}, {}) == 1u);
+    BOOST_REQUIRE(*send_with_fds(a.get(), {&byte, 1}, std::span(&passed, 1)) == 1u);
+    BOOST_TEST((receive_no_fds(b.get(), buffer).status().code() == Code::corrupt));
+    auto received = receive_with_fds(b.get(), buffer);  // all of it is still there
+    BOOST_REQUIRE(received.ok());
+    BOOST_TEST(received->bytes == 2u);
+    BOOST_TEST(received->fds.size() == 1u);
+    a.reset();
+    received->fds.clear();
+    BOOST_TEST(*receive_no_fds(b.get(), buffer) == 0u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
