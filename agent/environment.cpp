@@ -156,7 +156,15 @@ Environment worker_environment(const Environment &base, const LaunchSpec &spec,
 }
 
 Environment unprotected_environment(const Environment &base) {
+    static const std::pair<const char *, const char *> ranks[] = {
+        {"RANK", "SLURM_PROCID"},        {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS"},
+        {"LOCAL_RANK", "SLURM_LOCALID"}, {"LOCAL_WORLD_SIZE", "DLROVER_TASKS_HERE"},
+        {"GROUP_RANK", "SLURM_NODEID"},  {"GROUP_WORLD_SIZE", "SLURM_STEP_NUM_NODES"}};
     Environment env = base;
+    bool placed =
+        env.contains("SLURM_PROCID") && env.contains("SLURM_STEP_NUM_TASKS") && !env.contains("RANK");
+    for (const auto &[name, source] : ranks)
+        if (placed && env.contains(source)) env[name] = env[source];
     remove_agent_only(env);
     for (const char *name : {"DLROVER_JOB_ID", "DLROVER_STEP_ID", "DLROVER_SOCKET"}) env.erase(name);
     return env;

@@ -36,7 +36,9 @@ Environment worker_environment(const Environment &base, const LaunchSpec &spec,
                                const proto::local::WorldPublishedT &world, LocalRank local_rank,
                                const std::string &error_file);
 
-/// `base` as the user's program would have it without us: for running unprotected.
+/// `base` as the user's program would have it without us: for running unprotected. Where it has no RANK it
+/// gets that, and what goes with it, from Slurm, so that the step's tasks do not all take themselves for the
+/// only one.
 Environment unprotected_environment(const Environment &base);
 
 }  // namespace dlrover::agent

@@ -29,7 +29,22 @@ Status read_number(const char *name, Int &out, std::uint64_t low = 0, std::uint6
     return {};
 }
 
+/// Who does not know his rank would take himself for the only one, and all of them would share one rank's
+/// files.
+Status check_alone() {
+    if (!text_of("RANK").empty()) return {};
+    for (const char *name : {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+        std::uint32_t tasks = 1;
+        if (!read_number(name, tasks).ok() || tasks < 2) continue;
+        return Status(Code::invalid_argument,
+                      "RANK is not set, and this is one of " + std::to_string(tasks) + " processes (" + name +
+                          "): start the program with srun --dlrover-elastic, or set RANK and WORLD_SIZE");
+    }
+    return {};
+}
+
 Status read_ranks(Environment &e) {
+    DLROVER_TRY(check_alone());
     DLROVER_TRY(read_number("RANK", e.rank));
     DLROVER_TRY(read_number("WORLD_SIZE", e.world_size, 1));
     DLROVER_TRY(read_number("LOCAL_RANK", e.local_rank));

@@ -12,8 +12,8 @@ from ._library import check, library
 
 def report_step(step: int) -> None:
     """The optimizer finished training step ``step``. From the first call on the optimizer hook does not count any more."""
+    step = _session.note_step(step)
     _hook.stop()
-    _session.note_step(step)
     check(library().dlrover_report_step(_session.handle(), step))
 
 

@@ -7,6 +7,7 @@ import atexit
 import ctypes
 import gc
 import math
+import operator
 import os
 import threading
 import warnings
@@ -17,7 +18,7 @@ from typing import Any, Iterable, Iterator, Union
 
 from . import _cuda, _hook, _optimizers, _state
 from ._chunks import Batch, Chunk, StoredChunk
-from ._errors import CorruptError, DlroverError, ForkedError, NotFoundError, SkippedError, StaleError, UnsupportedError
+from ._errors import CorruptError, DlroverError, ForkedError, InvalidError, NotFoundError, SkippedError, StaleError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
 from ._cuda import Stage
 from ._share import Dealer, Replicated, Shared
@@ -25,6 +26,7 @@ from ._share import Dealer, Replicated, Shared
 Folder = Union[str, "os.PathLike[str]"]
 
 _LONGEST_WAIT_S = 86400.0
+_LAST_STEP = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,24 @@ _lock = threading.RLock()
 last_step = -1  # of save, load and report_step: where the optimizer hook goes on counting
 
 
-def note_step(step: int) -> None:
+def note_step(step: Any) -> int:
+    """The step as a number; InvalidError where it is none, before anything is saved under it."""
     global last_step
-    last_step = step
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise InvalidError(f"a step is an int, this is {type(step).__name__}: save(step, state)") from None
+    if not 0 <= number <= _LAST_STEP:
+        raise InvalidError(f"step {number} is not between 0 and {_LAST_STEP}")
+    last_step = number
+    return number
+
+
+def _check_options(replicated: Any, wait: Any = 0.0) -> None:
+    if not isinstance(replicated, bool) and not callable(replicated):
+        raise InvalidError(f"replicated is True, False or a function of a tensor's name, not {replicated!r}")
+    if not isinstance(wait, (int, float)) or not wait >= 0:
+        raise InvalidError(f"wait is a number of seconds, not {wait!r}")
 
 
 def handle() -> c_void_p:
@@ -114,6 +131,9 @@ def dealer(replicated: Replicated) -> Dealer | None:
 
 def prepare(state_or_bytes: Any, *, replicated: Replicated = False) -> None:
     """Makes memory for checkpoints of this state (or of this many bytes) ready in the background. ``replicated``: as the saves have it."""
+    _check_options(replicated)
+    if isinstance(state_or_bytes, (str, float)) or (isinstance(state_or_bytes, int) and not 0 <= state_or_bytes < 2**64):
+        raise InvalidError(f"prepare() takes a state, or its size as a number of bytes, not {state_or_bytes!r}")
     if isinstance(state_or_bytes, int):
         size = state_or_bytes
     else:
@@ -400,7 +420,8 @@ def save(
     "model.0.weight"). Each of 64 KiB or more is kept once on a node then, by one of its ranks: saves take less time and memory. All ranks must save the same
     names, types and shapes in that way; InvalidError where they do not.
     """
-    note_step(step)
+    step = note_step(step)
+    _check_options(replicated, wait)
     with collector_waits():
         encoded = _state.encode(state, ledger, allow_pickle, dealer(replicated))
     with _lock:

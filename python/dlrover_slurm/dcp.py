@@ -454,7 +454,7 @@ def save(
     What several ranks of a node hold of a DTensor is kept once there. ``replicated``: the same for tensors that are no DTensors and are equal on
     all ranks of the world (DDP): True, or a function that says so of a name.
     """
-    _session.note_step(step)
+    step = _session.note_step(step)
     planner = DefaultSavePlanner() if planner is None else planner
     state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
     with _session.collector_waits():

@@ -33,6 +33,40 @@ def test_one_warning_without_a_daemon(run_python):
     assert run_python(code, RANK="1", WORLD_SIZE="2")[2] == ""
 
 
+@pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_one_of_several_that_does_not_know_its_rank_is_refused(run_python, variable):
+    code = "import dlrover_slurm as d\ntry:\n    d.load()\nexcept d.InvalidError as error:\n    print(error)"
+    status, out, _ = run_python(code, **{variable: "4"})
+    assert status == 0 and "one of 4 processes" in out and "--dlrover-elastic" in out
+    assert run_python(code, **{variable: "1"})[1] == ""
+    assert run_python(code, **{variable: "4"}, RANK="1", WORLD_SIZE="4")[1] == ""
+
+
+def test_arguments_of_a_wrong_kind_are_refused(run_python):
+    code = """
+import dlrover_slurm as d
+calls = {
+    "step": [lambda: d.save({"a": 1}, 5), lambda: d.save("3", {}), lambda: d.save(1.5, {}), lambda: d.report_step("x")],
+    "between": [lambda: d.save(-1, {}), lambda: d.save(2**63, {}), lambda: d.save(2**70, {}), lambda: d.report_step(-1)],
+    "prepare": [lambda: d.prepare("10GiB"), lambda: d.prepare(-1), lambda: d.prepare(2**64)],
+    "replicated": [lambda: d.save(1, {}, replicated="no"), lambda: d.prepare({}, replicated=1)],
+    "wait": [lambda: d.save(1, {}, wait=-1), lambda: d.save(1, {}, wait="5"), lambda: d.save(1, {}, wait=float("nan"))],
+}
+for word, each in calls.items():
+    for call in each:
+        try:
+            call()
+        except d.InvalidError as error:
+            assert word in str(error), error
+        else:
+            raise AssertionError(word)
+assert d.load() is None, "nothing was saved"
+assert d.save(2**63 - 1, {}) and d.load().step == 2**63 - 1
+"""
+    status, _, err = run_python(code)
+    assert status == 0, err
+
+
 def test_works_without_torch_and_numpy(run_python):
     code = """
 import sys

@@ -126,6 +126,24 @@ BOOST_AUTO_TEST_CASE(what_is_for_the_agent_alone_is_removed) {
     BOOST_TEST(unprotected_environment(base).size() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(an_unprotected_task_knows_its_rank) {
+    Environment base{{"SLURM_PROCID", "5"},  {"SLURM_STEP_NUM_TASKS", "8"},
+                     {"SLURM_LOCALID", "1"}, {"DLROVER_TASKS_HERE", "4"},
+                     {"SLURM_NODEID", "1"},  {"SLURM_STEP_NUM_NODES", "2"}};
+    auto env = unprotected_environment(base);
+    check(env, {{"RANK", "5"},
+                {"WORLD_SIZE", "8"},
+                {"LOCAL_RANK", "1"},
+                {"LOCAL_WORLD_SIZE", "4"},
+                {"GROUP_RANK", "1"},
+                {"GROUP_WORLD_SIZE", "2"}});
+    BOOST_TEST(!env.contains("DLROVER_TASKS_HERE"));
+    base["RANK"] = "3";  // the program's launcher has said so
+    env = unprotected_environment(base);
+    BOOST_TEST(env["RANK"] == "3");
+    BOOST_TEST(!env.contains("WORLD_SIZE"));
+}
+
 BOOST_AUTO_TEST_CASE(the_users_choices_stay) {
     Environment base{{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"}, {"OMP_NUM_THREADS", "8"}};
     LaunchSpec several = spec();
