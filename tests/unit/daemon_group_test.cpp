@@ -157,16 +157,23 @@ BOOST_FIXTURE_TEST_CASE(a_daemon_that_comes_back_knows_the_keepers, SharingNodes
     BOOST_TEST(restore_kept(first, b).has_value());
 }
 
-BOOST_FIXTURE_TEST_CASE(a_group_whose_only_checkpoint_is_damaged_ends, SharingNodes) {
-    save_shared(5);
-    fail();
-    BOOST_REQUIRE(restore(first).has_value());
-    BOOST_REQUIRE(restore_kept(first, b).has_value());
-    local::RestoreDoneT done;
-    done.text = "the checksum of chunk \"x\" is wrong";
-    done.damaged = b;
-    n1.say(first, local::RestoreDoneT(done), 0);
-    loop.advance(1s);
+/// The only checkpoint turns out to be damaged when it is restored.
+struct DamagedShare : SharingNodes {
+    void find_damage_of_5() {
+        save_shared(5);
+        fail();
+        BOOST_REQUIRE(restore(first).has_value());
+        BOOST_REQUIRE(restore_kept(first, b).has_value());
+        local::RestoreDoneT done;
+        done.text = "the checksum of chunk \"x\" is wrong";
+        done.damaged = b;
+        n1.say(first, local::RestoreDoneT(done), 0);
+        loop.advance(1s);
+    }
+};
+
+BOOST_FIXTURE_TEST_CASE(a_group_whose_only_checkpoint_is_damaged_ends, DamagedShare) {
+    find_damage_of_5();
     BOOST_TEST(count_events(n1, "What rank " + std::to_string(b) + " has saved of step 5 is damaged") == 1u);
     n1.exited(a1, w1, 1, 3 << 8);
     run(6s);
@@ -182,16 +189,8 @@ BOOST_FIXTURE_TEST_CASE(a_group_whose_only_checkpoint_is_damaged_ends, SharingNo
 }
 
 /// Else all would begin anew.
-BOOST_FIXTURE_TEST_CASE(a_daemon_that_comes_back_knows_what_was_damaged, SharingNodes) {
-    save_shared(5);
-    fail();
-    BOOST_REQUIRE(restore(first).has_value());
-    BOOST_REQUIRE(restore_kept(first, b).has_value());
-    local::RestoreDoneT done;
-    done.text = "the checksum of chunk \"x\" is wrong";
-    done.damaged = b;
-    n1.say(first, local::RestoreDoneT(done), 0);
-    loop.advance(1s);
+BOOST_FIXTURE_TEST_CASE(a_daemon_that_comes_back_knows_what_was_damaged, DamagedShare) {
+    find_damage_of_5();
     n1.restart();
     loop.advance(100ms);
     a1 = n1.start_agent(alice, from_proto(w1.generation));
