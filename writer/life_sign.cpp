@@ -4,8 +4,6 @@
 #include <chrono>
 #include <thread>
 
-#include "ckpt/storage_answers.h"
-
 namespace dlrover::writer {
 namespace {
 
@@ -18,9 +16,9 @@ void LifeSign::start() {
 }
 
 void LifeSign::run() {
-    for (std::uint64_t told = ckpt::storage_answers;;) {
-        ckpt::storage_answers.wait(told);
-        told = ckpt::storage_answers;
+    for (;;) {
+        ckpt::storage_answers.wait(told_);
+        told_ = ckpt::storage_answers;
         outbox_.put(helper::Ticket{connection_, 0}, proto::local::StorageAnsweredT{});
         std::this_thread::sleep_for(pause);
     }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "ckpt/storage_answers.h"
 #include "helper/outbox.h"
 
 namespace dlrover::writer {
@@ -24,6 +25,7 @@ class LifeSign {
 
     helper::Outbox &outbox_;
     std::atomic<std::uint64_t> connection_{0};
+    std::uint64_t told_ = ckpt::storage_answers;  // before the thread begins: it may begin after an answer
 };
 
 }  // namespace dlrover::writer
