@@ -51,7 +51,7 @@ Agent::Agent(Loop &loop, AgentConfig config, const sigset_t &signals)
             {[this](const auto &start) { on_started(start); }, [this](const auto &exit) { on_exited(exit); },
              [this] { on_gone(); }}),
       filler_(loop, [this](auto filled) { link_.send(std::move(filled)); }),
-      verifier_(loop, [this](auto verified) { link_.send(std::move(verified)); }),
+      verifier_(loop, [this](auto verified) { on_verified(std::move(verified)); }),
       beside_(loop, config_.crew.signals, [this](auto ended) { link_.send(std::move(ended)); }),
       signal_fd_(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
 
@@ -182,10 +182,16 @@ void Agent::on_fill(const proto::local::FillSegmentT &order, std::vector<UniqueF
 void Agent::on_verify(const proto::local::VerifyObjectT &order, std::vector<UniqueFd> fds) {
     if (exit_code_ || ending_) return;
     Status status = verifier_.verify(order, std::move(fds));
+    fault_point("agent_verify_begun");
     if (status.ok()) return;
     proto::local::ObjectVerifiedT verified;
     verified.order = order.order;
     verified.text = status.message();
+    link_.send(std::move(verified));
+}
+
+void Agent::on_verified(proto::local::ObjectVerifiedT verified) {
+    fault_point("agent_object_verified");
     link_.send(std::move(verified));
 }
 

@@ -62,6 +62,7 @@ class Agent {
     void on_message(proto::LocalMessage whole);
     void on_fill(const proto::local::FillSegmentT &order, std::vector<UniqueFd> fds);
     void on_verify(const proto::local::VerifyObjectT &order, std::vector<UniqueFd> fds);
+    void on_verified(proto::local::ObjectVerifiedT verified);
     void on_ending(const proto::local::GroupEndingT &ending);
     void on_ended(proto::local::GroupEndedT ended);
     void give_notice();

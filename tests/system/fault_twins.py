@@ -21,7 +21,7 @@ ONE_NODE_POINTS = ("daemon_step_counted", "daemon_step_told", "daemon_before_flu
                    "daemon_before_commit_order", "daemon_commit_ordered", "daemon_before_stored_noted", "daemon_stored_noted")
 #: From a worker's end to the next one's start.
 AGENT_RESTART_POINTS = ("agent_worker_ended", "agent_end_told", "agent_stop_received", "agent_workers_gone", "agent_world_received",
-                        "agent_before_start", "agent_worker_started", "agent_start_told")
+                        "agent_before_start", "agent_worker_started", "agent_start_told", "agent_verify_begun", "agent_object_verified")
 RESTART_POINTS = DAEMON_RESTART_POINTS + AGENT_RESTART_POINTS
 #: Where a writer has died.
 HELPER_POINTS = ("guard_helper_ended",)
