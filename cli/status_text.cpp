@@ -269,6 +269,26 @@ void write_copies(JsonWriter &json, const proto::local::CopiesStatusT &c) {
     json.end_array().end_object();
 }
 
+/// "3.0 GiB (6 objects)"
+std::string objects_text(std::uint64_t bytes, std::uint64_t objects) {
+    return format_size_bytes(bytes) + " (" + std::to_string(objects) +
+           (objects == 1 ? " object)" : " objects)");
+}
+
+std::string verified_text(const proto::local::VerifiedStatusT &v) {
+    std::string text = objects_text(v.agent_bytes, v.agent_objects) + " while programs started, " +
+                       objects_text(v.rank_bytes, v.rank_objects) + " by ranks";
+    if (v.nodes > 1) text += ", on " + std::to_string(v.nodes) + " nodes";
+    if (v.damaged == 0) return text + "; none was damaged";
+    return text + "; " + std::to_string(v.damaged) + (v.damaged == 1 ? " was" : " were") + " found damaged";
+}
+
+void write_verified(JsonWriter &json, const proto::local::VerifiedStatusT &v) {
+    json.begin_object().field("agent_objects", v.agent_objects).field("agent_bytes", v.agent_bytes);
+    json.field("rank_objects", v.rank_objects).field("rank_bytes", v.rank_bytes);
+    json.field("damaged", v.damaged).field("nodes", v.nodes).end_object();
+}
+
 constexpr std::uint16_t by_tcp = 1, by_ucx = 2;  // docs/protocol-mover.md
 
 /// The worst of several nodes' movers.
@@ -365,6 +385,11 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
         write_mover(json, *g.mover);
     else
         json.null();
+    json.key("verified");
+    if (g.verified)
+        write_verified(json, *g.verified);
+    else
+        json.null();
     json.end_object();
 }
 
@@ -454,6 +479,7 @@ std::string status_details(const GroupStatusT &g) {
     if (g.storage) add_line(out, "storage", storage_text(*g.storage));
     if (g.copies) add_line(out, "copies", copies_text(*g.copies));
     if (g.mover) add_line(out, "mover", mover_text(*g.mover, g.node));
+    if (g.verified) add_line(out, "verified", verified_text(*g.verified));
     if (g.goodput && g.goodput->steps > 0) add_line(out, "goodput", goodput_text(*g.goodput));
     if (g.goodput && g.goodput->checkpoints + g.goodput->checkpoints_skipped > 0)
         add_line(out, "saves", saves_text(*g.goodput));

@@ -402,6 +402,7 @@ class Group : private JobMemory {
                    std::int32_t rank = -1, std::int64_t step = -1, std::int64_t duration_us = -1,
                    const std::string &node = {});
     std::string joined_text(std::uint32_t index) const;
+    std::unique_ptr<local::VerifiedStatusT> verified_status() const;
     std::unique_ptr<local::CopiesStatusT> copies_status(const elastic::MemberView &view) const;
     void save_events();
     void save_world();

@@ -181,6 +181,19 @@ std::unique_ptr<local::CopiesStatusT> Group::copies_status(const elastic::Member
     return out;
 }
 
+/// None: nothing has been compared here.
+std::unique_ptr<local::VerifiedStatusT> Group::verified_status() const {
+    const auto &totals = verify_.totals();
+    if (totals.agent_objects + totals.rank_objects + totals.damaged == 0) return nullptr;
+    auto out = std::make_unique<local::VerifiedStatusT>();
+    out->agent_objects = totals.agent_objects;
+    out->agent_bytes = totals.agent_bytes;
+    out->rank_objects = totals.rank_objects;
+    out->rank_bytes = totals.rank_bytes;
+    out->damaged = totals.damaged;
+    return out;
+}
+
 /// "n5 (by expansion)", "n6 (job 58)"
 std::string Group::joined_text(std::uint32_t index) const {
     JobId by = joined_by(registration(), index - own_nodes()).first;
@@ -231,6 +244,7 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
         out->mover->node = services_.node;
     }
     if (copies_) out->copies = copies_status(view);
+    out->verified = verified_status();
     for (const elastic::Suspect &suspect : world_ ? world_->suspects : std::vector<elastic::Suspect>{}) {
         auto entry = std::make_unique<local::SuspectStepT>();
         entry->train_step = suspect.id.step.value();

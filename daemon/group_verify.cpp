@@ -14,6 +14,10 @@ namespace {
 constexpr std::uint64_t longest_us = 86'400'000'000;
 constexpr std::size_t max_text_bytes = 512;
 
+std::uint64_t bytes_of(const Arena::Object &object) {
+    return object.seal.data_bytes + object.seal.table_bytes;
+}
+
 }  // namespace
 
 GroupVerify::~GroupVerify() {
@@ -46,8 +50,7 @@ void GroupVerify::order(const Task &task, std::uint32_t world_size) {
     message.table_offset = object->seal.table_offset;
     message.table_bytes = object->seal.table_bytes;
     message.table_xxh3 = object->seal.table_xxh3;
-    objects_[task.rank] = {object->place.slot, message.order,
-                           object->seal.data_bytes + object->seal.table_bytes, task.agent};
+    objects_[task.rank] = {object->place.slot, message.order, bytes_of(*object), task.agent};
     services_.port.send(task.agent, proto::make_local(0, std::move(message)), std::move(*fds));
 }
 
@@ -69,11 +72,15 @@ void GroupVerify::stop() {
     sums_ = {};
 }
 
-bool GroupVerify::take(Rank rank, const CheckpointId &id, SlotIndex slot) {
+bool GroupVerify::take(Rank rank, const CheckpointId &id, const Arena::Object &object) {
     auto it = objects_.find(rank);
-    if (it == objects_.end()) return false;
-    if (it->second.verified) return id == id_ && it->second.slot == slot;
-    give_up(it);
+    if (it != objects_.end() && !it->second.verified) {
+        give_up(it);
+        it = objects_.end();
+    }
+    if (it != objects_.end() && id == id_ && it->second.slot == object.place.slot) return true;
+    ++totals_.rank_objects;
+    totals_.rank_bytes += bytes_of(object);
     return false;
 }
 
@@ -102,6 +109,8 @@ void GroupVerify::on_answer(ConnectionId agent, const local::ObjectVerifiedT &an
     if (answer.ok) {
         ++sums_.objects;
         sums_.bytes += object.bytes;
+        ++totals_.agent_objects;
+        totals_.agent_bytes += object.bytes;
         sums_.longest =
             std::max(sums_.longest, std::chrono::microseconds(std::min(answer.time_us, longest_us)));
         if (hooks_.all_verified && all_verified()) hooks_.all_verified(sums_);

@@ -31,6 +31,10 @@ class GroupVerify {
         std::uint64_t bytes = 0;
         std::chrono::microseconds longest{0};  ///< of one object
     };
+    /// Since the group began, or the daemon was started.
+    struct Totals {
+        std::uint64_t agent_objects = 0, agent_bytes = 0, rank_objects = 0, rank_bytes = 0, damaged = 0;
+    };
     struct Hooks {
         /// Not from inside a call.
         std::function<void(Rank rank, const CheckpointId &id, SlotIndex slot)> damaged;
@@ -51,10 +55,13 @@ class GroupVerify {
     void begin(const CheckpointId &id, std::uint32_t world_size, const std::vector<Task> &tasks);
     void stop();
 
-    /// A worker opens the object in that slot. False: it has to look itself; nobody else does any more.
-    bool take(Rank rank, const CheckpointId &id, SlotIndex slot);
+    /// A worker opens that object. False: it has to look itself; nobody else does any more.
+    bool take(Rank rank, const CheckpointId &id, const Arena::Object &object);
     /// It is not here any more.
     void forget(Rank rank);
+    /// What anybody has found damaged was dropped.
+    void count_damaged() { ++totals_.damaged; }
+    const Totals &totals() const { return totals_; }
 
     /// Why that object of the present world is not here any more, where it was found damaged; else empty.
     std::string trouble(Rank rank) const;
@@ -82,6 +89,7 @@ class GroupVerify {
     std::map<Rank, std::string> damaged_;
     std::uint64_t last_order_ = 0;
     Sums sums_;
+    Totals totals_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

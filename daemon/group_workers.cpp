@@ -300,7 +300,7 @@ void Group::on_restore(Worker &worker, std::uint32_t id) {
     worker.reading = object->place.slot;
     worker.reading_id = from;
     plan = plan_of(*object);
-    plan.verified = worker.reading_verified = verify_.take(worker.rank, from, object->place.slot);
+    plan.verified = worker.reading_verified = verify_.take(worker.rank, from, *object);
     for (const auto &with : object->seal.shared) {
         if (!with || with->kept_by == 0) continue;
         worker.keepers[Rank(with->rank)];
@@ -356,7 +356,8 @@ void Group::on_restore_kept(Worker &worker, std::uint32_t id, Rank rank) {
     if (keeper->second) arena_.end_read(rank, *keeper->second);
     keeper->second = object->place.slot;
     local::RestorePlanT plan = plan_of(*object);
-    plan.verified = verify_.take(rank, worker.reading_id, object->place.slot);
+    // Of a spread step it compares the pieces that it reads.
+    plan.verified = !spread && verify_.take(rank, worker.reading_id, *object);
     auto fds = describe_read_only(object->place.segments, plan.segments);
     if (!fds) return services_.port.fail(to, id, local::Refusal::Internal, fds.status().message());
     services_.port.answer(to, id, std::move(plan), std::move(*fds));
@@ -378,6 +379,7 @@ void Group::end_reading(Worker &worker) {
 void Group::drop_damaged(Rank rank, const CheckpointId &id, std::optional<SlotIndex> slot) {
     verify_.forget(rank);
     if (!arena_.drop_damaged(rank, id, slot)) return;
+    verify_.count_damaged();
     std::string what =
         is_rank(rank) ? "What rank " + std::to_string(rank.value()) + " has saved" : "A parity";
     add_event(proto::EventKind::Warning,

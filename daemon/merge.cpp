@@ -66,6 +66,17 @@ void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesSt
     into->parity_bytes += from->parity_bytes;
 }
 
+void merge_verified(std::unique_ptr<VerifiedStatusT> &into, std::unique_ptr<VerifiedStatusT> &from) {
+    if (!from) return;
+    if (!into) return into.swap(from);
+    into->agent_objects += from->agent_objects;
+    into->agent_bytes += from->agent_bytes;
+    into->rank_objects += from->rank_objects;
+    into->rank_bytes += from->rank_bytes;
+    into->damaged += from->damaged;
+    into->nodes += from->nodes;
+}
+
 /// All that both have, which goes into the one that stays.
 auto take_progress(StorageStatusT &into, StorageStatusT &from) {
     auto all = std::move(into.progress);
@@ -95,6 +106,7 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
         if (theirs_leads) std::swap(*same, *group);
         merge_movers(same->mover, group->mover);
         merge_copies(same->copies, group->copies, theirs_leads);
+        merge_verified(same->verified, group->verified);
         // Rank 0's node knows more of storage than the others.
         decltype(same->storage->progress) progress;
         bool both = group->storage && same->storage;

@@ -380,6 +380,29 @@ BOOST_AUTO_TEST_CASE(copies_of_one_node_and_of_several) {
                         "\"in_trouble\":[\"n3\",\"n4\",\"n1\"]}"));
 }
 
+BOOST_AUTO_TEST_CASE(what_was_verified_and_found_damaged) {
+    auto g = example_group();
+    BOOST_TEST(!contains(status_details(g), "verified"));
+    g.verified = std::make_unique<VerifiedStatusT>();
+    VerifiedStatusT &v = *g.verified;
+    v.agent_objects = 6;
+    v.agent_bytes = 3ull << 30;
+    BOOST_TEST(contains(status_details(g),
+                        "  verified      3.0 GiB (6 objects) while programs started, 0 B (0 objects) by "
+                        "ranks; none was damaged\n"));
+    v.rank_objects = 1;
+    v.rank_bytes = 512u << 20;
+    v.damaged = 1;
+    v.nodes = 2;
+    BOOST_TEST(
+        contains(status_details(g), ", 512 MiB (1 object) by ranks, on 2 nodes; 1 was found damaged\n"));
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>(std::move(g)));
+    BOOST_TEST(contains(status_json(reply),
+                        "\"verified\":{\"agent_objects\":6,\"agent_bytes\":3221225472,\"rank_objects\":1,"
+                        "\"rank_bytes\":536870912,\"damaged\":1,\"nodes\":2}"));
+}
+
 BOOST_AUTO_TEST_CASE(events_are_a_time_line) {
     GroupEventsT g;
     g.job_id = 17;

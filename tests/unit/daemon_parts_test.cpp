@@ -161,6 +161,11 @@ BOOST_AUTO_TEST_CASE(the_worst_mover_and_the_sum_of_copies_come_from_several_nod
         group->copies->target_step = node == "n4" ? 30 : 45;
         group->copies->copied = copied;
         group->copies->to_copy = 4;
+        if (node != "n3") {
+            group->verified = std::make_unique<local::VerifiedStatusT>();
+            group->verified->agent_bytes = 100 * copied;
+            group->verified->damaged = node == "n4";
+        }
         if (!listens) {
             group->copies->text = "it failed on " + node;
             group->copies->in_trouble = {node};
@@ -183,6 +188,10 @@ BOOST_AUTO_TEST_CASE(the_worst_mover_and_the_sum_of_copies_come_from_several_nod
     BOOST_TEST(copies.target_step == 45);
     BOOST_TEST(copies.copied == 6u, "n4 is at another step");
     BOOST_TEST(copies.to_copy == 12u);
+    const auto &verified = *merged.groups[0]->verified;
+    BOOST_TEST(verified.agent_bytes == 700u);
+    BOOST_TEST(verified.damaged == 1u);
+    BOOST_TEST(verified.nodes == 3u);
     BOOST_TEST(copies.nodes == 4u);
     BOOST_TEST((copies.partners == std::vector<std::string>{"partner of n1"}));
     BOOST_TEST(copies.text == "it failed on n3");

@@ -177,6 +177,34 @@ BOOST_AUTO_TEST_CASE(a_daemon_that_comes_back_knows_of_nothing_verified) {
     BOOST_TEST(!opens_verified());
 }
 
+BOOST_AUTO_TEST_CASE(the_status_says_who_has_compared_how_much) {
+    auto verified = [this](bool all_nodes = false) {
+        return std::move(status_at(n1, alice, all_nodes).groups.at(0)->verified);
+    };
+    save_and_fail();
+    BOOST_REQUIRE(orders.size() == 2u);
+    BOOST_TEST(verified() == nullptr);
+    answer(orders[0], true);
+    BOOST_TEST(opens_verified(0));
+    BOOST_TEST(!opens_verified(1));
+    BOOST_REQUIRE(verified() != nullptr);
+    BOOST_TEST(verified()->agent_objects == 1u);
+    BOOST_TEST(verified()->agent_bytes == Node::object_bytes);
+    BOOST_TEST(verified()->rank_objects == 1u);
+    BOOST_TEST(verified()->rank_bytes == Node::object_bytes);
+    BOOST_TEST(verified()->damaged == 0u);
+    next_world();
+    BOOST_REQUIRE(orders.size() == 2u);
+    answer(orders[0], false, true);
+    answer(orders[1], true);
+    BOOST_TEST(verified()->agent_objects == 2u);
+    BOOST_TEST(verified()->damaged == 1u);
+    auto other = n2.start_worker(w2, 0);
+    n2.say(other, local::RestoreT{});
+    BOOST_TEST(verified(true)->rank_bytes == 2 * Node::object_bytes);
+    BOOST_TEST(verified(true)->nodes == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(what_an_agent_that_died_had_begun_the_workers_look_at) {
     save_and_fail();
     BOOST_REQUIRE(orders.size() == 2u);
