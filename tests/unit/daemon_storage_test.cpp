@@ -316,6 +316,13 @@ BOOST_AUTO_TEST_CASE(with_two_slots_saves_are_skipped_while_storage_does_not_ans
             hung.answer_store(hung.held.first, hung.held.second);
             t.run(5s);
             BOOST_TEST(t.stored_step() == 6);
+            std::string saved;
+            for (std::uint64_t step = 60; step < 80; ++step) {
+                saved += t.try_save_everywhere(step) ? "+" : "-";
+                t.run(1s);
+            }
+            t.run(5s);
+            BOOST_TEST(t.stored_step() >= 78, saved << " " << t.stored_step());
         }
     }
 }
