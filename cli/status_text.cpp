@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "cli/json.h"
 #include "cli/table.h"
+#include "proto/goodput.h"
 
 namespace dlrover::cli {
 namespace {
@@ -429,10 +430,10 @@ const char *state_name(GroupState state) {
 }
 
 std::string goodput_percent(const GoodputT *p) {
-    if (!p || p->wall_us <= 0 || p->steps == 0) return "-";
+    auto share = p ? proto::goodput_share(*p) : std::nullopt;
+    if (!share) return "-";
     char buffer[32];
-    std::snprintf(buffer, sizeof buffer, "%.1f %%",
-                  100.0 * static_cast<double>(p->productive_us) / static_cast<double>(p->wall_us));
+    std::snprintf(buffer, sizeof buffer, "%.1f %%", 100.0 * *share);
     return buffer;
 }
 
