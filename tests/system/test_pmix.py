@@ -4,18 +4,15 @@
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import unittest
 
-from cluster import TOP, Cluster, Process, prefix, wait_until
+from cluster import TOP, Cluster, Process, wait_until
+from pmix_case import MISSING, MPI_SETTINGS, SERVER, build, folder
 
 NODES, RANKS_HERE = 4, 2
 SIZE = NODES * RANKS_HERE
-SERVER = "dlrover-pmixd"
-MISSING = [what for what, there in (("mpicc (openmpi-bin, libopenmpi-dev)", shutil.which("mpicc")),
-                                    ("a build with PMIx", any(prefix().rglob(SERVER)))) if not there]
 
 
 def expected() -> "dict[int, dict[str, int]]":
@@ -47,25 +44,11 @@ class Pmix(unittest.TestCase):
         subprocess.run(["mpicc", "-O1", "-o", str(cls.program), str(TOP / "tests" / "system" / "mpi_program.c")], check=True)
 
     def srun(self, *options: str, job: str = "mpi") -> "list[str]":
-        # Over TCP; left alone, Open MPI 4.1 here chooses a component for one-sided communication that has no use of it.
-        return ["env", "OMPI_MCA_btl=self,vader,tcp", "OMPI_MCA_pml=ob1", "OMPI_MCA_osc=pt2pt", "srun", "--job-name", job, f"-N{NODES}", f"-n{SIZE}",
+        return ["env", *MPI_SETTINGS, "srun", "--job-name", job, f"-N{NODES}", f"-n{SIZE}",
                 f"--ntasks-per-node={RANKS_HERE}", "--overcommit", *options]
 
     def elastic(self, *arguments: str, job: str = "mpi") -> "list[str]":
         return [*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job=job), str(self.program), *arguments]
-
-    def build(self, name: str) -> str:
-        """A program that needs PMIx alone."""
-        out = self.cluster.work / name
-        flags = subprocess.run(["pkg-config", "--cflags", "pmix"], check=True, capture_output=True, text=True).stdout.split()
-        subprocess.run(["gcc", "-O1", *flags, "-o", str(out), str(TOP / "tests" / "system" / f"{name}.c"), "-l:libpmix.so.2"], check=True)
-        return str(out)
-
-    def folder(self, name: str) -> pathlib.Path:
-        folder = self.cluster.work / name
-        folder.mkdir()
-        folder.chmod(0o777)
-        return folder
 
     def servers(self) -> "list[tuple[str, Process]]":
         return [(node, p) for node, p in self.cluster.processes() if p.state != "Z" and p.command and p.command[0].endswith("/" + SERVER)]
@@ -98,17 +81,17 @@ class Pmix(unittest.TestCase):
         self.expect_nothing_left()
 
     def test_a_killed_rank_ends_the_others_and_all_begin_again(self) -> None:
-        folder = self.folder("die")
-        done = self.cluster.run(*self.elastic("die", str(folder), job="killed"))
+        files = folder(self.cluster, "die")
+        done = self.cluster.run(*self.elastic("die", str(files), job="killed"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertTrue((folder / "died").exists())
+        self.assertTrue((files / "died").exists())
         self.assertEqual(results(done.stdout), expected())
         self.expect_generations("killed", 2)
         self.expect_nothing_left(killed=True)
 
     def test_what_is_published_outlives_a_generation(self) -> None:
-        folder = self.folder("publish")
-        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="publish"), self.build("pmix_program"), "publish", str(folder))
+        files = folder(self.cluster, "publish")
+        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="publish"), build(self.cluster, "pmix_program"), "publish", str(files))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         first, second = (sum(base + rank for rank in range(SIZE)) for base in (100, 1000))
         found = [(int(rank), name, int(value)) for rank, name, value in re.findall(r"^rank (\d+): (left|published) (-?\d+)$", done.stdout, re.M)]
@@ -118,9 +101,9 @@ class Pmix(unittest.TestCase):
         self.expect_nothing_left(killed=True)
 
     def test_a_killed_server_costs_a_generation(self) -> None:
-        folder = self.folder("hold")
-        process = self.cluster.start(*self.elastic("hold", str(folder), job="server"))
-        held = [folder / f"held-{rank}" for rank in range(SIZE)]
+        files = folder(self.cluster, "hold")
+        process = self.cluster.start(*self.elastic("hold", str(files), job="server"))
+        held = [files / f"held-{rank}" for rank in range(SIZE)]
         wait_until(lambda: all(file.exists() for file in held), 60, "ranks in the midst of the program")
         servers = self.servers()
         self.assertEqual({node for node, _ in servers}, set(self.cluster.nodes))
@@ -131,7 +114,7 @@ class Pmix(unittest.TestCase):
         for file in held:
             file.unlink()
         wait_until(lambda: all(file.exists() for file in held), 60, "ranks of the next generation")
-        (folder / "go").touch()
+        (files / "go").touch()
         out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, out + err)
         self.assertEqual(results(out), expected())

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that speaks PMIx and saves by dlrover.h: takes steps, each with a fence and a checkpoint, up to the one that the file FOLDER/go
+// names, and writes what it hears into FOLDER/heard-RANK, one line each: microseconds since the epoch, host, generation, event, and what the event
+// carries. At the end rank 0 asks how the group stands: "asked NAME VALUE" on stdout.
+#include <dlrover.h>
+#include <dlrover_pmix.h>
+#include <pmix.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static pmix_proc_t self;
+static FILE *heard;
+static char host[256];
+
+static const struct {
+    pmix_status_t code;
+    const char *name;
+} events[] = {{DLROVER_PMIX_EVENT_GENERATION, "generation"},
+              {DLROVER_PMIX_EVENT_RANK_LOST, "rank-lost"},
+              {DLROVER_PMIX_EVENT_NODE_LOST, "node-lost"},
+              {DLROVER_PMIX_EVENT_STEP_SAFE, "safe"},
+              {DLROVER_PMIX_EVENT_STEP_DURABLE, "durable"}};
+enum { event_count = sizeof events / sizeof events[0] };
+
+static void print_value(FILE *file, const pmix_value_t *value) {
+    if (value->type == PMIX_STRING) fprintf(file, "%s", value->data.string);
+    if (value->type == PMIX_UINT32) fprintf(file, "%u", value->data.uint32);
+    if (value->type == PMIX_UINT64) fprintf(file, "%lu", (unsigned long)value->data.uint64);
+    if (value->type == PMIX_DOUBLE) fprintf(file, "%f", value->data.dval);
+}
+
+static void on_event(size_t id, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[], size_t count, pmix_info_t *results,
+                     size_t result_count, pmix_event_notification_cbfunc_fn_t done, void *data) {
+    struct timeval now;
+    gettimeofday(&now, NULL);
+    for (int i = 0; i < event_count; ++i)
+        if (events[i].code == code)
+            fprintf(heard, "%ld %s %s %s", now.tv_sec * 1000000L + now.tv_usec, host, getenv("DLROVER_GENERATION"), events[i].name);
+    for (size_t i = 0; i < count; ++i)
+        if (strncmp(info[i].key, "dlrover.", 8) == 0) {
+            fprintf(heard, "\t%s=", info[i].key);
+            print_value(heard, &info[i].value);
+        }
+    fprintf(heard, "\n");
+    fflush(heard);
+    if (done != NULL) done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
+}
+
+static void expect(const char *what, int good) {
+    if (good) return;
+    fprintf(stderr, "rank %u: %s\n", self.rank, what);
+    exit(1);
+}
+
+static void ask(void) {
+    static const char *names[] = {DLROVER_PMIX_SAFE_STEP, DLROVER_PMIX_DURABLE_STEP, DLROVER_PMIX_GOODPUT};
+    pmix_query_t query;
+    pmix_info_t *found = NULL;
+    size_t count = 0;
+    pmix_status_t rc = PMIX_SUCCESS;
+    PMIX_QUERY_CONSTRUCT(&query);
+    for (int i = 0; i < 3; ++i) PMIX_ARGV_APPEND(rc, query.keys, names[i]);
+    expect("query", rc == PMIX_SUCCESS && PMIx_Query_info(&query, 1, &found, &count) == PMIX_SUCCESS);
+    for (size_t i = 0; i < count; ++i) {
+        printf("asked %s ", found[i].key);
+        print_value(stdout, &found[i].value);
+        printf("\n");
+    }
+}
+
+/// The generation ends: what is said then is to be heard.
+static void leave(void) {
+    usleep(300000);
+    _exit(1);
+}
+
+/// Which step is the last one; 0: that is not said yet.
+static uint64_t last_step(const char *folder) {
+    char name[4096];
+    unsigned long step = 0;
+    snprintf(name, sizeof name, "%s/go", folder);
+    FILE *file = fopen(name, "r");
+    if (file == NULL) return 0;
+    if (fscanf(file, "%lu", &step) != 1) step = 0;
+    fclose(file);
+    return step;
+}
+
+static void train(const char *folder) {
+    dlrover_context *context;
+    uint64_t state[512] = {0}, step = 0;
+    expect("open", dlrover_open(&context) == DLROVER_OK);
+    expect("protect", dlrover_protect(context, 0, state, 512, DLROVER_UINT64) == DLROVER_OK);
+    if (dlrover_restart(context) == DLROVER_OK) step = state[0];
+    for (uint64_t last = 0; last == 0 || step < last; last = last_step(folder)) {
+        state[0] = ++step;
+        usleep(20000);
+        if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS) leave();
+        dlrover_report_step(context, step);
+        dlrover_checkpoint(context, step);
+    }
+    dlrover_close(context);
+}
+
+int main(int argc, char **argv) {
+    char name[4096];
+    sigset_t set;
+    if (argc != 2) return 2;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL);  // the fence tells, too
+    expect("init", PMIx_Init(&self, NULL, 0) == PMIX_SUCCESS);
+    gethostname(host, sizeof host);
+    snprintf(name, sizeof name, "%s/heard-%u", argv[1], self.rank);
+    heard = fopen(name, "a");
+    expect("file", heard != NULL);
+    for (int i = 0; i < event_count; ++i) {
+        pmix_status_t code = events[i].code;
+        expect("register", PMIx_Register_event_handler(&code, 1, NULL, 0, on_event, NULL, NULL) == PMIX_SUCCESS);
+    }
+    train(argv[1]);
+    if (self.rank == 0) ask();
+    PMIx_Finalize(NULL, 0);
+    return 0;
+}
