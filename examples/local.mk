@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # heat sees dlrover.h and nothing else of ours.
 noinst_LTLIBRARIES += libheat.la
-libheat_la_SOURCES = examples/heat/checkpoint.cpp examples/heat/checkpoint.h examples/heat/failure.cpp examples/heat/failure.h \
+libheat_la_SOURCES = examples/heat/checkpoint.cpp examples/heat/checkpoint.h examples/heat/failure.cpp examples/heat/failure.h examples/heat/field_file.cpp examples/heat/field_file.h \
 	examples/heat/neighbours.cpp examples/heat/neighbours.h examples/heat/options.cpp examples/heat/options.h \
 	examples/heat/phase.cpp examples/heat/phase.h examples/heat/plate.cpp examples/heat/plate.h
 libheat_la_CPPFLAGS = -I$(top_srcdir) -I$(top_srcdir)/lib
@@ -11,6 +11,16 @@ examplesexec_PROGRAMS = examples/heat/heat
 examples_heat_heat_SOURCES = examples/heat/main.cpp
 examples_heat_heat_CPPFLAGS = $(libheat_la_CPPFLAGS)
 examples_heat_heat_LDADD = libheat.la libdlrover.la
+
+# The same solver over MPI.
+if HAVE_MPI
+examplesexec_PROGRAMS += examples/heat/heat-mpi
+examples_heat_heat_mpi_SOURCES = examples/heat/main_mpi.cpp
+examples_heat_heat_mpi_CPPFLAGS = $(libheat_la_CPPFLAGS) $(MPI_CFLAGS)
+examples_heat_heat_mpi_LDADD = libheat.la libdlrover.la $(MPI_LIBS)
+else
+EXTRA_DIST += examples/heat/main_mpi.cpp
+endif
 
 digitsdir = $(pkgdatadir)/examples/digits
 dist_digits_DATA = examples/digits/README.md examples/digits/data.py examples/digits/model.py

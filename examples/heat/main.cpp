@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // heat: an iterative solver that survives the death of any of its processes. See README.md.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +9,7 @@
 
 #include "examples/heat/checkpoint.h"
 #include "examples/heat/failure.h"
+#include "examples/heat/field_file.h"
 #include "examples/heat/neighbours.h"
 #include "examples/heat/options.h"
 #include "examples/heat/phase.h"
@@ -32,22 +29,6 @@ std::uint64_t environment_generation() {
     const char *value = std::getenv("DLROVER_GENERATION");
     const char *colon = value ? std::strchr(value, ':') : nullptr;
     return colon ? std::strtoull(colon + 1, nullptr, 10) : 0;
-}
-
-/// Under a temporary name first: a reader never sees half a file.
-void write_field(const std::string &path, const std::vector<double> &field) {
-    std::string temporary = path + ".tmp";
-    int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) fail(exit_failed, "%s: %s", temporary.c_str(), std::strerror(errno));
-    const auto *p = reinterpret_cast<const char *>(field.data());
-    for (std::size_t left = field.size() * sizeof(double); left > 0;) {
-        ssize_t n = ::write(fd, p, left);
-        if (n <= 0) fail(exit_failed, "%s: %s", temporary.c_str(), std::strerror(errno));
-        p += n;
-        left -= static_cast<std::size_t>(n);
-    }
-    if (::fsync(fd) != 0 || ::close(fd) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0)
-        fail(exit_failed, "%s: %s", path.c_str(), std::strerror(errno));
 }
 
 void run_steps(const Options &o, std::uint64_t first, Plate &plate, Neighbours &neighbours,

@@ -20,8 +20,8 @@ FIELDS = {"magic": (0, "<I"), "pid": (4, "<I"), "pid_namespace": (8, "<Q"), "gen
           "order_phase": (72, "<I"), "order_delay_us": (76, "<I"), "orders_taken": (80, "<I"), "dies_in": (84, "<I"), "saved_step": (120, "<q")}
 
 
-def program() -> pathlib.Path:
-    return prefix() / "libexec" / "dlrover" / "examples" / "heat"
+def program(name: str = "heat") -> pathlib.Path:
+    return prefix() / "libexec" / "dlrover" / "examples" / name
 
 
 class Page:
