@@ -13,6 +13,7 @@ from pmix_case import MISSING, MPI_SETTINGS, SERVER, build, folder
 
 NODES, RANKS_HERE = 4, 2
 SIZE = NODES * RANKS_HERE
+MPI4PY = subprocess.run(["/usr/bin/python3", "-c", "import mpi4py"], capture_output=True, check=False).returncode == 0
 
 
 def expected() -> "dict[int, dict[str, int]]":
@@ -99,6 +100,15 @@ class Pmix(unittest.TestCase):
                                                for name, value in (("published", first), ("left", first), ("published", second))))
         self.expect_generations("publish", 2)
         self.expect_nothing_left(killed=True)
+
+    @unittest.skipUnless(MPI4PY, "needs Debian's python3-mpi4py")
+    def test_mpi4py(self) -> None:
+        program = TOP / "tests" / "system" / "mpi4py_program.py"
+        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="mpi4py"), "/usr/bin/python3", str(program))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        expected_lines = {f"rank {rank}: {what}" for rank in range(SIZE) for what in (f"allreduce {4 * SIZE * (SIZE + 1) // 2}", "looked up 1")}
+        self.assertEqual({line for line in done.stdout.splitlines() if line.startswith("rank ")}, expected_lines)
+        self.expect_nothing_left()
 
     def test_a_killed_server_costs_a_generation(self) -> None:
         files = folder(self.cluster, "hold")
