@@ -391,7 +391,22 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
         write_verified(json, *g.verified);
     else
         json.null();
+    json.key("pmix");
+    if (g.pmix)
+        json.begin_object()
+            .field("namespace", g.pmix->name_space)
+            .field("nodes", g.pmix->nodes)
+            .field("up", g.pmix->up)
+            .end_object();
+    else
+        json.null();
     json.end_object();
+}
+
+std::string pmix_text(const proto::local::PmixStatusT &p) {
+    if (p.name_space.empty()) return "no namespace yet";
+    return p.name_space + ", servers up on " + std::to_string(p.up) + " of " + std::to_string(p.nodes) +
+           " nodes";
 }
 
 std::string memory_text(const GroupStatusT &g) {
@@ -481,6 +496,7 @@ std::string status_details(const GroupStatusT &g) {
     if (g.copies) add_line(out, "copies", copies_text(*g.copies));
     if (g.mover) add_line(out, "mover", mover_text(*g.mover, g.node));
     if (g.verified) add_line(out, "verified", verified_text(*g.verified));
+    if (g.pmix) add_line(out, "pmix", pmix_text(*g.pmix));
     if (g.goodput && g.goodput->steps > 0) add_line(out, "goodput", goodput_text(*g.goodput));
     if (g.goodput && g.goodput->checkpoints + g.goodput->checkpoints_skipped > 0)
         add_line(out, "saves", saves_text(*g.goodput));

@@ -245,6 +245,7 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
     }
     if (copies_) out->copies = copies_status(view);
     out->verified = verified_status();
+    if (pmix_) out->pmix = pmix_->status();
     for (const elastic::Suspect &suspect : world_ ? world_->suspects : std::vector<elastic::Suspect>{}) {
         auto entry = std::make_unique<local::SuspectStepT>();
         entry->train_step = suspect.id.step.value();

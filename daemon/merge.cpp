@@ -77,6 +77,13 @@ void merge_verified(std::unique_ptr<VerifiedStatusT> &into, std::unique_ptr<Veri
     into->nodes += from->nodes;
 }
 
+/// Nodes of another world than the one that stays do not count.
+void merge_pmix(std::unique_ptr<PmixStatusT> &into, std::unique_ptr<PmixStatusT> &from) {
+    if (!from) return;
+    if (!into || into->name_space.empty()) return into.swap(from);
+    if (from->name_space == into->name_space) into->up += from->up;
+}
+
 /// All that both have, which goes into the one that stays.
 auto take_progress(StorageStatusT &into, StorageStatusT &from) {
     auto all = std::move(into.progress);
@@ -105,6 +112,7 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
         bool theirs_leads = !group->leader.empty() && group->leader == group->node;
         if (theirs_leads) std::swap(*same, *group);
         merge_movers(same->mover, group->mover);
+        merge_pmix(same->pmix, group->pmix);
         merge_copies(same->copies, group->copies, theirs_leads);
         merge_verified(same->verified, group->verified);
         // Rank 0's node knows more of storage than the others.

@@ -137,6 +137,15 @@ void PmixRelay::on_event(local::PmixEventKind kind, std::uint64_t number) {
     services_.port.push(*server_, std::move(event));
 }
 
+std::unique_ptr<local::PmixStatusT> PmixRelay::status() const {
+    auto out = std::make_unique<local::PmixStatusT>();
+    if (!world_) return out;
+    out->name_space = world_->name_space;
+    out->nodes = static_cast<std::uint32_t>(world_->node_names.size());
+    out->up = server_ && serves_ ? 1 : 0;
+    return out;
+}
+
 void PmixRelay::push_state(std::uint64_t number) {
     local::PmixStateT state = hooks_.state();
     state.number = number;

@@ -68,6 +68,8 @@ class PmixRelay {
     void on_started() { started_ = true; }
     void on_resumed();
     void on_word(Place from, std::span<const std::uint8_t> payload);
+    /// Of the present world, on this node alone.
+    std::unique_ptr<local::PmixStatusT> status() const;
     /// Of the present world's ranks, but for PMIX_RANK; none: they can not be started yet.
     const std::vector<std::string> *variables() const { return variables_ ? &*variables_ : nullptr; }
 

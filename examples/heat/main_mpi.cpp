@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// heat-mpi: heat as an MPI program. Edge rows go by MPI; memory is protected by dlrover.h, saved and restored as a
-// whole. After a failure all ranks are started again, and go on from the newest complete step. See README.md.
+// heat-mpi: heat as an MPI program. Edge rows go by MPI; memory is protected by dlrover.h, saved and restored
+// as a whole. After a failure all ranks are started again, and go on from the newest complete step. See
+// README.md.
 #include <dlrover.h>
 #include <mpi.h>
 
@@ -48,7 +49,8 @@ std::uint64_t restart(dlrover_context *context, const std::uint64_t &step) {
 void save(dlrover_context *context, Plate &plate, std::uint64_t step) {
     protect(context, plate);  // the rows move with every step
     int result = dlrover_checkpoint(context, step);
-    bool missed = result == DLROVER_E_SKIPPED || result == DLROVER_E_UNAVAILABLE || result == DLROVER_E_TIMEOUT;
+    bool missed =
+        result == DLROVER_E_SKIPPED || result == DLROVER_E_UNAVAILABLE || result == DLROVER_E_TIMEOUT;
     if (!missed) check(result, "dlrover_checkpoint");
 }
 
@@ -69,8 +71,7 @@ std::vector<double> gather(const Plate &plate, int rank, int ranks) {
         auto place = static_cast<std::uint32_t>(r), of = static_cast<std::uint32_t>(ranks);
         std::uint32_t begin = slab_begin(plate.size(), place, of);
         begins.push_back(static_cast<int>(begin * plate.size()));
-        counts.push_back(
-            static_cast<int>((slab_begin(plate.size(), place + 1, of) - begin) * plate.size()));
+        counts.push_back(static_cast<int>((slab_begin(plate.size(), place + 1, of) - begin) * plate.size()));
     }
     std::vector<double> field(rank == 0 ? std::size_t{plate.size()} * plate.size() : 0);
     MPI_Gatherv(plate.row(0), counts[static_cast<std::size_t>(rank)], MPI_DOUBLE, field.data(), counts.data(),
@@ -83,8 +84,9 @@ void run(const Options &o, dlrover_context *context, int rank, int ranks) {
     check(dlrover_get_world(context, &world), "dlrover_get_world");
     set_failure_rank(world.rank);
     if (static_cast<int>(world.rank) != rank || static_cast<int>(world.world_size) != ranks)
-        fail(exit_usage, "MPI has rank %d of %d, dlrover rank %u of %u: start it with srun --dlrover-pmix=yes",
-             rank, ranks, world.rank, world.world_size);
+        fail(exit_usage,
+             "MPI has rank %d of %d, dlrover rank %u of %u: start it with srun --dlrover-pmix=yes", rank,
+             ranks, world.rank, world.world_size);
     if (o.size < 3 * world.world_size)
         fail(exit_usage, "--size %u is too small for %u ranks", o.size, world.world_size);
     PhaseFile phase(o.phase_dir, world.rank, world.generation_number, o.older_may_live);
@@ -92,8 +94,9 @@ void run(const Options &o, dlrover_context *context, int rank, int ranks) {
     Plate plate(o.size, world.rank, world.world_size);
     std::uint64_t step = 0;
     protect(context, plate);
-    check(dlrover_protect_array(context, step_id, "step", &step, DLROVER_UINT64, 0, nullptr, nullptr, nullptr),
-          "dlrover_protect_array");
+    check(
+        dlrover_protect_array(context, step_id, "step", &step, DLROVER_UINT64, 0, nullptr, nullptr, nullptr),
+        "dlrover_protect_array");
     const std::uint64_t first = restart(context, step);
     phase.connected(first > 0 ? static_cast<std::int64_t>(first) : -1);
     for (step = first + 1; step <= o.steps; ++step) {
@@ -110,8 +113,8 @@ void run(const Options &o, dlrover_context *context, int rank, int ranks) {
     phase.enter(Phase::done);
     if (rank > 0) return;
     if (!o.out.empty()) write_field(o.out, field);
-    std::printf("heat: %" PRIu64 " steps, last start from step %" PRIu64 ", checksum %016" PRIx64 "\n", o.steps,
-                first, checksum(field.data(), field.size() * sizeof(double)));
+    std::printf("heat: %" PRIu64 " steps, last start from step %" PRIu64 ", checksum %016" PRIx64 "\n",
+                o.steps, first, checksum(field.data(), field.size() * sizeof(double)));
 }
 
 }  // namespace

@@ -325,6 +325,22 @@ BOOST_AUTO_TEST_CASE(the_mover_of_a_step_with_copies) {
                         "\"ucx\"],\"text\":\"\",\"node\":\"\",\"interface\":\"\",\"nodes\":1,\"listening\":0}"));
 }
 
+BOOST_AUTO_TEST_CASE(the_pmix_servers_of_a_step) {
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>());
+    GroupStatusT &g = *reply.groups[0];
+    BOOST_TEST(!contains(status_details(g), "pmix"));
+    BOOST_TEST(contains(status_json(reply), "\"pmix\":null"));
+    g.pmix = std::make_unique<PmixStatusT>();
+    BOOST_TEST(contains(status_details(g), "no namespace yet"));
+    g.pmix->name_space = "dlrover.7.0.0.g1-2";
+    g.pmix->nodes = 4;
+    g.pmix->up = 3;
+    BOOST_TEST(contains(status_details(g), "dlrover.7.0.0.g1-2, servers up on 3 of 4 nodes"));
+    BOOST_TEST(
+        contains(status_json(reply), "\"pmix\":{\"namespace\":\"dlrover.7.0.0.g1-2\",\"nodes\":4,\"up\":3}"));
+}
+
 BOOST_AUTO_TEST_CASE(the_worst_of_several_movers_is_named) {
     auto g = example_group();
     g.node = "n1";

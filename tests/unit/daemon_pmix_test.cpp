@@ -392,8 +392,22 @@ BOOST_AUTO_TEST_CASE(pmix_servers_hear_how_a_group_ends) {
     BOOST_TEST(g.p1->reason == "the group has ended");
 }
 
+BOOST_AUTO_TEST_CASE(pmix_is_in_the_status) {
+    Serving g;
+    g.start();
+    auto both = status_at(g.n1, alice);
+    BOOST_REQUIRE(both.groups.at(0)->pmix);
+    BOOST_TEST(both.groups[0]->pmix->name_space == g.p1->world.name_space);
+    BOOST_TEST(both.groups[0]->pmix->nodes == 2u);
+    BOOST_TEST(both.groups[0]->pmix->up == 2u);
+    BOOST_TEST(status_at(g.n2, alice, false).groups.at(0)->pmix->up == 1u);
+    g.p2->die();
+    BOOST_TEST(status_at(g.n1, alice).groups.at(0)->pmix->up == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(pmix_is_for_groups_that_asked_for_it) {
     TwoNodes nodes;
+    BOOST_TEST(!status_at(nodes.n1, alice).groups.at(0)->pmix);
     auto pmixd = nodes.n1.client(local::Role::Pmix, alice);
     local::PmixHelloT hello;
     hello.job_id = 7;
