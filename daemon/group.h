@@ -355,6 +355,7 @@ class Group : private JobMemory {
     // group_workers.cpp
     void on_worker_hello(const Client &from, std::uint32_t id, const local::WorkerHelloT &hello);
     void on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &prepare);
+    void on_skipped(Worker &worker, TrainStep step);
     void on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSaveT &begin);
     Status check_shared(const Worker &worker, const local::SealT &seal) const;
     void on_seal(Worker &worker, std::uint32_t id, local::SealT seal);

@@ -172,6 +172,15 @@ local::SlotGrantedT Group::grant_message(Worker &worker, const Arena::Place &pla
     return granted;
 }
 
+void Group::on_skipped(Worker &worker, TrainStep step) {
+    // Only the first of a row is an event; the summary counts them all.
+    auto rank = static_cast<std::int32_t>(worker.rank.value());
+    if (!std::exchange(worker.skipping, true))
+        add_event(proto::EventKind::CheckpointSkipped, "No slot was free, the save was skipped.",
+                  worker.generation, rank, static_cast<std::int64_t>(step.value()));
+    if (member_) feed(elastic::LocalSkipped{worker.generation, {worker.rank, step}});
+}
+
 void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSaveT &begin) {
     ConnectionId to = worker.client.id;
     if (!in_force(worker))
@@ -183,12 +192,9 @@ void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSa
     if (!place->has_value()) {
         local::SaveSkippedT skipped;
         skipped.reason = "no slot is free: the newest complete step and those after it are kept";
-        // Only the first of a row is an event; the summary counts them all.
-        if (!std::exchange(worker.skipping, true))
-            add_event(proto::EventKind::CheckpointSkipped, "No slot was free, the save was skipped.",
-                      worker.generation, static_cast<std::int32_t>(worker.rank.value()),
-                      static_cast<std::int64_t>(begin.train_step));
-        return services_.port.answer(to, id, std::move(skipped));
+        services_.port.answer(to, id, std::move(skipped));
+        if (!begin.again) on_skipped(worker, TrainStep(begin.train_step));
+        return;
     }
     worker.skipping = false;
     std::vector<SharedFd> fds;

@@ -103,6 +103,13 @@ std::unique_ptr<wire::RankProgressT> pack(const RankProgress &p) {
     return w;
 }
 
+std::unique_ptr<wire::SkipT> pack(const Skip &s) {
+    auto w = std::make_unique<wire::SkipT>();
+    w->rank = s.rank.value();
+    w->train_step = s.step.value();
+    return w;
+}
+
 std::vector<std::uint32_t> pack(const std::vector<Rank> &ranks) {
     std::vector<std::uint32_t> out;
     for (Rank r : ranks) out.push_back(r.value());
@@ -166,6 +173,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     }
     w->number = r.number;
     w->durable = pack(r.durable);
+    w->skips = pack_all<wire::SkipT>(r.skips);
     return w;
 }
 
@@ -401,7 +409,7 @@ class Unpacker {
         NodeReport r;
         if (!expect(w && w->seals.size() <= max_list && w->finished.size() <= max_list &&
                     w->exits.size() <= max_list && w->progress.size() <= max_list &&
-                    w->parities.size() <= max_list))
+                    w->parities.size() <= max_list && w->skips.size() <= max_list))
             return r;
         r.ready = w->ready;
         r.running = unpack(w->running);
@@ -426,6 +434,8 @@ class Unpacker {
         r.durable = checkpoint(w->durable);
         for (const auto &p : w->parities) r.parities.push_back(parity(*p));
         r.number = w->number;
+        for (const auto &s : w->skips)
+            if (expect(s->train_step < INT64_MAX)) r.skips.push_back({Rank(s->rank), TrainStep(s->train_step)});
         return r;
     }
     Losses losses(const wire::PrepareT &w) {

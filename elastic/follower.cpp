@@ -153,6 +153,7 @@ void Member::State::stop_before(const GenerationId &id, const std::string &reaso
     local.running = {};
     local.finished.clear();
     local.progress.clear();
+    local.skips.clear();
     out.push_back(StopWorkers{{id.term, id.number - 1}, reason, losses});
 }
 
@@ -216,6 +217,7 @@ void Member::State::publish(const World &w) {
     local.finished.clear();
     local.exits.clear();
     local.progress.clear();
+    local.skips.clear();
     local.exposed = false;
     if (contains(w.nodes, config.self)) local.running = w.id;
     out.push_back(Publish{w});

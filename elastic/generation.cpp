@@ -277,6 +277,7 @@ void Member::State::commit() {
         p.report.exits.clear();
         p.report.finished.clear();
         p.report.progress.clear();
+        p.report.skips.clear();
     }
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send(NodeIndex(i), Commit{promise.term, w});

@@ -268,7 +268,8 @@ void Member::State::on_dropped(const CheckpointId &id) {
 }
 
 void Member::State::count_seals(NodeIndex from, const NodeReport &report) {
-    bool says_nothing = report.seals.empty() && report.parities.empty() && !report.asked && !report.exposed;
+    bool says_nothing = report.seals.empty() && report.parities.empty() && report.skips.empty() &&
+                        !report.asked && !report.exposed;
     if (says_nothing && !protection.dropped) return;
     if (begins_again()) return;  // the first world decides what counts
     // The complete step itself may be saved again: asked for on storage only now, or in a newer generation,
@@ -298,7 +299,10 @@ bool Member::State::count_asked(const NodeReport &report) {
 /// Whether a rank's skipped save made more objects void.
 bool Member::State::count_void() {
     if (!world || role != Role::leader) return false;
-    auto below = tally.void_below(world->id, complete ? std::optional(complete->step) : std::nullopt,
+    std::vector<Skip> skips;
+    for (const Peer &p : peers)
+        if (p.report.running == world->id) skips.insert(skips.end(), p.report.skips.begin(), p.report.skips.end());
+    auto below = tally.void_below(world->id, complete ? std::optional(complete->step) : std::nullopt, skips,
                                   {.early = bugged(PlantedBug::void_too_early)});
     if (!below || (void_told && void_told->first == world->id && void_told->second >= *below)) return false;
     if (!knows_all_holders()) return false;

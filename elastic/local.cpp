@@ -84,6 +84,18 @@ void Member::State::on_sealed(const Seal &seal) {
     if (role == Role::leader || here >= config.nodes[config.self.value()].ranks) tell_leader();
 }
 
+void Member::State::on_skipped(const LocalSkipped &m) {
+    if (m.generation != local.running || m.generation != promise.generation) return;
+    auto known = std::ranges::find(local.skips, m.skip.rank, &Skip::rank);
+    if (known == local.skips.end())
+        local.skips.push_back(m.skip);
+    else if (known->step < m.skip.step)
+        known->step = m.skip.step;
+    else
+        return;
+    tell_leader();  // what others have sealed of that step may be all that keeps them from the next
+}
+
 void Member::State::on_parity(const Parity &parity) {
     bool from = world && world->id == promise.generation && world->restore_step == parity.id.step &&
                 world->restore_generation == parity.id.generation;

@@ -116,6 +116,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    [&](const LocalRollback &m) { s.on_rollback(m.rollback); },
                    [&](const LocalDamaged &m) { s.on_damaged(m.damaged); },
                    [&](const LocalDurable &m) { s.on_durable(m.id); },
+                   [&](const LocalSkipped &m) { s.on_skipped(m); },
                },
                input);
     return std::exchange(s.out, {});

@@ -39,6 +39,11 @@ struct LocalStopped {
 struct LocalSealed {
     Seal seal;
 };
+/// This rank's save was skipped: of that step no object comes any more.
+struct LocalSkipped {
+    GenerationId generation;
+    Skip skip;
+};
 /// Every object of a row is folded into this parity. Like LocalSealed.
 struct LocalParity {
     Parity parity;
@@ -133,7 +138,7 @@ struct Tick {};
 using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
                            LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
                            PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck,
-                           LocalRollback, LocalDamaged, LocalDurable>;
+                           LocalRollback, LocalDamaged, LocalDurable, LocalSkipped>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 

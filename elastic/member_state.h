@@ -289,6 +289,7 @@ struct Member::State {
     void on_exit(const WorkerExit &exit);
     void on_finished(const LocalFinished &m);
     void on_sealed(const Seal &seal);
+    void on_skipped(const LocalSkipped &m);
     void on_parity(const Parity &parity);
     void on_objects(const LocalObjects &m);
     void on_protection(bool works);

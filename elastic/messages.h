@@ -35,6 +35,7 @@ struct NodeReport {
     /// What an older one says of objects may be dropped since.
     std::uint64_t number = 0;
     std::optional<CheckpointId> durable = {};  ///< StepDurable: the newest known here
+    std::vector<Skip> skips = {};              ///< of `running`; at most one of each rank
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 

@@ -320,21 +320,26 @@ std::optional<CheckpointId> SealTally::newest_asked(Rules rules) const {
 }
 
 std::optional<TrainStep> SealTally::void_below(const GenerationId &generation,
-                                               std::optional<TrainStep> complete, Rules rules) const {
+                                               std::optional<TrainStep> complete,
+                                               std::span<const Skip> skips, Rules rules) const {
     std::map<TrainStep, const Step *> open;
-    std::vector<TrainStep> newest;
+    std::vector<TrainStep> next;  // by rank: before that nothing comes any more
+    auto raise = [&](Rank rank, TrainStep step) {
+        if (rank.value() < next.size()) next[rank.value()] = std::max(next[rank.value()], step);
+    };
     for (const Step &s : steps_) {
         if (s.id.generation != generation || (complete && s.id.step <= *complete)) continue;
         open[s.id.step] = &s;
-        newest.resize(std::max<std::size_t>(newest.size(), s.world_size));
+        next.resize(std::max<std::size_t>(next.size(), s.world_size));
         for (std::uint32_t r = 0; r < s.world_size; ++r)
-            if (s.held[r] > 0) newest[r] = std::max(newest[r], s.id.step);
+            if (s.held[r] > 0) raise(Rank(r), s.id.step);
     }
+    for (const Skip &skip : skips) raise(skip.rank, TrainStep(skip.step.value() + 1));
     std::optional<TrainStep> below;
     for (const auto &[step, s] : open) {
         bool passed = false;
         for (std::uint32_t r = 0; r < s->world_size; ++r)
-            passed = passed || (s->held[r] == 0 && (rules.early || newest[r] > step));
+            passed = passed || (s->held[r] == 0 && (rules.early || next[r] > step));
         if (!passed) break;
         below = TrainStep(step.value() + 1);
     }

@@ -74,9 +74,10 @@ class SealTally {
     };
     Row decodable(const CheckpointId &id, Rank rank) const;
     /// Everything sealed in `generation` after `complete` and before this step can never be complete: a rank
-    /// has gone on to a newer step without it (its save was skipped). none: nothing is void.
+    /// has skipped it, or has gone on to a newer step without it. `skips`: of that generation. none: nothing
+    /// is void.
     std::optional<TrainStep> void_below(const GenerationId &generation, std::optional<TrainStep> complete,
-                                        Rules rules) const;
+                                        std::span<const Skip> skips, Rules rules) const;
     void drop_void(const GenerationId &generation, TrainStep below);
     void drop_older_than(TrainStep step);
     void clear() { steps_.clear(); }

@@ -261,6 +261,13 @@ struct Losses {
     friend bool operator==(const Losses &, const Losses &) = default;
 };
 
+/// The newest step that this rank has not saved, and will not, for want of a slot.
+struct Skip {
+    Rank rank;
+    TrainStep step;
+    friend bool operator==(const Skip &, const Skip &) = default;
+};
+
 /// Progress of one rank, from its progress page.
 struct RankProgress {
     Rank rank;

@@ -61,13 +61,13 @@ void from_info(const ckpt::ChunkInfo &info, dlrover_chunk &out) {
     std::copy(info.local_shape.begin(), info.local_shape.end(), out.local_shape);
 }
 
-int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes, Clock::time_point begun_at,
-               dlrover_save **out) {
+int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes, IfFull if_full,
+               Clock::time_point begun_at, dlrover_save **out) {
     if (context->saving) return fail(DLROVER_E_INVALID, "a save is open already");
     context->drop_peeked();
     if (__builtin_add_overflow(bytes, table_allowance_bytes, &bytes) || step > INT64_MAX)
         return fail(DLROVER_E_INVALID, "step or bytes is too large");
-    auto begun = context->store->begin(TrainStep(step), bytes);
+    auto begun = context->store->begin(TrainStep(step), bytes, if_full);
     if (!begun.ok()) return to_code(begun.status());
     if (auto *skipped = std::get_if<SaveSkipped>(&*begun))
         return fail(DLROVER_E_SKIPPED, skipped->reason.c_str());
@@ -85,10 +85,12 @@ int begin_patiently(dlrover_context *context, std::uint64_t step, std::uint64_t 
     std::chrono::milliseconds patience(context->save_wait_ms.load()), pause(1);
     context->progress.save_begin();
     for (;;) {
-        int code = locked(context, true, [&] { return begin_save(context, step, bytes, begun_at, out); });
+        IfFull if_full = Clock::now() - begun_at < patience ? IfFull::ask_again : IfFull::skip;
+        int code =
+            locked(context, true, [&] { return begin_save(context, step, bytes, if_full, begun_at, out); });
         if (code == success) return code;
         auto lost = Clock::now() - begun_at;
-        if (code != DLROVER_E_SKIPPED || lost >= patience) {
+        if (code != DLROVER_E_SKIPPED || if_full == IfFull::skip) {
             context->progress.save_end(lost, false);
             if (code == DLROVER_E_SKIPPED) context->progress.save_skipped();
             return code;

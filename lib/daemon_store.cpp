@@ -222,9 +222,10 @@ Result<DaemonStore::Begun> DaemonStore::take_slot(TrainStep step, const local::S
     return Begun(SaveTarget{range.base(), range.bytes(), step, slot, &range.attached(), *missing});
 }
 
-Result<DaemonStore::Begun> DaemonStore::ask_slot(TrainStep step, std::uint64_t bytes,
+Result<DaemonStore::Begun> DaemonStore::ask_slot(TrainStep step, std::uint64_t bytes, IfFull if_full,
                                                  Clock::time_point deadline) {
     local::BeginSaveT begin;
+    begin.again = if_full == IfFull::ask_again;
     begin.train_step = step.value();
     begin.bytes = bytes;
     auto reply = link_.call(begin, deadline);
@@ -235,14 +236,14 @@ Result<DaemonStore::Begun> DaemonStore::ask_slot(TrainStep step, std::uint64_t b
     return take_slot(step, *granted, to_grants(granted->segments, std::move(reply->fds)));
 }
 
-Result<DaemonStore::Begun> DaemonStore::begin(TrainStep step, std::uint64_t bytes) {
+Result<DaemonStore::Begun> DaemonStore::begin(TrainStep step, std::uint64_t bytes, IfFull if_full) {
     auto deadline = link_.deadline() + std::chrono::seconds(bytes / slowest_fill_bytes_per_s);
-    auto begun = ask_slot(step, bytes, deadline);
+    auto begun = ask_slot(step, bytes, if_full, deadline);
     // A new connection gets every descriptor anew: once, when what we hold and what the daemon has sent
     // differ.
     if (begun.status().code() == Code::unavailable && link_.connected()) {
         link_.disconnect();
-        begun = ask_slot(step, bytes, deadline);
+        begun = ask_slot(step, bytes, if_full, deadline);
     }
     saving_ = begun.ok() && std::holds_alternative<SaveTarget>(*begun);
     return begun;
@@ -252,7 +253,7 @@ Result<DaemonStore::Begun> DaemonStore::regain(const SaveTarget &target, std::ui
                                                Clock::time_point deadline) {
     finish_populating(target.slot);
     auto old = slots_.extract(target.slot);  // its memory must stay, whatever the slot becomes
-    auto begun = ask_slot(target.train_step, bytes, deadline);
+    auto begun = ask_slot(target.train_step, bytes, IfFull::skip, deadline);
     if (!begun.ok() || std::holds_alternative<SaveSkipped>(*begun)) {
         slots_.insert(std::move(old));
         return begun;

@@ -30,7 +30,8 @@ class DaemonStore final : public Store {
 
     Result<std::int64_t> restore_step() override { return restore_step_; }
     Status prepare(std::uint64_t bytes) override;
-    Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes) override;
+    Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes,
+                                                        IfFull if_full) override;
     Result<std::variant<std::monostate, SaveSkipped>> seal(const SaveTarget &target,
                                                            const ObjectLayout &layout,
                                                            std::uint64_t copy_us) override;
@@ -49,7 +50,7 @@ class DaemonStore final : public Store {
     using Sealed = std::variant<std::monostate, SaveSkipped>;
     using Time = DaemonLink::Clock::time_point;
 
-    Result<Begun> ask_slot(TrainStep step, std::uint64_t bytes, Time deadline);
+    Result<Begun> ask_slot(TrainStep step, std::uint64_t bytes, IfFull if_full, Time deadline);
     Result<Begun> take_slot(TrainStep step, const proto::local::SlotGrantedT &granted,
                             std::vector<SegmentGrant> segments);
     /// With page tables for all that comes in addition.

@@ -104,7 +104,8 @@ std::string FileStore::step_path(std::uint32_t rank, std::uint64_t step) const {
     return rank_dir(rank) + "/" + std::string(step_prefix) + std::to_string(step) + std::string(step_suffix);
 }
 
-Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, std::uint64_t bytes) {
+Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, std::uint64_t bytes,
+                                                                 IfFull /*if_full*/) {
     if (image_.bytes() < bytes) {
         auto image = ckpt::Mapping::anonymous(bytes);
         if (!image) return image.take_status();

@@ -29,6 +29,9 @@ struct SaveTarget {
 struct SaveSkipped {
     std::string reason;
 };
+/// What becomes of a save that finds no free slot. skip: nothing, and the group hears that this rank has no
+/// object of the step. ask_again: the same step is begun once more.
+enum class IfFull { skip, ask_again };
 
 /// Where the parts of an object lie from its base on.
 struct ObjectLayout {
@@ -78,7 +81,8 @@ class Store {
     virtual Result<std::int64_t> restore_step() = 0;
     virtual Status prepare(std::uint64_t bytes) = 0;
     /// At most one save at a time.
-    virtual Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes) = 0;
+    virtual Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes,
+                                                                IfFull if_full) = 0;
     /// Whether ObjectLayout::to_storage is heeded; unsupported: what has to be set. After begin().
     virtual Status can_go_to_storage() = 0;
     /// Ends the save, whatever the result. May have to move the object: its memory is not to be used

@@ -217,6 +217,8 @@ void Simulator::on_seal(std::uint32_t node, const GenerationId &generation, std:
         }
         feed(node, LocalSealed{seal});
     }
+    for (std::uint32_t r = 0; r < config_.nodes[node].ranks && n.member && accepted && !slot_free; ++r)
+        feed(node, LocalSkipped{generation, {Rank(n.first_rank + r), TrainStep(step)}});
     if (!accepted || !n.member) return;
     RankProgress progress;
     progress.rank = Rank(n.first_rank);

@@ -79,17 +79,37 @@ BOOST_AUTO_TEST_CASE(a_step_that_a_rank_has_passed_is_void) {
     };
     seal(0, 60);
     seal(1, 60);
-    BOOST_TEST(!t.void_below(g, TrainStep(60), {}).has_value());
+    BOOST_TEST(!t.void_below(g, TrainStep(60), {}, {}).has_value());
     seal(0, 80);
-    BOOST_TEST(!t.void_below(g, TrainStep(60), {}).has_value());  // rank 1 may still come to it
+    BOOST_TEST(!t.void_below(g, TrainStep(60), {}, {}).has_value());  // rank 1 may still come to it
     seal(1, 100);
-    BOOST_TEST((t.void_below(g, TrainStep(60), {}) == TrainStep(81)));
+    BOOST_TEST((t.void_below(g, TrainStep(60), {}, {}) == TrainStep(81)));
     t.drop_void(g, TrainStep(81));
     seal(0, 120);
     seal(1, 140);
-    BOOST_TEST((t.void_below(g, TrainStep(60), {}) == TrainStep(121)));
+    BOOST_TEST((t.void_below(g, TrainStep(60), {}, {}) == TrainStep(121)));
     BOOST_TEST((t.newest({})->step == TrainStep(60)));
-    BOOST_TEST(!t.void_below(GenerationId{Term(1), 2}, std::nullopt, {}).has_value());
+    BOOST_TEST(!t.void_below(GenerationId{Term(1), 2}, std::nullopt, {}, {}).has_value());
+}
+
+// With two slots a node whose slots are full skips the step that the others have just sealed. Were that not
+// told, the others would find no slot for the next one, which it seals: no step would be complete again.
+BOOST_AUTO_TEST_CASE(a_step_that_a_rank_has_skipped_is_void) {
+    const GenerationId g{Term(1), 1};
+    SealTally t;
+    auto seal = [&](std::uint32_t rank, std::uint64_t step) {
+        t.add(Seal{TrainStep(step), Rank(rank), 2, g}, 2, here);
+    };
+    auto skips = [](std::uint32_t rank, std::uint64_t step) {
+        return std::vector<Skip>{{Rank(rank), TrainStep(step)}};
+    };
+    seal(0, 10);
+    BOOST_TEST(!t.void_below(g, std::nullopt, skips(1, 9), {}).has_value());
+    BOOST_TEST((t.void_below(g, std::nullopt, skips(1, 10), {}) == TrainStep(11)));
+    BOOST_TEST((t.void_below(g, std::nullopt, skips(1, 12), {}) == TrainStep(11)));
+    BOOST_TEST(!t.void_below(g, std::nullopt, skips(2, 10), {}).has_value());  // there is no such rank
+    seal(1, 10);  // it had it before: what is complete is not given up
+    BOOST_TEST(!t.void_below(g, std::nullopt, skips(1, 10), {}).has_value());
 }
 
 BOOST_AUTO_TEST_CASE(a_complete_step_that_one_rank_asked_for_on_storage) {
