@@ -187,8 +187,13 @@ void Group::on_begin_save(Worker &worker, std::uint32_t id, const local::BeginSa
         return services_.port.fail(to, id, local::Refusal::Stale, "this generation is over");
     auto place = arena_.begin(worker.rank, to, TrainStep(begin.train_step), worker.generation, begin.bytes);
     tell_memory(worker, place.status());
-    if (!place)
-        return services_.port.fail(to, id, refusal_for(place.status().code()), place.status().message());
+    if (!place) {
+        services_.port.fail(to, id, refusal_for(place.status().code()), place.status().message());
+        bool no_memory = place.status().code() == Code::resource_exhausted;
+        if (no_memory && member_)
+            feed(elastic::LocalSkipped{worker.generation, {worker.rank, TrainStep(begin.train_step)}});
+        return;
+    }
     if (!place->has_value()) {
         local::SaveSkippedT skipped;
         skipped.reason = "no slot is free: the newest complete step and those after it are kept";

@@ -435,7 +435,8 @@ class Unpacker {
         for (const auto &p : w->parities) r.parities.push_back(parity(*p));
         r.number = w->number;
         for (const auto &s : w->skips)
-            if (expect(s->train_step < INT64_MAX)) r.skips.push_back({Rank(s->rank), TrainStep(s->train_step)});
+            if (expect(s->train_step < INT64_MAX))
+                r.skips.push_back({Rank(s->rank), TrainStep(s->train_step)});
         return r;
     }
     Losses losses(const wire::PrepareT &w) {

@@ -75,10 +75,13 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     }
     durable_here(m.durable);
     std::pair void_word(m.void_generation, m.void_below.value_or(TrainStep()));
-    bool news = void_told != void_word || m.complete_step < void_after;
+    std::optional<SealTally::Complete> newest;
+    if (m.complete_step) newest = {*m.complete_step, m.complete_generation};
+    auto after = last_kept(newest, m.void_generation);
+    bool news = void_told != void_word || after < void_after;
     if (m.void_below && world && world->id == m.void_generation && news) {
         void_told = void_word;
-        void_here(*m.void_below, m.void_generation, m.complete_step);
+        void_here(*m.void_below, m.void_generation, after);
     }
     bool its_own = m.lost && world && m.of_world == world->id && belongs(*m.lost);
     if (its_own && m.lost->generation < world->id && lost_told != m.lost) lost_here(*m.lost);
@@ -121,6 +124,16 @@ bool Member::State::durable_here(const std::optional<CheckpointId> &id) {
     local.durable = id;
     out.push_back(StepDurable{*id});
     return true;
+}
+
+/// Up to this step nothing of `generation` is void beside the newest complete step. Of the step that it goes
+/// on from the objects of the generation before count; some ranks may have saved it again.
+std::optional<TrainStep> Member::State::last_kept(const std::optional<SealTally::Complete> &newest,
+                                                  const GenerationId &generation) {
+    if (!newest || newest->generation == generation)
+        return newest ? std::optional(newest->step) : std::nullopt;
+    if (newest->step == TrainStep(0)) return std::nullopt;
+    return TrainStep(newest->step.value() - 1);
 }
 
 /// `newest`: the newest complete one that the leader knows. What was complete before may have lost a part.

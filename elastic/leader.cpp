@@ -301,14 +301,15 @@ bool Member::State::count_void() {
     if (!world || role != Role::leader) return false;
     std::vector<Skip> skips;
     for (const Peer &p : peers)
-        if (p.report.running == world->id) skips.insert(skips.end(), p.report.skips.begin(), p.report.skips.end());
-    auto below = tally.void_below(world->id, complete ? std::optional(complete->step) : std::nullopt, skips,
-                                  {.early = bugged(PlantedBug::void_too_early)});
+        if (p.report.running == world->id)
+            skips.insert(skips.end(), p.report.skips.begin(), p.report.skips.end());
+    auto after = last_kept(complete, world->id);
+    auto below = tally.void_below(world->id, after, skips, {.early = bugged(PlantedBug::void_too_early)});
     if (!below || (void_told && void_told->first == world->id && void_told->second >= *below)) return false;
     if (!knows_all_holders()) return false;
     void_told = {world->id, *below};
     tally.drop_void(world->id, *below);
-    void_here(*below, world->id, complete ? std::optional(complete->step) : std::nullopt);
+    void_here(*below, world->id, after);
     return true;
 }
 
@@ -364,6 +365,7 @@ bool Member::State::count_complete() {
 
 void Member::State::consider_progress(const NodeReport &report) {
     if (!world || report.running != world->id || preparing) return;
+    warn_of_idle_savers(report);
     for (const RankProgress &p : report.progress) {
         if (p.rank != Rank(0) || p.steps_done == 0 || !meter) continue;
         RankProgress mine = p;

@@ -59,11 +59,21 @@ void Member::State::on_finished(const LocalFinished &m) {
     if (local.finished.size() >= config.nodes[config.self.value()].ranks) tell_leader();
 }
 
+/// Sealed after the word that its step is void: a rank has skipped it.
+bool Member::State::is_void_already(const Seal &seal) const {
+    return void_told && seal.generation == void_told->first && seal.step < void_told->second &&
+           (!void_after || seal.step > *void_after);
+}
+
 void Member::State::on_sealed(const Seal &seal) {
     // What a world goes on from is copied and fetched in it.
     bool from = world && world->id == promise.generation && world->restore_step == seal.step &&
                 world->restore_generation == seal.generation;
     if (seal.generation != promise.generation && !from && !bugged(PlantedBug::accept_old_seal)) return;
+    if (is_void_already(seal)) {
+        out.push_back(StepsVoid{void_told->second, void_told->first, void_after});  // its slot is free again
+        return;
+    }
     auto of_rank = [&](const Seal &s) { return s.rank == seal.rank && s.generation == seal.generation; };
     bool asked = seal.to_storage;
     std::erase_if(local.seals, [&](const Seal &s) {

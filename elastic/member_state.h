@@ -196,6 +196,7 @@ struct Member::State {
     std::optional<std::pair<GenerationId, TrainStep>> void_told;  ///< newest StepsVoid
     std::optional<TrainStep> void_after;                          ///< StepsVoid::complete of it
     std::optional<CheckpointId> lost_told;                        ///< Heartbeat::lost, of this world
+    GenerationId idle_told;                                       ///< warn_of_idle_savers
     Goodput goodput;
     Time goodput_at{0};            ///< its wall time ends here
     std::optional<Finish> finish;  ///< the group is over
@@ -289,6 +290,9 @@ struct Member::State {
     void on_exit(const WorkerExit &exit);
     void on_finished(const LocalFinished &m);
     void on_sealed(const Seal &seal);
+    static std::optional<TrainStep> last_kept(const std::optional<SealTally::Complete> &newest,
+                                              const GenerationId &generation);
+    bool is_void_already(const Seal &seal) const;
     void on_skipped(const LocalSkipped &m);
     void on_parity(const Parity &parity);
     void on_objects(const LocalObjects &m);
@@ -371,6 +375,8 @@ struct Member::State {
     bool knows_all_holders() const;
     bool count_lost();
     void consider_progress(const NodeReport &report);
+    std::vector<Rank> idle_savers() const;
+    void warn_of_idle_savers(const NodeReport &report);
     void add_up(bool ended);
     bool all_finished() const;
     void finish_group(int code, std::string message, NextRun next_run = NextRun::none);

@@ -320,8 +320,8 @@ std::optional<CheckpointId> SealTally::newest_asked(Rules rules) const {
 }
 
 std::optional<TrainStep> SealTally::void_below(const GenerationId &generation,
-                                               std::optional<TrainStep> complete,
-                                               std::span<const Skip> skips, Rules rules) const {
+                                               std::optional<TrainStep> complete, std::span<const Skip> skips,
+                                               Rules rules) const {
     std::map<TrainStep, const Step *> open;
     std::vector<TrainStep> next;  // by rank: before that nothing comes any more
     auto raise = [&](Rank rank, TrainStep step) {

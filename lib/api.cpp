@@ -92,7 +92,7 @@ int begin_patiently(dlrover_context *context, std::uint64_t step, std::uint64_t 
         auto lost = Clock::now() - begun_at;
         if (code != DLROVER_E_SKIPPED || if_full == IfFull::skip) {
             context->progress.save_end(lost, false);
-            if (code == DLROVER_E_SKIPPED) context->progress.save_skipped();
+            if (code == DLROVER_E_SKIPPED || code == DLROVER_E_NO_MEMORY) context->progress.save_skipped();
             return code;
         }
         std::this_thread::sleep_for(pause);

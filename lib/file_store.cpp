@@ -105,7 +105,7 @@ std::string FileStore::step_path(std::uint32_t rank, std::uint64_t step) const {
 }
 
 Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, std::uint64_t bytes,
-                                                                 IfFull /*if_full*/) {
+                                                               IfFull /*if_full*/) {
     if (image_.bytes() < bytes) {
         auto image = ckpt::Mapping::anonymous(bytes);
         if (!image) return image.take_status();

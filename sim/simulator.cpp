@@ -26,7 +26,7 @@ const char *const input_names[] = {
     "Tick",        "LocalReady",    "LocalExit",     "LocalFinished",   "LocalStopped", "LocalSealed",
     "LocalParity", "LocalObjects",  "LocalProgress", "LocalProtection", "LocalSignal",  "Stored",
     "PeerMessage", "PeerLink",      "SlurmAnswer",   "LocalStorage",    "NodeOffered",  "NodesComing",
-    "LocalCheck",  "LocalRollback", "LocalDamaged",  "LocalDurable", "LocalSkipped"};
+    "LocalCheck",  "LocalRollback", "LocalDamaged",  "LocalDurable",    "LocalSkipped"};
 const char *const message_names[] = {"VoteRequest", "VoteReply",    "Heartbeat",   "HeartbeatReply",
                                      "Prepare",     "PrepareReply", "Commit",      "Report",
                                      "Finish",      "CheckOrder",   "CheckReport", "Dismissal"};

@@ -320,9 +320,10 @@ BOOST_AUTO_TEST_CASE(the_mover_of_a_step_with_copies) {
     g.mover->ways = 3;
     g.mover->text = "";
     BOOST_TEST(contains(status_details(g), "listens at 10.0.0.3:41234, by UCX\n"));
-    BOOST_TEST(contains(status_json(reply),
-                        "\"mover\":{\"ready\":true,\"address\":\"10.0.0.3\",\"port\":41234,\"ways\":[\"tcp\","
-                        "\"ucx\"],\"text\":\"\",\"node\":\"\",\"interface\":\"\",\"nodes\":1,\"listening\":0}"));
+    BOOST_TEST(
+        contains(status_json(reply),
+                 "\"mover\":{\"ready\":true,\"address\":\"10.0.0.3\",\"port\":41234,\"ways\":[\"tcp\","
+                 "\"ucx\"],\"text\":\"\",\"node\":\"\",\"interface\":\"\",\"nodes\":1,\"listening\":0}"));
 }
 
 BOOST_AUTO_TEST_CASE(the_pmix_servers_of_a_step) {
