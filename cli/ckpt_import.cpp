@@ -2,12 +2,15 @@
 // import: a checkpoint that a job can start from, out of a .safetensors file.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 
 #include "base/units.h"
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/lineage.h"
 #include "ckpt/storage_index.h"
 #include "ckpt/storage_writer.h"
+#include "cli/ask.h"
 #include "cli/ckpt_work.h"
 #include "cli/import_source.h"
 #include "cli/progress.h"
@@ -52,24 +55,45 @@ Status write_checkpoint(const std::string &folder, const SafeTensorsFile &file, 
     return checkpoints.publish(manifest);
 }
 
-Status check_lineage(const std::string &lineage) {
-    if (!lineage.empty() && lineage.size() <= max_lineage_bytes && valid_utf8(lineage)) return {};
-    return Status(Code::invalid_argument, "--lineage takes UTF-8 text of 1 to 4096 bytes");
+Result<std::string> cluster_of(const CkptOptions &options) {
+    if (!options.cluster.empty()) return options.cluster;
+    if (const char *name = std::getenv("SLURM_CLUSTER_NAME"); name != nullptr && *name != 0)
+        return std::string(name);
+    auto node = ask_node_check();
+    if (node) return node->cluster;
+    return Status(
+        Code::invalid_argument,
+        "which cluster is the job going to run on? Say --cluster NAME (\"scontrol show config\" has "
+        "it as ClusterName); " +
+            node.status().message());
+}
+
+/// Of the job that is to start from it.
+Result<std::string> lineage_for(const CkptOptions &options) {
+    std::string lineage = options.lineage;
+    if (!options.run.empty()) {
+        auto cluster = cluster_of(options);
+        if (!cluster) return cluster;
+        lineage = make_lineage(*cluster, ::getuid(), options.run, options.command);
+    }
+    if (lineage.size() <= max_lineage_bytes && valid_utf8(lineage)) return lineage;
+    return Status(Code::invalid_argument, "a lineage is UTF-8 text of 1 to 4096 bytes");
 }
 
 }  // namespace
 
 Status import_checkpoint(const CkptOptions &options) {
-    DLROVER_TRY(check_lineage(options.lineage));
-    Manifest manifest{{{Term(0), 0}, TrainStep(*options.step())}, options.lineage, {}, {}};
-    std::string folder = options.folder + "/" + escape_file_name(options.lineage);
+    auto lineage = lineage_for(options);
+    if (!lineage) return lineage.take_status();
+    Manifest manifest{{{Term(0), 0}, TrainStep(*options.step())}, *lineage, {}, {}};
+    std::string folder = options.folder + "/" + escape_file_name(*lineage);
     DLROVER_TRY(check_empty(folder, manifest.id));
     auto file = SafeTensorsFile::open(options.file);
     if (!file) return file.take_status();
     if (file->tensors().empty()) return Status(Code::not_found, options.file + " has no tensors");
     Progress progress("read", file->data_bytes());
-    auto table = make_import_table(*file, options.lineage, manifest.id.step,
-                                   [&](std::uint64_t n) { progress.add(n); });
+    auto table =
+        make_import_table(*file, *lineage, manifest.id.step, [&](std::uint64_t n) { progress.add(n); });
     progress.clear();
     if (!table) return Status(Code::unsupported, options.file + ": " + table.status().message());
     if (Status status = write_checkpoint(folder, *file, manifest, *table); !status.ok()) {
@@ -79,6 +103,9 @@ Status import_checkpoint(const CkptOptions &options) {
     std::cout << "step " << manifest.id.step.value() << ": " << file->tensors().size() << " tensors, "
               << format_size_bytes(file->data_bytes()) << " in "
               << printable(CheckpointFolder(folder).data_folder(manifest.id)) << "\n";
+    if (!options.run.empty())
+        std::cout << "jobs of this command with --dlrover-name=" << options.run
+                  << " and this folder as --dlrover-ckpt-dir go on from it\n";
     return {};
 }
 

@@ -78,8 +78,11 @@ Parser::Parser() {
     from->add_option("FILE", options.file, "File to read")->required();
     from->add_option("--to", options.folder, "Folder of checkpoints")->required()->type_name("DIR");
     from->add_option("--lineage", options.lineage, "Lineage of the job that is to start from it")
-        ->required()
         ->type_name("NAME");
+    from->add_option("--name", options.run, "Instead: that job's --dlrover-name, and its COMMAND")
+        ->type_name("NAME");
+    from->add_option("--cluster", options.cluster, "Default: this node's")->type_name("NAME");
+    from->add_option("COMMAND", options.command, "Behind --, with its arguments, as srun gets them");
     add_step(from, "Training step that it counts as", false);
     from->get_option("--step")->required();
 }
@@ -106,6 +109,12 @@ Status Parser::check() const {
         return wrong("rollback needs either --step or --undo");
     if (options.action == CkptAction::verify && options.all && !options.steps.empty())
         return wrong("verify takes either --step or --all");
+    if (options.action == CkptAction::import_from) {
+        if (options.lineage.empty() == options.run.empty())
+            return wrong("import needs either --lineage or --name");
+        if (options.run.empty() != options.command.empty())
+            return wrong("import takes --name NAME together with -- COMMAND, as the job is going to run it");
+    }
     if (options.action != CkptAction::export_to) return {};
     for (const char *known : {"safetensors", "torch", "dcp"})
         if (options.format == known) return {};

@@ -23,6 +23,8 @@ struct CkptOptions {
     std::optional<std::uint64_t> older_than;
     std::string format, file, lineage;  ///< `file`: what is written or read
     std::vector<std::string> names;     ///< patterns; none: everything
+    std::string run, cluster;           ///< import, instead of a lineage: the job's --dlrover-name
+    std::vector<std::string> command;   ///< and its command
 
     std::optional<std::uint64_t> step() const {
         return steps.empty() ? std::nullopt : std::optional(steps.front());

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/registration.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
-#include <cstdio>
+
+#include "ckpt/lineage.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -158,17 +156,12 @@ Status check_newcomer(const proto::StepRegistrationT &group, const proto::StepRe
 }
 
 std::string lineage_of(const proto::StepRegistrationT &s) {
-    std::string command;
-    for (const auto &word : s.argv) (command += word) += '\0';
-    char hash[17];
-    std::snprintf(hash, sizeof hash, "%016llx",
-                  static_cast<unsigned long long>(XXH3_64bits(command.data(), command.size())));
     std::string name = s.options ? s.options->name : "";
     if (name.empty())
         name = "job" + std::to_string(s.job_id) + "." + std::to_string(s.step_ordinal);
     else if (s.array_job_id != 0)
         name += "_" + std::to_string(s.array_task_id);
-    return s.cluster + "/" + std::to_string(s.uid) + "/" + name + "/" + hash;
+    return ckpt::make_lineage(s.cluster, s.uid, name, s.argv);
 }
 
 void shorten(proto::StepRegistrationT &s) {

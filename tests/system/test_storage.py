@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints on storage: they go there behind the training, a later job goes on from them, and nothing that storage does disturbs the training."""
 
+import json
 import os
 import pathlib
 import random
 import re
 import signal
+import struct
 import subprocess
 import sys
 import unittest
@@ -23,6 +25,13 @@ def flip_bit(path: "str | os.PathLike[str]", at: int = 4001) -> None:
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 4]))
+
+
+TUNE = """
+import dlrover_slurm
+checkpoint = dlrover_slurm.load(adopt=True)
+print(f"{dlrover_slurm.world().rank} from {checkpoint.step}: {checkpoint.state['layer.weight'].tolist()}")
+"""
 
 
 class Storage(StoredWalks):
@@ -50,6 +59,25 @@ class Storage(StoredWalks):
         self.folder.expect_whole(149, 1000)
         self.assertEqual(os.readlink(self.folder.lineage() / "latest"), self.folder.manifest(149).with_suffix("").name)
         self.cluster.expect_clean()
+
+    def test_a_job_starts_from_imported_weights(self) -> None:
+        weights = self.cluster.work / "weights.safetensors"
+        header = json.dumps({"layer.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
+        weights.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<6f", *range(6)))
+        script = self.cluster.work / "tune.py"
+        script.write_text(TUNE)
+        command = ["python3", "-u", str(script)]
+        into = ["dlrover", "ckpt", "import", str(weights), "--to", str(self.top), "--step", "0", "--name", "tuned", "--"]
+        done = self.cluster.run(*into, *command, node=self.cluster.nodes[0])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--dlrover-name=tuned", done.stdout)
+        srun = ["srun", "-N2", "--ntasks-per-node=2", "--dlrover-elastic", f"--dlrover-ckpt-dir={self.top}", "--dlrover-name=tuned"]
+        tuned = self.cluster.run(*srun, *command, env=self.environment())
+        self.assertEqual(tuned.returncode, 0, tuned.stdout + tuned.stderr)
+        self.assertEqual(sorted(tuned.stdout.splitlines()), [f"{rank} from 0: [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]" for rank in range(RANKS)])
+        again = self.cluster.run(*into, *command, node=self.cluster.nodes[0])
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("has checkpoints already", again.stderr)
 
     def test_whatever_is_damaged_an_older_checkpoint_is_taken(self) -> None:
         """A bit of a rank's data, of the manifest, of the index; a rank's file that is gone: each in a checkpoint of its own, above one that is whole."""

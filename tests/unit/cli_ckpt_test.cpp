@@ -47,6 +47,10 @@ BOOST_AUTO_TEST_CASE(words_of_every_command) {
     auto from = options_of({"import", "x.safetensors", "--to", "/c", "--lineage", "l", "--step", "0"});
     BOOST_TEST((from.action == CkptAction::import_from && from.folder == "/c" && from.lineage == "l"));
     BOOST_TEST((from.file == "x.safetensors" && *from.step() == 0));
+    auto run = options_of({"import", "x", "--to", "/c", "--step", "0", "--name", "n", "--cluster", "lab",
+                           "--", "python", "-u", "train.py"});
+    BOOST_TEST((run.run == "n" && run.cluster == "lab" && run.file == "x"));
+    BOOST_TEST((run.command == Words{"python", "-u", "train.py"}));
     BOOST_TEST(options_of({"rm", "--help"}).text.find("--older-than-step") != std::string::npos);
 }
 
@@ -65,6 +69,10 @@ BOOST_AUTO_TEST_CASE(wrong_words_are_named) {
         {{"verify", "/c", "--all", "--step", "1"}, "either --step or --all"},
         {{"export", "/c", "--to", "zip", "o"}, "not \"zip\""},
         {{"import", "f", "--to", "/c", "--lineage", "l"}, "--step"},
+        {{"import", "f", "--to", "/c", "--step", "0"}, "either --lineage or --name"},
+        {{"import", "f", "--to", "/c", "--step", "0", "--lineage", "l", "--name", "n", "--", "p"}, "either"},
+        {{"import", "f", "--to", "/c", "--step", "0", "--name", "n"}, "-- COMMAND"},
+        {{"import", "f", "--to", "/c", "--step", "0", "--lineage", "l", "--", "p"}, "-- COMMAND"},
     };
     for (const auto &[words, text] : wrong) {
         auto options = parse_ckpt_options(words);
