@@ -77,6 +77,15 @@ class Names:
     def taken(self) -> frozenset[str]:
         return frozenset(self._taken)
 
+    def take_all(self, paths: list[str]) -> list[str]:
+        """take() of each. Thousands of ordinary ones are checked at once."""
+        together, fresh = "".join(paths), set(paths)
+        ordinary = together.isascii() and "\0" not in together and all(paths) and max(map(len, paths), default=0) <= MAX_NAME_BYTES
+        if not ordinary or len(fresh) < len(paths) or not self._taken.isdisjoint(fresh):
+            return [self.take(path) for path in paths]
+        self._taken |= fresh
+        return list(paths)
+
     def take(self, path: str) -> str:
         name = path if path.isascii() and "\0" not in path and 0 < len(path) <= MAX_NAME_BYTES else _valid(path)
         unique, n = name, 1
@@ -116,6 +125,7 @@ class Batch:
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self._take([chunk.name for chunk in chunks], [chunk.address or None for chunk in chunks], [chunk.nbytes for chunk in chunks])
+        self.structs = (ChunkStruct * self.count)()
         for i, chunk in enumerate(chunks):
             to_struct(chunk, self.structs[i], self._names[i])
 
@@ -124,15 +134,13 @@ class Batch:
         """The same for thousands of chunks: what many have in common is written once and copied."""
         self = cls.__new__(cls)
         self._take(columns.names, columns.addresses, columns.sizes)
-        structs = self.structs
-        made: dict[tuple[int, tuple[int, ...]], ChunkStruct] = {}
-        for i, (name, kind) in enumerate(zip(self._names, zip(columns.dtypes, columns.shapes))):
-            like = made.get(kind)
-            if like is None:
-                like = made[kind] = ChunkStruct()
-                to_struct(Chunk("", *kind, 0, 0, None), like, b"")
-            like.name = name
-            structs[i] = like
+        kinds = list(zip(columns.dtypes, columns.shapes))
+        like = {kind: _nameless(*kind) for kind in set(kinds)}
+        memory = bytearray().join(map(like.__getitem__, kinds))
+        words = memoryview(memory).cast("Q")
+        # A struct begins with its name's address.
+        words[:: ctypes.sizeof(ChunkStruct) // 8] = memoryview(bytes((ctypes.c_char_p * self.count)(*self._names))).cast("Q")
+        self.structs = (ChunkStruct * self.count).from_buffer(memory)
         return self
 
     def _take(self, names: list[str], addresses: Sequence[int | None], sizes: list[int]) -> None:
@@ -141,9 +149,15 @@ class Batch:
         line = _ALIGNMENT + _LINE_BYTES + _DIMENSION_BYTES * MAX_DIMS
         self.bound = sum(sizes) + sum(map(len, self._names)) + line * self.count
         """upper bound of what they take in an object"""
-        self.structs = (ChunkStruct * self.count)()
         self.addresses = (c_void_p * self.count)(*addresses)
         self.sizes = (c_uint64 * self.count)(*sizes)
+
+
+def _nameless(dtype: int, shape: tuple[int, ...]) -> bytes:
+    struct = ChunkStruct()
+    to_struct(Chunk("", dtype, shape, 0, 0, None), struct, b"")
+    struct.name = None
+    return bytes(struct)
 
 
 def fits_table(dtype_name: str, ndim: int) -> bool:

@@ -27,6 +27,11 @@ class Saves(enum.Enum):
     """DTensors whole; each node's ranks keep one copy between them"""
 
 
+class _Program:
+    """Stands for a program that asks what it goes on from: it is going to save."""
+
+
+_program = _Program()
 _wanted: tuple[weakref.ref[Any], Saves] | None = None
 
 
@@ -35,6 +40,12 @@ def behind_first_step(saver: Any, saves: Saves) -> None:
     global _wanted
     _wanted = weakref.ref(saver), saves
     _hook.install_guard()
+
+
+def behind_first_step_of_program() -> None:
+    """Where no saver has said how it saves. Each rank's share of what all may have alike, so never more than a save takes: how it saves is not known."""
+    if _wanted is None or _wanted[0]() is None:
+        behind_first_step(_program, Saves.ALIKE)
 
 
 def after_first_step() -> None:

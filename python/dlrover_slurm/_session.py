@@ -16,9 +16,9 @@ from ctypes import byref, c_uint64, c_void_p
 from dataclasses import dataclass, replace
 from typing import Any, Iterable, Iterator, Union
 
-from . import _cuda, _hook, _optimizers, _state
+from . import _cuda, _hook, _optimizers, _prepare, _state
 from ._chunks import Batch, Chunk, StoredChunk
-from ._errors import CorruptError, DlroverError, ForkedError, InvalidError, NotFoundError, SkippedError, StaleError, UnsupportedError
+from ._errors import CorruptError, DlroverError, ForkedError, InvalidError, NoMemoryError, NotFoundError, SkippedError, StaleError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
 from ._cuda import Stage
 from ._share import Dealer, Replicated, Shared
@@ -148,16 +148,19 @@ def _close(session: _Session) -> None:
         session.close()
 
 
+_had_memory = False  # a save of this process has got a slot
+
+
 class Saving:
     """A checkpoint on its way into memory: chunks are added, then it is sealed or given up. For one thread at a time."""
 
     def __init__(self, step: int, size: int, wait: float = 0.0, storage: bool = False) -> None:
-        """``size``: upper bound of the object. SkippedError: no slot is free, nor was for ``wait`` seconds. ``storage``: as of save()."""
+        """``size``: upper bound of the object. SkippedError: no slot is free, nor was for ``wait`` seconds, or there is no memory for one any more. ``storage``: as of save()."""
         finish_previous(give_up=True)
         self._save = c_void_p()
         milliseconds = math.ceil(min(max(wait, 0.0), _LONGEST_WAIT_S) * 1000)
         check(library().dlrover_save_wait(handle(), milliseconds))
-        check(library().dlrover_save_begin(handle(), step, size, byref(self._save)))
+        self._begin(step, size)
         if storage:
             self._to_storage()
 
@@ -168,6 +171,18 @@ class Saving:
         """A block that raises gives it up."""
         if kind is not None:
             self.abort()
+
+    def _begin(self, step: int, size: int) -> None:
+        """Memory that is refused before the first save is an error of how the job was set up; later it costs a checkpoint, not the training."""
+        global _had_memory
+        try:
+            check(library().dlrover_save_begin(handle(), step, size, byref(self._save)))
+        except NoMemoryError as error:
+            if not _had_memory:
+                raise
+            warnings.warn(f"step {step} was not saved: {error}", stacklevel=5)
+            raise SkippedError(str(error)) from None
+        _had_memory = True
 
     def _to_storage(self) -> None:
         with self:
@@ -408,7 +423,8 @@ def save(
 ) -> bool:
     """Copies ``state`` after training step ``step`` into the node's memory and seals it.
 
-    True: everything is copied and checksummed; the state may change. False: no slot was free, this save was skipped.
+    True: everything is copied and checksummed; the state may change. False: no slot was free, this save was skipped; a warning
+    says so where it was for want of memory (before the first save that is a NoMemoryError).
     With tensors on a GPU True means: on its way. The large ones that an optimizer of torch owns, once it has stepped, are held until its next step,
     which waits for their copies on the GPU; everything else is copied before the next kernel. A thread seals the step (``wait_staged()``,
     ``wait_saved()``). ``stage=False``: everything is done on return; a function says by their names of which tensors the copies may be under way.
@@ -611,4 +627,5 @@ def load(map_location: Any = "cpu", *, views: bool = False, folder: Folder | Non
     write to them (the memory is read-only: the process would be killed), and let go of them soon: their slot can not be used for saving
     meanwhile.
     """
+    _prepare.behind_first_step_of_program()
     return load_one(map_location, views, folder, adopt)

@@ -193,7 +193,7 @@ class TensorEncoder:
         gpu = [chunk for chunk in own if chunk.device is not None]
         batch = Batch([chunk for chunk in own if chunk.device is None])
         if self._in_place and fingerprint is not None and not gpu:
-            _last_plan = _Plan(fingerprint, [dict(node) for node in self._nodes], batch, self.shared)
+            _last_plan = _Plan(fingerprint, self._nodes, batch, self.shared)
         return batch, gpu
 
     def _columns(self, fingerprint: _Fingerprint) -> Columns | None:
@@ -213,20 +213,22 @@ class TensorEncoder:
         apart = all(place + size <= after for (place, size), (after, _) in zip(extents, extents[1:]))
         if not apart or 0 in sizes:
             return None
-        return Columns([self._names.take(path) for path in self._paths], [number for number, _ in kinds], shapes, fingerprint.places, sizes)
+        return Columns(self._names.take_all(self._paths), [number for number, _ in kinds], shapes, fingerprint.places, sizes)
 
     def _finish_separate(self, fingerprint: _Fingerprint, columns: Columns) -> Batch:
         global _last_plan
         torch = torch_if_there()
-        for number, (node, name, tensor) in enumerate(zip(self._nodes, columns.names, self._tensors)):
+        examples = dict(zip(fingerprint.types, self._tensors))
+        parameters = {kind for kind, tensor in examples.items() if kind is not torch.Tensor and isinstance(tensor, torch.nn.Parameter)}
+        for number, (node, name, kind, properties) in enumerate(zip(self._nodes, columns.names, fingerprint.types, fingerprint.properties)):
             node["o"] = number
-            if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter):
+            if kind in parameters:
                 node["p"] = 1
-            if fingerprint.properties[number][2]:
+            if properties[2]:
                 node["g"] = 1
             node["c"] = name
         batch = Batch.of_columns(columns)
-        _last_plan = _Plan(fingerprint, [dict(node) for node in self._nodes], batch, None)
+        _last_plan = _Plan(fingerprint, self._nodes, batch, None)
         return batch
 
     def _numbers(self) -> list[int]:

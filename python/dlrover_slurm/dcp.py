@@ -44,7 +44,7 @@ try:
 except ImportError as error:
     raise ImportError(f"dlrover_slurm.dcp needs torch 2.6 or later ({error})") from error
 
-from . import _session
+from . import _prepare, _session
 from ._chunks import Batch, StoredChunk
 from ._cuda import Stage
 from ._dcp_metadata import AllEntries, AllPaths, OwnFirst, own_entries
@@ -274,6 +274,7 @@ class MemoryReader(StorageReader):
 
     def __init__(self) -> None:
         super().__init__()
+        _prepare.behind_first_step_of_program()
         self.step: int | None = None
         self.ledger: Any = None
         self._folder: _session.Folder | None = None

@@ -158,7 +158,8 @@ def test_a_strategy_of_deleting_is_told_to_have_no_effect():
 
 READY = """
 import sys, time, torch, torch.distributed as dist
-from dlrover_slurm import compat
+import dlrover_slurm
+from dlrover_slurm import compat, dcp
 
 def mapped():
     "bytes of checkpoint memory in this process, by what its mappings are called"
@@ -171,29 +172,41 @@ def mapped():
     return sum(sizes.values())
 
 dist.init_process_group("gloo")
-checkpointer = compat.DdpCheckpointer("/nonexistent/checkpoints", global_shard_num=int(sys.argv[1]))
 model = torch.nn.Linear(2048, 1024)
 optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-checkpointer.load_checkpoint()
+
+def state():
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+if sys.argv[1] == "load":
+    assert dlrover_slurm.load() is None
+    save = lambda: dlrover_slurm.save(1, state(), replicated=True)
+elif sys.argv[1] == "dcp":
+    assert dcp.load({}) is None
+    save = lambda: dcp.save(1, state(), replicated=True)
+else:
+    checkpointer = compat.DdpCheckpointer("/nonexistent/checkpoints", global_shard_num=int(sys.argv[1]))
+    checkpointer.load_checkpoint()
+    save = lambda: checkpointer.save_checkpoint(1, state(), storage_type=compat.StorageType.MEMORY)
 before = mapped()
 for step in range(2):
     model(torch.ones(2048)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
 ready = mapped()
-saved = checkpointer.save_checkpoint(1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, storage_type=compat.StorageType.MEMORY)
+saved = save()
 print(dist.get_rank(), "mapped", before, ready, mapped(), saved, flush=True)
 dist.destroy_process_group()
 """
 
 
 @needs_memory
-@pytest.mark.parametrize("parts", [1, 2])
-def test_memory_is_made_ready_behind_the_first_step(tmp_path, parts):
+@pytest.mark.parametrize("way, parts", [("1", 1), ("2", 2), ("load", 1), ("dcp", 1)])
+def test_memory_is_made_ready_behind_the_first_step(tmp_path, way, parts):
     """Of 16 MiB each rank keeps half where both ranks hold the same; three slots."""
     script = tmp_path / "program.py"
     script.write_text(READY)
-    said = re.findall(r"^\d mapped (\d+) (\d+) (\d+) True$", standalone(2, script, parts).stdout, re.M)
+    said = re.findall(r"^\d mapped (\d+) (\d+) (\d+) True$", standalone(2, script, way).stdout, re.M)
     assert len(said) == 2
     keeps = (16 << 20) * parts // 2
     for before, ready, after in (map(int, numbers) for numbers in said):

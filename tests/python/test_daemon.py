@@ -73,6 +73,32 @@ def starts(out, rank):
     return [int(n) for n in re.findall(rf"^{rank} begins at (\d+)$", out, re.M)]
 
 
+def test_memory_that_is_refused_costs_a_checkpoint_and_not_the_training(tmp_path):
+    """But before the first save, where it is an error of how the job was set up."""
+    out = standalone(
+        tmp_path,
+        """
+import warnings
+from dlrover_slurm import _session
+try:
+    _session.Saving(0, 1 << 46)
+except d.NoMemoryError as error:
+    say("refused:", error)
+save(1)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    try:
+        _session.Saving(2, 1 << 46)
+    except d.SkippedError:
+        say("skipped:", *[w.message for w in told])
+save(3)
+""",
+        workers=1,
+    )
+    assert re.search("^0 refused: .*64 TiB", out, re.M), out
+    assert re.search("^0 skipped: step 2 was not saved: .*64 TiB", out, re.M), out
+
+
 def test_a_killed_worker_goes_on_from_memory(tmp_path):
     out = standalone(
         tmp_path,
