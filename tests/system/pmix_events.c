@@ -120,7 +120,8 @@ int main(int argc, char **argv) {
     expect("file", heard != NULL);
     for (int i = 0; i < event_count; ++i) {
         pmix_status_t code = events[i].code;
-        expect("register", PMIx_Register_event_handler(&code, 1, NULL, 0, on_event, NULL, NULL) == PMIX_SUCCESS);
+        // The handler's number, from 0 on, or an error.
+        expect("register", PMIx_Register_event_handler(&code, 1, NULL, 0, on_event, NULL, NULL) >= 0);
     }
     train(argv[1]);
     if (self.rank == 0) ask();

@@ -55,7 +55,8 @@ class PmixEvents(unittest.TestCase):
     def wait_for(self, event: str, ranks: "set[int]", generation: str = "") -> "list[Heard]":
         """Until each of these ranks has heard it."""
         def there() -> "list[Heard]":
-            self.assertIsNone(self.process.poll(), "srun has ended")
+            if self.process.poll() is not None:
+                self.fail(f"srun has ended: {self.process.communicate()}")
             found = self.heard(event, generation)
             return found if {line.rank for line in found} >= ranks else []
         return wait_until(there, 60, f"{event} heard by {sorted(ranks)}")
