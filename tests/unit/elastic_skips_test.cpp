@@ -72,7 +72,8 @@ BOOST_AUTO_TEST_CASE(so_it_does_where_the_skip_is_told_first) {
     BOOST_TEST((f.g.actions<StepComplete>(0).back().step == TrainStep(6)));
 }
 
-// A slot that keeps it would be missed by the next save, which the next node would then have in vain, and so on.
+// A slot that keeps it would be missed by the next save, which the next node would then have in vain, and so
+// on.
 BOOST_AUTO_TEST_CASE(what_is_sealed_after_that_word_gives_way_at_once_too) {
     Fixture f;
     f.skip(2, 5);
@@ -108,9 +109,10 @@ BOOST_AUTO_TEST_CASE(saves_of_one_rank_alone_are_told_to_be_of_no_use) {
     f.save(0, 2, 4);
     auto told = f.warnings(1);
     BOOST_REQUIRE(told.size() == 1u);
-    BOOST_TEST(told[0].text.find("rank 0's saves are skipped, and 2 of 3 ranks (the first is rank 1) have saved "
-                                 "nothing") == 0u,
-               told[0].text);
+    BOOST_TEST(
+        told[0].text.find("rank 0's saves are skipped, and 2 of 3 ranks (the first is rank 1) have saved "
+                          "nothing") == 0u,
+        told[0].text);
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_all_save_hear_nothing) {
