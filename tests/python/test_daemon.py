@@ -95,7 +95,7 @@ save(3)
 """,
         workers=1,
     )
-    assert re.search("^0 refused: .*64 TiB", out, re.M), out
+    assert re.search("^0 refused: .*GiB", out, re.M), out
     assert re.search("^0 skipped: step 2 was not saved: .*64 TiB", out, re.M), out
 
 
