@@ -272,18 +272,32 @@ void Agent::check_lease() {
     if (!lease_lost_ && !exit_code_) lose_lease(lease);  // the next word arms it again
 }
 
+std::string Agent::silence(Loop::Duration lease) const {
+    std::string whose = link_.up() ? config_.node + " has not heard from its group's leader for "
+                                   : "no word from dlroverd on " + config_.node + " for ";
+    return whose + format_duration(lease);
+}
+
+/// Its own daemon may be all right: a step begins when the daemons of enough nodes are there.
+std::string Agent::why_giving_up() const {
+    if (!link_.up())
+        return "dlroverd on " + config_.node + " did not come back (" + why_not_joined_ +
+               "): giving up; ask the administrator to look at that node";
+    std::string waited = silence(config_.rejoin_limit) + ": giving up; ";
+    if (current_ == GenerationId{})
+        return waited + "tasks or dlroverd are missing on other nodes of this step: see what they have said";
+    return waited + "ask the administrator to look at this node's network";
+}
+
 void Agent::lose_lease(Loop::Duration lease) {
     lease_lost_ = true;
     wanted_.reset();
-    std::string silent = link_.up() ? config_.node + " has not heard from its group's leader for "
-                                    : "no word from dlroverd on " + config_.node + " for ";
-    err_.say(silent + format_duration(lease) + (crew_.empty() ? ": " : ": the workers are stopped; ") +
-             "waiting up to " + format_duration(config_.rejoin_limit) +
+    err_.say(silence(lease) + (crew_.empty() ? ": " : ": the workers are stopped; ") + "waiting up to " +
+             format_duration(config_.rejoin_limit) +
              (link_.up() ? "" : " for it to come back (" + why_not_joined_ + ")"));
     rejoin_timer_ = loop_.after(config_.rejoin_limit, [this] {
         rejoin_timer_ = 0;
-        err_.say("dlroverd on " + config_.node + " did not come back (" + why_not_joined_ +
-                 "): giving up; ask the administrator to look at that node");
+        err_.say(why_giving_up());
         end_with(exit_lost_daemon);
     });
     lease_stop_ = lease_stop_ || !crew_.empty();

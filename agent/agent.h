@@ -84,6 +84,8 @@ class Agent {
     void report_again();
     void report_stopped();
     void report_exit(const proto::local::WorkerExitedT &exit);
+    std::string silence(Loop::Duration lease) const;
+    std::string why_giving_up() const;
     void lose_lease(Loop::Duration lease);
     void clear_leftovers();
     void end_with(int exit_code);
