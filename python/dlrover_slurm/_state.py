@@ -71,7 +71,7 @@ class _Encoder:
         tensors, gpu = self._tensors.finish()
         kind, data = encode_ledger(ledger)
         document = {"version": SKELETON_VERSION, "ledger": kind, "state": tree}
-        skeleton = json.dumps(document, separators=(",", ":"), check_circular=False).encode()
+        skeleton = self._tensors.fill(json.dumps(document, separators=(",", ":"), check_circular=False)).encode()
         return Encoded(skeleton, [tensors, Batch(self._chunks)], gpu, data, (state, self._tensors, self._chunks), self._tensors.shared)
 
     def _node(self, value: Any, path: str) -> Any:
@@ -162,8 +162,7 @@ class _Encoder:
 
     def _ordered(self, value: Any, path: str) -> Any:
         if value.__dict__:  # attributes, as the _metadata of a module's state_dict
-            attributes = self._pairs(value.__dict__, path + "#attributes")
-            return {"$": "ordered", "v": self._pairs(value, path), "a": attributes}
+            return {"$": "ordered", "v": self._pairs(value, path), "a": self._pairs(value.__dict__, path + "#attributes")}
         return {"$": "ordered", "v": self._pairs(value, path)}
 
     def _counter(self, value: Any, path: str) -> Any:
@@ -176,7 +175,10 @@ class _Encoder:
         return {"$": "tuple", "v": self._items(value, path)}
 
     def _set(self, value: Any, path: str) -> Any:
-        items = sorted(self._items(value, path), key=lambda node: json.dumps(node, sort_keys=True))
+        before = self._tensors.count()
+        items = self._items(value, path)
+        if self._tensors.count() == before:  # tensors stay in the order in which they came
+            items.sort(key=lambda node: json.dumps(node, sort_keys=True))
         return {"$": type(value).__name__, "v": items}
 
     def _namedtuple(self, value: Any, path: str) -> Any:

@@ -7,6 +7,8 @@ with the whole storage. They share memory again after load().
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -137,13 +139,21 @@ class _Plan:
     """What was worked out for the tensors of a state. It holds for others that are equal in everything that it was made of."""
 
     fingerprint: _Fingerprint
-    nodes: list[dict[str, Any]]
+    told: list[str]
     batch: Batch
     shared: Shared | None
 
 
 _last_plan: _Plan | None = None  # a training saves the same tensors again and again
 _PROPERTIES = attrgetter("shape", "dtype", "requires_grad", "is_cpu")
+
+
+def _in_json(nodes: list[dict[str, Any]]) -> list[str]:
+    """Of each; at once, since one by one takes several times as long."""
+    mark = os.urandom(12).hex()
+    marked: list[Any] = [mark] * (2 * len(nodes) - 1)
+    marked[::2] = nodes
+    return json.dumps(marked, separators=(",", ":"), check_circular=False)[1:-1].split(f',"{mark}",') if nodes else []
 
 
 class TensorEncoder:
@@ -157,17 +167,26 @@ class TensorEncoder:
         """what was dealt, after finish()"""
         self._tensors: list[Any] = []
         self._paths: list[str] = []
-        self._nodes: list[dict[str, Any]] = []
+        self._mark = os.urandom(12).hex()
+        self._told: list[str] = []
         self._views: dict[Any, _View] = {}
         self._in_place = True
 
-    def add(self, tensor: Any, path: str) -> dict[str, Any]:
-        """What the skeleton says of it; finish() fills it in."""
-        node: dict[str, Any] = {"$": "tensor"}
+    def add(self, tensor: Any, path: str) -> str:
+        """What stands for it in the skeleton, until fill()."""
         self._tensors.append(tensor)
         self._paths.append(path)
-        self._nodes.append(node)
-        return node
+        return self._mark
+
+    def count(self) -> int:
+        return len(self._tensors)
+
+    def fill(self, skeleton: str) -> str:
+        """After finish(). Marks stand in JSON in the order of add()."""
+        parts = skeleton.split(f'"{self._mark}"')
+        pieces = [""] * (2 * len(parts) - 1)
+        pieces[::2], pieces[1::2] = parts, self._told
+        return "".join(pieces)
 
     def finish(self) -> tuple[Batch, list[Chunk]]:
         """(those on the host, those on a GPU), without those that other ranks keep. The host's refer to memory that lives as long as this object."""
@@ -175,17 +194,18 @@ class TensorEncoder:
         fingerprint = self._fingerprint()
         plan = _last_plan
         if plan is not None and fingerprint is not None and plan.fingerprint == fingerprint:
-            for node, known in zip(self._nodes, plan.nodes):
-                node.update(known)
+            self._told = plan.told
             self.shared = plan.shared
             return plan.batch, []
         if fingerprint is not None and self._dealer is None:
             columns = self._columns(fingerprint)
             if columns is not None:
                 return self._finish_separate(fingerprint, columns), []
-        for tensor, path, node, number in zip(self._tensors, self._paths, self._nodes, self._numbers()):
-            self._look(tensor, path, node, number)
+        nodes: list[dict[str, Any]] = [{"$": "tensor", "o": number} for number in self._numbers()]
+        for tensor, path, node in zip(self._tensors, self._paths, nodes):
+            self._look(tensor, path, node)
         self._chunks = self._make_chunks()
+        self._told = _in_json(nodes)
         own = self._chunks
         if self._dealer is not None:
             self.shared = self._dealer(own)
@@ -193,7 +213,7 @@ class TensorEncoder:
         gpu = [chunk for chunk in own if chunk.device is not None]
         batch = Batch([chunk for chunk in own if chunk.device is None])
         if self._in_place and fingerprint is not None and not gpu:
-            _last_plan = _Plan(fingerprint, self._nodes, batch, self.shared)
+            _last_plan = _Plan(fingerprint, self._told, batch, self.shared)
         return batch, gpu
 
     def _columns(self, fingerprint: _Fingerprint) -> Columns | None:
@@ -220,15 +240,12 @@ class TensorEncoder:
         torch = torch_if_there()
         examples = dict(zip(fingerprint.types, self._tensors))
         parameters = {kind for kind, tensor in examples.items() if kind is not torch.Tensor and isinstance(tensor, torch.nn.Parameter)}
-        for number, (node, name, kind, properties) in enumerate(zip(self._nodes, columns.names, fingerprint.types, fingerprint.properties)):
-            node["o"] = number
-            if kind in parameters:
-                node["p"] = 1
-            if properties[2]:
-                node["g"] = 1
-            node["c"] = name
+        flagged = {(kind, grad): (',"p":1' if kind in parameters else "") + (',"g":1' if grad else "") for kind in examples for grad in (False, True)}
+        flags = [flagged[kind, properties[2]] for kind, properties in zip(fingerprint.types, fingerprint.properties)]
+        quoted = map(json.encoder.encode_basestring_ascii, columns.names)
+        self._told = [f'{{"$":"tensor","o":{number}{flag},"c":{name}}}' for number, (flag, name) in enumerate(zip(flags, quoted))]
         batch = Batch.of_columns(columns)
-        _last_plan = _Plan(fingerprint, self._nodes, batch, None)
+        _last_plan = _Plan(fingerprint, self._told, batch, None)
         return batch
 
     def _numbers(self) -> list[int]:
@@ -252,10 +269,9 @@ class TensorEncoder:
         dealt = self._dealer.key(self._paths) if self._dealer is not None else False
         return _Fingerprint(places, properties, strides, list(map(type, tensors)), self._numbers(), self._paths, self._names.taken(), dealt)
 
-    def _look(self, tensor: Any, path: str, node: dict[str, Any], number: int) -> None:
+    def _look(self, tensor: Any, path: str, node: dict[str, Any]) -> None:
         torch = torch_if_there()
         _refuse(torch, tensor, path)
-        node["o"] = number
         if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter):
             node["p"] = 1
         plain = tensor
@@ -277,7 +293,7 @@ class TensorEncoder:
         return (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
 
     def _make_chunks(self) -> list[Chunk]:
-        """Fills in the nodes that add() returned."""
+        """Fills in the nodes of its views."""
         result = []
         for group in self._overlapping():
             if len(group) == 1:
