@@ -43,7 +43,8 @@ MemoryBudget::Holding holding_for(std::uint64_t bytes) {
 Status check_seal(const local::SealT &seal, std::uint64_t capacity) {
     return is_within(seal, capacity)
                ? Status()
-               : Status(Code::invalid_argument, "the object does not lie inside its slot");
+               : Status(Code::invalid_argument,
+                        "the object does not lie inside its slot, or its table or ledger is too long");
 }
 
 std::unique_ptr<records::ParityRecordT> to_record(const ParityObject &parity) {

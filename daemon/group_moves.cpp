@@ -29,7 +29,7 @@ void Group::create_copies() {
     };
     hooks.fetched = [this](const Status &status) { on_fetched(status); };
     tables_ = std::make_unique<GroupTables>(
-        GroupTables::Services{services_.loop, arena_, services_.budget, uid()},
+        GroupTables::Services{services_.loop, arena_, services_.prefaulter, services_.budget, uid()},
         GroupTables::Hooks{
             hooks.send, hooks.name_of,
             [this](Rank rank, const CheckpointId &id) { return copies_ && copies_->rebuilds(rank, id); },

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ckpt/block_kernel.h"
 #include "ckpt/object_table.h"
 
 namespace dlrover::daemon {
@@ -24,34 +23,6 @@ constexpr std::uint32_t max_asked = 16;
 /// Of all ranks together.
 constexpr std::uint64_t max_tables_bytes = std::uint64_t{1} << 30;
 
-/// Bytes of an object, wherever its segments end.
-Status read_segments(const std::vector<ArenaSegment> &segments, std::uint64_t at,
-                     std::span<std::uint8_t> out) {
-    for (const ArenaSegment &segment : segments) {
-        if (at >= segment.bytes) {
-            at -= segment.bytes;
-            continue;
-        }
-        auto n = std::min<std::uint64_t>(out.size(), segment.bytes - at);
-        if (::pread(segment.fd->get(), out.data(), n, static_cast<off_t>(at)) != static_cast<ssize_t>(n))
-            return Status::from_errno("read of a segment");
-        out = out.subspan(n);
-        at = 0;
-        if (out.empty()) return {};
-    }
-    return out.empty() ? Status() : Status(Code::invalid_argument, "an object is longer than its segments");
-}
-
-/// corrupt: it does not have its checksum.
-Status check_table(const std::vector<ArenaSegment> &segments, const local::SealT &seal) {
-    if (seal.table_bytes > ckpt::max_table_bytes)
-        return Status(Code::resource_exhausted, "the object's table is too large");
-    std::vector<std::uint8_t> bytes(seal.table_bytes);
-    DLROVER_TRY(read_segments(segments, seal.table_offset, bytes));
-    if (ckpt::block_kernel().hash(bytes.data(), bytes.size()) == seal.table_xxh3) return {};
-    return Status(Code::corrupt, "it is damaged in that node's memory");
-}
-
 bool same_place(const local::SealT &a, const local::SealT &b) {
     return a.data_bytes == b.data_bytes && a.table_offset == b.table_offset &&
            a.table_bytes == b.table_bytes && a.table_xxh3 == b.table_xxh3;
@@ -59,7 +30,13 @@ bool same_place(const local::SealT &a, const local::SealT &b) {
 
 }  // namespace
 
-GroupTables::GroupTables(Services services, Hooks hooks) : services_(services), hooks_(std::move(hooks)) {}
+GroupTables::GroupTables(Services services, Hooks hooks)
+    : services_(services),
+      hooks_(std::move(hooks)),
+      reader_(services_.loop, services_.arena,
+              {[this](Rank rank, const CheckpointId &id, const TableReader::Asker &asker,
+                      const std::string &wrong) { answer(asker, first_piece(rank, id, wrong)); },
+               hooks_.damaged}) {}
 
 GroupTables::~GroupTables() {
     drop();
@@ -73,13 +50,18 @@ void GroupTables::on_world(std::optional<Part> part) {
 }
 
 void GroupTables::drop() {
-    services_.budget.remove(services_.uid, {.bytes = bytes_, .node_bytes = bytes_});
     begun_ = false;
-    memory_.reset();
-    bytes_ = 0;
+    drop_memory();
     tables_.clear();
     here_ = next_ = asked_ = 0;
     timer_.reset();
+}
+
+/// Elsewhere: the kernel takes 150 ms to take back a GiB.
+void GroupTables::drop_memory() {
+    services_.budget.remove(services_.uid, {.bytes = bytes_, .node_bytes = bytes_});
+    std::uint64_t bytes = std::exchange(bytes_, 0);
+    if (memory_) services_.prefaulter.discard(std::move(memory_), bytes, services_.budget.pages_leave(bytes));
 }
 
 void GroupTables::begin() {
@@ -115,18 +97,32 @@ void GroupTables::ask(std::uint32_t rank) {
     bool local = part_->homes[rank] == part_->self || services_.arena.holds(word.rank, word.id);
     if (!local) return hooks_.send(part_->homes[rank], word);
     services_.loop.post([this, alive = alive_, word] {
-        bool current = *alive && begun_ && part_ && part_->id == word.id;
-        if (current) take(word.rank.value(), piece(word));
+        if (*alive) on_asked({}, word);
     });
 }
 
-void GroupTables::on_damaged(Rank rank, const CheckpointId &id, SlotIndex slot) {
-    services_.loop.post([this, alive = alive_, rank, id, slot] {
-        if (*alive) hooks_.damaged(rank, id, slot);
-    });
+/// A table is verified before its first piece goes out: who fetches it could not tell where it was damaged.
+void GroupTables::on_asked(const TableReader::Asker &asker, const MoveWord &word) {
+    if (word.at == 0) return reader_.check(word.rank, word.id, asker);
+    answer(asker, piece(word));
 }
 
-/// Verified with its first piece: who fetches it could not tell where it was damaged.
+void GroupTables::answer(const TableReader::Asker &asker, const MoveWord &word) {
+    if (asker) return hooks_.send(*asker, word);
+    bool current = begun_ && part_ && part_->id == word.id && word.rank.value() < tables_.size();
+    if (current) take(word.rank.value(), word);
+}
+
+MoveWord GroupTables::first_piece(Rank rank, const CheckpointId &id, const std::string &wrong) {
+    MoveWord word;
+    word.rank = rank;
+    word.id = id;
+    if (wrong.empty()) return piece(word);
+    word.kind = Kind::Table;
+    word.text = wrong;
+    return word;
+}
+
 MoveWord GroupTables::piece(const MoveWord &asked) {
     MoveWord word = asked;
     word.kind = Kind::Table;
@@ -140,11 +136,7 @@ MoveWord GroupTables::piece(const MoveWord &asked) {
     if (asked.rank != Rank(0) || asked.at != 0) word.object.ledger.clear();
     std::uint64_t table = object->seal.table_bytes;
     word.bytes.resize(std::min<std::uint64_t>(max_table_piece_bytes, table - std::min(asked.at, table)));
-    Status read = asked.at == 0 ? check_table(object->place.segments, object->seal) : Status();
-    if (read.code() == Code::corrupt) on_damaged(asked.rank, asked.id, object->place.slot);
-    if (read.ok())
-        read = read_segments(object->place.segments, object->seal.table_offset + asked.at,
-                             std::span(word.bytes));
+    Status read = TableReader::read(*object, object->seal.table_offset + asked.at, word.bytes);
     services_.arena.end_read(asked.rank, object->place.slot);
     if (read.ok() && !word.bytes.empty()) return word;
     word.bytes.clear();
@@ -158,7 +150,7 @@ void GroupTables::on_word(NodeIndex from, const MoveWord &word) {
         wait.kind = Kind::Wait;
         return hooks_.send(from, wait);
     }
-    if (word.kind == Kind::FetchTable) return hooks_.send(from, piece(word));
+    if (word.kind == Kind::FetchTable) return on_asked(from, word);
     if (is_from(from, word)) take(word.rank.value(), word);
 }
 
@@ -184,7 +176,14 @@ void GroupTables::take(std::uint32_t rank, const MoveWord &word) {
     --asked_;
     if (++here_ < tables_.size()) return ask_more();
     timer_.reset();
-    ::fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+    seal_memory();
+}
+
+/// Nobody writes through a mapping yet: the kernel need not look at each page whether somebody does.
+void GroupTables::seal_memory() {
+    constexpr int fixed = F_SEAL_SHRINK | F_SEAL_GROW;
+    if (::fcntl(memory_.get(), F_ADD_SEALS, fixed | F_SEAL_FUTURE_WRITE) != 0)
+        ::fcntl(memory_.get(), F_ADD_SEALS, fixed | F_SEAL_WRITE);  // before Linux 5.1
 }
 
 /// The first piece says how long the table is.

@@ -13,6 +13,7 @@
 #include "daemon/arena.h"
 #include "daemon/memory_budget.h"
 #include "daemon/move_codec.h"
+#include "daemon/table_reader.h"
 
 namespace dlrover::daemon {
 
@@ -22,6 +23,7 @@ class GroupTables {
     struct Services {
         EventLoop &loop;
         Arena &arena;
+        ckpt::Prefaulter &prefaulter;
         MemoryBudget &budget;
         std::uint32_t uid = 0;
     };
@@ -75,8 +77,12 @@ class GroupTables {
     void ask(std::uint32_t rank);
     void take(std::uint32_t rank, const MoveWord &word);
     Status place(Table &table, std::uint32_t rank, const MoveWord &word);
+    void on_asked(const TableReader::Asker &asker, const MoveWord &word);
+    void answer(const TableReader::Asker &asker, const MoveWord &word);
+    MoveWord first_piece(Rank rank, const CheckpointId &id, const std::string &wrong);
     MoveWord piece(const MoveWord &asked);
-    void on_damaged(Rank rank, const CheckpointId &id, SlotIndex slot);
+    void seal_memory();
+    void drop_memory();
     void fail(std::uint32_t rank, const std::string &why);
     void tick();
 
@@ -92,6 +98,7 @@ class GroupTables {
     std::string trouble_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle timer_;
+    TableReader reader_;
 };
 
 }  // namespace dlrover::daemon

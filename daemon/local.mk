@@ -18,7 +18,7 @@ libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp dae
 	daemon/peer_process.cpp daemon/peer_process.h daemon/group_pmix.cpp daemon/pmix_relay.cpp daemon/pmix_relay.h \
 	daemon/memory_budget.h daemon/inspection.cpp daemon/inspection.h daemon/interfaces.cpp daemon/interfaces.h daemon/node_probe.cpp daemon/node_probe.h daemon/outside.cpp daemon/outside.h daemon/progress_pages.cpp daemon/progress_pages.h daemon/slow_close.cpp daemon/slow_close.h daemon/queries.cpp \
 	daemon/record_keeper.cpp daemon/record_keeper.h daemon/storage_silence.cpp daemon/storage_silence.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
-	daemon/registration.h daemon/seal_bounds.h daemon/segment_fds.cpp daemon/segment_fds.h daemon/merge.cpp daemon/merge.h daemon/parity.h daemon/random_bytes.h daemon/relay.cpp daemon/relay.h daemon/site.cpp daemon/site.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/wall_clock.h
+	daemon/registration.h daemon/seal_bounds.h daemon/segment_fds.cpp daemon/segment_fds.h daemon/merge.cpp daemon/merge.h daemon/parity.h daemon/random_bytes.h daemon/relay.cpp daemon/relay.h daemon/site.cpp daemon/site.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/table_reader.cpp daemon/table_reader.h daemon/wall_clock.h
 libdaemon_la_LIBADD = libkeeper.la libarena.la libckpt.la libelastic.la libmessagecodec.la libslurmclient.la \
 	libtopology.la libtransport.la libcommon.la libproto.la
 
@@ -35,7 +35,7 @@ check_PROGRAMS += tests/unit/daemon_test
 tests_unit_daemon_test_SOURCES = tests/unit/main.cpp tests/unit/daemon_arena_test.cpp tests/unit/daemon_check_test.cpp tests/unit/daemon_copies_test.cpp tests/unit/daemon_group_test.cpp tests/unit/daemon_job_memory_test.cpp tests/unit/daemon_join_test.cpp tests/unit/daemon_kept_test.cpp \
 	tests/unit/daemon_limits_test.cpp tests/unit/daemon_mover_test.cpp tests/unit/daemon_movers.h tests/unit/daemon_nodes.h tests/unit/daemon_parity_test.cpp tests/unit/daemon_parts_test.cpp tests/unit/daemon_pmix_test.cpp tests/unit/daemon_record_store_test.cpp \
 	tests/unit/daemon_registration_test.cpp tests/unit/daemon_relay_test.cpp tests/unit/daemon_rows_test.cpp tests/unit/daemon_server_test.cpp tests/unit/daemon_site_test.cpp \
-	tests/unit/daemon_share_test.cpp tests/unit/daemon_storage_test.cpp tests/unit/daemon_writers.h tests/unit/daemon_verify_test.cpp tests/unit/fd_store_test.cpp tests/unit/full_keeper.h tests/unit/keeper_client_test.cpp tests/unit/topology_test.cpp
+	tests/unit/daemon_share_test.cpp tests/unit/daemon_storage_test.cpp tests/unit/daemon_tables_test.cpp tests/unit/daemon_writers.h tests/unit/daemon_verify_test.cpp tests/unit/fd_store_test.cpp tests/unit/full_keeper.h tests/unit/keeper_client_test.cpp tests/unit/topology_test.cpp
 tests_unit_daemon_test_LDADD = libdaemon.la $(PTHREAD_LIBS)
 TESTS += tests/unit/daemon_test
 

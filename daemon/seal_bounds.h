@@ -7,10 +7,12 @@
 
 namespace dlrover::daemon {
 
-/// The object lies in the first `capacity` bytes of its slot: data, then table.
+/// The object lies in the first `capacity` bytes of its slot: data, then table. No part of it is longer than
+/// its readers take.
 inline bool is_within(const proto::local::SealT &seal, std::uint64_t capacity) {
     return seal.data_bytes <= seal.table_offset && seal.table_offset <= capacity &&
-           seal.table_bytes <= capacity - seal.table_offset && seal.ledger.size() <= ckpt::max_ledger_bytes;
+           seal.table_bytes <= capacity - seal.table_offset && seal.table_bytes <= ckpt::max_table_bytes &&
+           seal.ledger.size() <= ckpt::max_ledger_bytes;
 }
 
 }  // namespace dlrover::daemon
