@@ -117,7 +117,7 @@ Status Arena::add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64
     return {};
 }
 
-void Arena::save_segment(const HeldSegment &segment) {
+void Arena::save_segment(HeldSegment &segment) {
     records::SegmentRecordT record;
     record.rank = segment.rank.value();
     record.slot = static_cast<std::uint16_t>(segment.slot.value());
@@ -125,7 +125,27 @@ void Arena::save_segment(const HeldSegment &segment) {
     record.place = segment.place;
     record.ready = segment.ready;
     services_.keeper.put(segment_name(segment.segment.id), encode_record(std::move(record)),
-                         segment.segment.fd->get());
+                         segment.segment.fd->get(),
+                         [this, alive = alive_, cancelled = segment.cancelled, &segment](Status stored) {
+                             if (*alive && !*cancelled) on_segment_stored(segment, stored);
+                         });
+}
+
+/// What is there already stays where its news are refused. What is not there would be gone with the daemon:
+/// a slot that has it holds no object, and it is taken anew for the next one.
+void Arena::on_segment_stored(HeldSegment &segment, const Status &stored) {
+    using Record = HeldSegment::Record;
+    if (stored.ok()) {
+        segment.record = Record::kept;
+        keeper_full_ = false;
+    }
+    if (segment.record != Record::asked) return;
+    segment.record = Record::refused;
+    if (!std::exchange(keeper_full_, true))
+        log::warning(
+            "arena " + options_.group_key +
+            ": the keeper does not take memory for checkpoints, their saves fail: " + stored.message());
+    drop_free_slots(segment.rank, of(segment.rank));
 }
 
 void Arena::prefault(HeldSegment &held) {
@@ -467,7 +487,8 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
     if (slot.value() >= slots.held.size()) return Status(Code::invalid_argument, "there is no such slot");
     HeldSlot &held = slots.held[slot.value()];
     DLROVER_TRY(check_seal(seal, held.capacity()));
-    DLROVER_TRY(services_.budget.check(options_.uid, {.ledger_bytes = seal.ledger.size()}));
+    auto notes = notes_of(seal, parity.get());
+    DLROVER_TRY(services_.budget.check(options_.uid, notes));
     if (Status shared = check_shared(rank, seal, generation); !shared.ok()) {
         DLROVER_TRY(abort(rank, slot, holder));
         return shared;
@@ -480,7 +501,7 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
         save_slot(rank, *first, std::move(done));
         return {};
     }
-    DLROVER_TRY(services_.budget.make_room(options_.uid, {.ledger_bytes = seal.ledger.size()}));
+    DLROVER_TRY(services_.budget.make_room(options_.uid, notes));
     DLROVER_TRY(slots.table.seal(slot, holder, TrainStep(seal.train_step), generation, replaces));
     set_seal(held, std::move(seal), std::move(parity));
     held.world_size = world_size;
@@ -489,8 +510,7 @@ Status Arena::seal(Rank rank, ckpt::Holder holder, GenerationId generation, std:
     drop_free_slots(rank, slots);
     elastic::Seal sealed{TrainStep(held.seal.train_step), rank, world_size, generation, held.seal.to_storage};
     save_slot(rank, slot, [this, alive = alive_, rank, slot, sealed, done = std::move(done)](Status stored) {
-        if (*alive) on_seal_stored(rank, slot, sealed, stored.ok());
-        done(std::move(stored));
+        done(*alive ? on_seal_stored(rank, slot, sealed, std::move(stored)) : std::move(stored));
     });
     return {};
 }
@@ -522,25 +542,37 @@ Status Arena::check_shared(Rank rank, const local::SealT &seal, GenerationId gen
     return {};
 }
 
-void Arena::on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, bool stored) {
+/// The keeper answers in order: it has answered for the memory too.
+Status Arena::on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, Status stored) {
     auto it = ranks_.find(rank);
-    if (it == ranks_.end()) return;
+    if (it == ranks_.end()) return stored;
     RankSlots &slots = *it->second;
     const ckpt::Slot &state = slots.table.slots()[slot.value()];
     bool there = state.state == ckpt::SlotState::sealed && state.step == seal.step &&
                  state.generation == seal.generation;
-    if (!there) return;  // given up in the meantime
-    slots.held[slot.value()].seal_on_record = stored;
-    if (stored || state.readers != 0) return;
+    if (!there) return stored;  // given up in the meantime
+    HeldSlot &held = slots.held[slot.value()];
+    if (stored.ok() && !held.is_kept())
+        stored = Status(Code::resource_exhausted, "it does not take this checkpoint's memory");
+    held.seal_on_record = stored.ok();
+    if (stored.ok() || state.readers != 0) return stored;
     slots.table.void_slot(slot);
     drop_free_slots(rank, slots);
+    return stored;
+}
+
+MemoryBudget::Holding Arena::notes_of(const local::SealT &seal, const ParityObject *parity) {
+    std::uint64_t sum = noted_bytes(seal);
+    if (parity)
+        for (const auto &object : parity->objects) sum += noted_bytes(object);
+    return {.noted_bytes = sum};
 }
 
 void Arena::set_seal(HeldSlot &held, local::SealT seal, std::shared_ptr<const ParityObject> parity) {
-    services_.budget.remove(options_.uid, {.ledger_bytes = held.ledger_bytes()});
+    services_.budget.remove(options_.uid, notes_of(held.seal, held.parity.get()));
     held.seal = std::move(seal);
     held.parity = std::move(parity);
-    services_.budget.add(options_.uid, {.ledger_bytes = held.ledger_bytes()});
+    services_.budget.add(options_.uid, notes_of(held.seal, held.parity.get()));
 }
 
 void Arena::save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done) {
@@ -569,7 +601,9 @@ void Arena::drop_free_slots(Rank rank, RankSlots &slots) {
             services_.keeper.drop(slot_name(rank, SlotIndex(i)));
         }
         // Who still reads it must not find zeros.
-        if (slot.readers != 0 || !std::exchange(slots.held[i].former, false)) continue;
+        if (slot.readers != 0) continue;
+        bool former = std::exchange(slots.held[i].former, false);
+        if (!former && slots.held[i].is_kept()) continue;
         while (!slots.held[i].segments.empty()) drop_last_segment(slots.held[i]);
     }
 }

@@ -189,6 +189,7 @@ class Arena {
     Object read(RankSlots &slots, SlotIndex slot);
     void restore_segment(const RecordName &name, const records::SegmentRecordT &record, UniqueFd fd);
     void restore_slot(const RecordName &name, const records::SlotRecordT &record);
+    void drop_behind_gap(HeldSlot &held);
     /// How many slots the rank gets. resource_exhausted: not even two.
     Status plan(Rank rank, RankSlots &slots, std::uint64_t bytes);
     MemoryBudget::Holding charged(MemoryBudget::Holding more) const;
@@ -207,7 +208,8 @@ class Arena {
     Status grow(Rank rank, RankSlots &slots, SlotIndex slot, std::uint64_t bytes);
     Status add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes);
     void prefault(HeldSegment &segment);
-    void save_segment(const HeldSegment &segment);
+    void save_segment(HeldSegment &segment);
+    void on_segment_stored(HeldSegment &segment, const Status &stored);
     /// Whether the user's share and the node have room for what a slot lacks to hold `bytes`.
     Status check_room(Rank rank, const HeldSlot &held, std::uint64_t bytes) const;
     /// For what is taken now.
@@ -215,8 +217,9 @@ class Arena {
     Status add_room(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes);
     void set_seal(HeldSlot &held, local::SealT seal, std::shared_ptr<const ParityObject> parity = {});
     void save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done = {});
-    /// Done with the record of what was sealed in this slot then.
-    void on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, bool stored);
+    /// What became of the record of what was sealed in this slot then; whether it counts.
+    Status on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, Status stored);
+    static MemoryBudget::Holding notes_of(const local::SealT &seal, const ParityObject *parity);
     /// Brings the records of freed slots in line with the table.
     void drop_free_slots(Rank rank, RankSlots &slots);
     bool is_former(const GenerationId &generation) const;
@@ -235,6 +238,7 @@ class Arena {
     std::uint32_t ranks_here_ = 1;
     std::uint64_t next_segment_ = 1;
     std::chrono::microseconds prefault_time_{0};
+    bool keeper_full_ = false;  ///< it has refused the newest segment, and that is said
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -60,7 +60,7 @@ MemoryBudget::Holding Arena::holding() const {
     MemoryBudget::Holding sum;
     for (const auto &[rank, slots] : ranks_)
         for (const auto &held : slots->held) {
-            sum.ledger_bytes += held.ledger_bytes();
+            sum.noted_bytes += notes_of(held.seal, held.parity.get()).noted_bytes;
             for (const auto &segment : held.segments) {
                 auto one = holding_of(segment->segment);
                 sum.bytes += one.bytes;

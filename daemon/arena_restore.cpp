@@ -65,6 +65,7 @@ void Arena::restore_segment(const RecordName &name, const records::SegmentRecord
     held->slot = SlotIndex(record.slot);
     held->place = record.place;
     held->ready = record.ready;
+    held->record = HeldSegment::Record::kept;
     next_segment_ = std::max(next_segment_, *id + 1);
     services_.budget.add(options_.uid, holding_of(held->segment), record.ready ? 0 : record.bytes);
     RankSlots &slots = of(held->rank);
@@ -95,6 +96,13 @@ void Arena::restore_slot(const RecordName &name, const records::SlotRecordT &rec
     held.former = is_former(generation);
 }
 
+/// The keeper has not taken all of its memory: what comes after that lies at other places than it did.
+void Arena::drop_behind_gap(HeldSlot &held) {
+    std::size_t whole = 0;
+    while (whole < held.segments.size() && held.segments[whole]->place == whole) ++whole;
+    while (held.segments.size() > whole) drop_last_segment(held);
+}
+
 void Arena::finish_restore() {
     for (auto &[rank, slots] : ranks_) {
         for (const auto &held : slots->held) slots->told_bytes = std::max(slots->told_bytes, held.capacity());
@@ -102,6 +110,7 @@ void Arena::finish_restore() {
             HeldSlot &held = slots->held[i];
             std::sort(held.segments.begin(), held.segments.end(),
                       [](const auto &a, const auto &b) { return a->place < b->place; });
+            drop_behind_gap(held);
             for (auto &segment : held.segments)
                 if (!segment->ready) prefault(*segment);
             const auto &seal = held.seal;

@@ -9,11 +9,13 @@
 namespace dlrover::daemon {
 
 struct Arena::HeldSegment {
+    enum class Record : std::uint8_t { asked, kept, refused };
     Segment segment;
     Rank rank;
     SlotIndex slot;
     std::uint16_t place = 0;
     bool ready = false;
+    Record record = Record::asked;  ///< with the keeper
     std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -26,11 +28,10 @@ struct Arena::HeldSlot {
     bool on_record = false;       ///< a record may be there, of a grant or a seal
     bool seal_on_record = false;  ///< of the present seal
     bool former = false;          ///< has the object and the memory of the job's run before
-    std::uint64_t ledger_bytes() const {
-        std::uint64_t sum = seal.ledger.size();
-        if (parity)
-            for (const auto &object : parity->objects) sum += object.ledger.size();
-        return sum;
+    /// Whether the keeper has all of its memory, as far as it has answered.
+    bool is_kept() const {
+        return std::ranges::none_of(segments,
+                                    [](const auto &s) { return s->record == HeldSegment::Record::refused; });
     }
     std::uint64_t capacity() const {
         std::uint64_t sum = 0;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/seal_bounds.h"
+
 namespace dlrover::daemon {
 namespace {
 
@@ -27,8 +29,8 @@ std::chrono::milliseconds fold_limit(std::uint64_t bytes) {
 }
 
 /// Of what the record of a parity says of one object.
-std::size_t told_bytes(const local::SealT &object) {
-    return object.ledger.size() + object.shared.size() * 48 + 160;
+std::uint64_t told_bytes(const local::SealT &object) {
+    return noted_bytes(object) + 160;
 }
 
 std::uint16_t place_of(const std::vector<Rank> &ranks, Rank rank) {
@@ -170,7 +172,7 @@ Result<GroupParity::RowPointer> GroupParity::open_row(const MoveWord &offer) {
         row->ranks = here->first.ranks;
         row->world_size = offer.world_size;
     }
-    std::size_t told = told_bytes(offer.object);
+    std::uint64_t told = told_bytes(offer.object);
     for (const auto &[rank, object] : row->folded) told += told_bytes(object);
     for (const Waiting &part : row->waiting) told += told_bytes(part.offer.object);
     if (told > max_told_bytes)

@@ -17,7 +17,7 @@ MemoryBudget::Holding Daemon::held(std::optional<std::uint32_t> uid) const {
         auto one = group->holding();
         sum.bytes += one.bytes;
         sum.segments += one.segments;
-        sum.ledger_bytes += one.ledger_bytes;
+        sum.noted_bytes += one.noted_bytes;
         sum.node_bytes += one.node_bytes;
     }
     return sum;

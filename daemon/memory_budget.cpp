@@ -8,7 +8,7 @@
 namespace dlrover::daemon {
 namespace {
 
-constexpr std::uint64_t ledger_bytes_per_segment = 4096;
+constexpr std::uint64_t noted_bytes_per_segment = 4096;
 constexpr std::uint64_t segments_per_worker = 3;
 
 bool fits(std::uint64_t held, std::uint64_t more, std::uint64_t limit) {
@@ -27,7 +27,7 @@ MemoryBudget::Holding less_by(MemoryBudget::Holding held, const MemoryBudget::Ho
     take(held.bytes, less.bytes);
     take(held.segments, less.segments);
     take(held.workers, less.workers);
-    take(held.ledger_bytes, less.ledger_bytes);
+    take(held.noted_bytes, less.noted_bytes);
     take(held.node_bytes, less.node_bytes);
     return held;
 }
@@ -90,11 +90,13 @@ Status MemoryBudget::check_share(const Holding &held, const Holding &more) const
     if (!fits(held.workers, more.workers, workers))
         return exhausted("you have " + std::to_string(held.workers) + " workers on this node, of " +
                          std::to_string(workers) + limit);
-    std::uint64_t ledgers = limits_.user_segments * ledger_bytes_per_segment;
-    if (!fits(held.ledger_bytes, more.ledger_bytes, ledgers))
-        return exhausted("the ledger of this checkpoint has " + format_size_bytes(more.ledger_bytes) +
-                         ", your others hold " + format_size_bytes(held.ledger_bytes) + " of " +
-                         format_size_bytes(ledgers) + " on this node" + limit + ", or save shorter ones");
+    std::uint64_t notes = limits_.user_segments * noted_bytes_per_segment;
+    if (!fits(held.noted_bytes, more.noted_bytes, notes))
+        return exhausted(
+            "the ledger of this checkpoint, with the list of ranks it shares tensors with, has " +
+            format_size_bytes(more.noted_bytes) + ", your others hold " +
+            format_size_bytes(held.noted_bytes) + " of " + format_size_bytes(notes) + " on this node" +
+            limit + ", or save shorter ledgers");
     return {};
 }
 
@@ -104,7 +106,7 @@ void MemoryBudget::add(std::uint32_t uid, const Holding &more, std::uint64_t wit
     held.bytes += more.bytes;
     held.segments += more.segments;
     held.workers += more.workers;
-    held.ledger_bytes += more.ledger_bytes;
+    held.noted_bytes += more.noted_bytes;
     held.node_bytes += more.node_bytes;
     node_bytes_ += more.node_bytes;
     without_pages_ += without_pages_bytes;

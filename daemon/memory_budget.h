@@ -19,12 +19,13 @@ class MemoryBudget {
     struct Limits {
         std::uint64_t user_quota_bytes = 0;
         std::uint64_t floor_bytes = 0;       ///< of MemAvailable
-        std::uint64_t user_segments = 3072;  ///< with 4 KiB of ledgers each, and a worker for each three
+        std::uint64_t user_segments = 3072;  ///< with 4 KiB of notes each, and a worker for each three
     };
     /// What a user holds, or more or less of it. The keeper has a record for each segment, for each slot (one
-    /// has a segment at least) and for each worker; ledgers are the only long ones.
+    /// has a segment at least) and for each worker; only those of slots can be long (noted_bytes() of a
+    /// seal).
     struct Holding {
-        std::uint64_t bytes = 0, segments = 0, workers = 0, ledger_bytes = 0;
+        std::uint64_t bytes = 0, segments = 0, workers = 0, noted_bytes = 0;
         std::uint64_t node_bytes = 0;  ///< of bytes: charged to the daemon
         friend bool operator==(const Holding &, const Holding &) = default;
     };

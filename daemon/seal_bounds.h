@@ -15,4 +15,10 @@ inline bool is_within(const proto::local::SealT &seal, std::uint64_t capacity) {
            seal.ledger.size() <= ckpt::max_ledger_bytes;
 }
 
+/// What its record has besides a few fixed words.
+inline std::uint64_t noted_bytes(const proto::local::SealT &seal) {
+    constexpr std::uint64_t bytes_per_rank = 32;
+    return seal.ledger.size() + seal.shared.size() * bytes_per_rank;
+}
+
 }  // namespace dlrover::daemon

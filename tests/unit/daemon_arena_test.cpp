@@ -23,6 +23,7 @@ struct OneArena {
     MemoryBudget budget{{1u << 30, 0}, [] { return std::uint64_t{1} << 40; }};
     Arena arena{{loop, keeper, prefaulter, budget}, {"7.0", 1000, 3, false}};
     std::vector<Code> stored;  ///< what became of the seals, in order
+    static constexpr std::uint64_t slot_bytes = 2u << 20;
 
     std::uint16_t begin(std::uint64_t step, GenerationId generation) {
         auto place = arena.begin(rank0, worker, TrainStep(step), generation, 4096);
@@ -35,6 +36,7 @@ struct OneArena {
         local::SealT seal;
         seal.to_storage = to_storage;
         seal.table_xxh3 = content;
+        seal.table_bytes = 64;
         seal.train_step = step;
         seal.slot = slot;
         Status status = arena.seal(rank0, worker, generation, 1, std::move(seal),
@@ -121,6 +123,70 @@ BOOST_AUTO_TEST_CASE(seals_come_back_from_their_records) {
     BOOST_TEST(next.seals()[0].step.value() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(a_checkpoint_whose_memory_the_keeper_refuses_is_taken_back) {
+    save(1, g1);
+    keeper.refused = "segment/";
+    auto slot = begin(2, g1);
+    loop.advance();
+    seal(slot, 2, g1);
+    loop.advance();
+    BOOST_TEST((stored == std::vector{Code::ok, Code::resource_exhausted}));
+    BOOST_TEST(sealed() == Steps{1}, boost::test_tools::per_element());
+    BOOST_TEST(!holds(2));
+    BOOST_TEST(keeper.count("slot/") == 1u);
+    BOOST_TEST(arena.memory().bytes == slot_bytes, "it is given back");
+    keeper.refused.clear();
+    save(2, g1);
+    BOOST_TEST(holds(2));
+    BOOST_TEST(keeper.count("segment/") == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_the_keeper_refuses_is_given_back_before_it_is_used) {
+    keeper.refused = "segment/";
+    BOOST_TEST(arena.prepare(rank0, 4096).ok());
+    BOOST_TEST(arena.memory().bytes == 3 * slot_bytes);
+    loop.advance();
+    BOOST_TEST(arena.memory().bytes == 0u);
+    BOOST_TEST(budget.held(1000).bytes == 0u);
+    keeper.refused.clear();
+    save(1, g1);
+    BOOST_TEST(holds(1));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_on_record_stays_where_its_news_are_refused) {
+    BOOST_TEST(arena.prepare(rank0, 4096).ok());
+    loop.advance();
+    keeper.refused = "segment/";
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (arena.memory().ready_bytes < 3 * slot_bytes && std::chrono::steady_clock::now() < deadline)
+        loop.advance();
+    BOOST_TEST(arena.memory().ready_bytes == 3 * slot_bytes);
+    save(1, g1);
+    BOOST_TEST(holds(1));
+}
+
+/// The keeper has answered to nobody about the first part.
+BOOST_AUTO_TEST_CASE(an_object_that_lacks_a_part_of_its_memory_does_not_come_back) {
+    auto slot = begin(1, g1);
+    BOOST_TEST(arena.abort(rank0, SlotIndex(slot), worker).ok());
+    auto place = arena.begin(rank0, worker, TrainStep(1), g1, slot_bytes + 1);
+    BOOST_REQUIRE((place.ok() && place->has_value()));
+    BOOST_REQUIRE((*place)->segments.size() == 2u);
+    seal(static_cast<std::uint16_t>((*place)->slot.value()), 1, g1);
+    loop.advance();
+    for (std::size_t lost : {0, 1}) {
+        Arena next({loop, keeper, prefaulter, budget}, {"7.0", 1000, 3, false});
+        auto name = "segment/7.0/" + std::to_string((*place)->segments[lost].id.value());
+        for (auto &kept : keeper.copy())
+            if (kept.name != name)
+                next.restore(*parse_record_name(kept.name), *decode_record(kept.value), std::move(kept.fd));
+        next.finish_restore();
+        BOOST_TEST(next.seals().size() == lost, "it lies in the first part alone");
+        BOOST_TEST(next.memory().bytes == lost * slot_bytes);
+        loop.advance();
+    }
+}
+
 /// memory.slots was lowered while the group ran.
 BOOST_AUTO_TEST_CASE(a_daemon_with_fewer_slots_keeps_what_there_is) {
     for (std::uint64_t step : {1, 2, 3}) save(step, g1);
@@ -197,7 +263,6 @@ struct Guests : OneArena {
         BOOST_TEST(arena.seal(rank, holder, g1, 4, std::move(object), [](Status) {}).ok());
         loop.advance();
     }
-    static constexpr std::uint64_t slot_bytes = 2u << 20;
 };
 
 BOOST_FIXTURE_TEST_CASE(slots_of_ranks_that_have_gone_elsewhere_are_given_back_once_nothing_needs_them,

@@ -71,9 +71,9 @@ BOOST_AUTO_TEST_CASE(the_budget_knows_what_slurm_leaves_the_node) {
 BOOST_AUTO_TEST_CASE(the_budget_knows_each_users_share_of_the_records) {
     MemoryBudget budget({.user_quota_bytes = 500, .floor_bytes = 0, .user_segments = 30},
                         [] { return 1000; });
-    budget.add(1, {.segments = 29, .workers = 9, .ledger_bytes = 30 * 4096 - 10});
+    budget.add(1, {.segments = 29, .workers = 9, .noted_bytes = 30 * 4096 - 10});
     for (auto more : {MemoryBudget::Holding{.segments = 1}, MemoryBudget::Holding{.workers = 1},
-                      MemoryBudget::Holding{.ledger_bytes = 10}}) {
+                      MemoryBudget::Holding{.noted_bytes = 10}}) {
         BOOST_TEST(budget.check(1, more).ok());
         budget.add(1, more);
         Status refused = budget.check(1, more);
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(the_budget_knows_each_users_share_of_the_records) {
         BOOST_TEST(budget.check(2, more).ok(), "others have their own");
     }
     BOOST_TEST(budget.check(1, {.bytes = 1}).ok(), "what is not asked for is not looked at");
-    budget.remove(1, {.segments = 30, .workers = 10, .ledger_bytes = 30 * 4096});
+    budget.remove(1, {.segments = 30, .workers = 10, .noted_bytes = 30 * 4096});
     BOOST_TEST((budget.held(1) == MemoryBudget::Holding{}));
 }
 

@@ -173,9 +173,38 @@ BOOST_AUTO_TEST_CASE(ledgers_have_their_share_and_give_it_back) {
             BOOST_TEST(seal(*arena, rank, 5, (*place)->slot, 0).ok());
         }
     }
-    BOOST_TEST(node.budget.held(alice).ledger_bytes == 4 * longest);
+    BOOST_TEST(node.budget.held(alice).noted_bytes == 4 * longest);
     arena->rewind(std::nullopt, {Term(1), 2});
-    BOOST_TEST(node.budget.held(alice).ledger_bytes == 0u);
+    BOOST_TEST(node.budget.held(alice).noted_bytes == 0u);
+}
+
+/// A seal that names 1023 ranks has some 28 KiB in the keeper.
+BOOST_AUTO_TEST_CASE(what_seals_say_of_other_ranks_counts) {
+    SharedNode node(64);
+    auto arena = node.arena(alice);
+    std::size_t sealed = 0;
+    for (std::uint32_t rank = 0; rank < 20; ++rank) {
+        auto place = begin(*arena, rank, 5);
+        BOOST_REQUIRE((place.ok() && place->has_value()));
+        local::SealT seal;
+        seal.train_step = 5;
+        seal.slot = static_cast<std::uint16_t>((*place)->slot.value());
+        for (std::uint32_t other = 2000; other < 3023; ++other) {
+            seal.shared.push_back(std::make_unique<local::SharedWithT>());
+            seal.shared.back()->rank = other;
+            seal.shared.back()->kept_by = seal.shared.back()->kept_for = ~std::uint64_t{0};
+        }
+        Status status = arena->seal(Rank(rank), rank + 1, generation, 1, std::move(seal), [](Status) {});
+        sealed += status.ok();
+        BOOST_TEST((status.ok() || status.code() == Code::resource_exhausted));
+    }
+    BOOST_TEST(sealed == 8u, "of 64 * 4 KiB");
+    std::uint64_t kept = 0;
+    for (const auto &record : node.keeper.copy())
+        kept += record.name.starts_with("slot/") ? record.value.size() : 0;
+    BOOST_TEST(kept <= node.budget.held(alice).noted_bytes + 20 * 512);
+    arena->rewind(std::nullopt, {Term(1), 2});
+    BOOST_TEST(node.budget.held(alice).noted_bytes == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(a_slot_that_is_written_again_holds_one_ledger) {
@@ -186,7 +215,7 @@ BOOST_AUTO_TEST_CASE(a_slot_that_is_written_again_holds_one_ledger) {
         BOOST_REQUIRE((place.ok() && place->has_value()));
         BOOST_TEST(seal(*arena, 0, step, (*place)->slot, 1000).ok());
         arena->complete({generation, TrainStep(step)});
-        BOOST_TEST(node.budget.held(alice).ledger_bytes <= 3000u);
+        BOOST_TEST(node.budget.held(alice).noted_bytes <= 3000u);
     }
     BOOST_TEST(node.budget.held(alice).segments == 3u);
 }
@@ -202,7 +231,7 @@ BOOST_AUTO_TEST_CASE(the_next_daemon_counts_what_the_former_one_granted) {
     }
     auto held = node.budget.held(alice);
     BOOST_TEST(held.segments == 6u);
-    BOOST_TEST(held.ledger_bytes == 1500u);
+    BOOST_TEST(held.noted_bytes == 1500u);
     arena.reset();
     BOOST_TEST((node.budget.held(alice) == MemoryBudget::Holding{}));
     arena = taken_over(node, alice);
