@@ -39,6 +39,21 @@ void prefer_node(int fd, std::uint64_t bytes, unsigned node) {
     ::munmap(at, bytes);
 }
 
+UniqueFd create_file(const char *name, std::uint64_t bytes, unsigned flags) {
+    UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
+    if (fd && ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fd.reset();
+    return fd;
+}
+
+/// The kernel sets as many of the huge pages aside as are mapped, for the file and not for the mapping. To
+/// zero them takes seconds; to have them does not.
+bool reserve(int fd, std::uint64_t bytes) {
+    void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return false;
+    ::munmap(at, bytes);
+    return true;
+}
+
 Status populate(int fd, std::uint64_t offset, std::uint64_t bytes) {
     void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
     if (at == MAP_FAILED) return Status::from_errno("mmap of a segment");
@@ -58,17 +73,12 @@ Status populate(int fd, std::uint64_t offset, std::uint64_t bytes) {
 Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOptions options) {
     if (bytes == 0 || bytes > max_segment_bytes)
         return Status(Code::invalid_argument, "a segment of " + std::to_string(bytes) + " bytes");
-    unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     UniqueFd fd;
-    if (options.huge_pages && bytes % huge_page_bytes == 0) {
-        fd.reset(::memfd_create(name, flags | huge_page_flags));
-        if (fd && options.numa_node) prefer_node(fd.get(), bytes, *options.numa_node);
-        // Reserves the pages, or fails: a later SIGBUS would be the alternative.
-        if (fd && ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) fd.reset();
-    }
-    if (!fd) fd.reset(::memfd_create(name, flags));
+    if (options.huge_pages && bytes % huge_page_bytes == 0) fd = create_file(name, bytes, huge_page_flags);
+    // A page that is missing when it is touched would be a SIGBUS.
+    if (fd && !reserve(fd.get(), bytes)) fd.reset();
+    if (!fd) fd = create_file(name, bytes, 0);
     if (!fd) return Status::from_errno("memfd_create");
-    if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return Status::from_errno("ftruncate");
     if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return Status::from_errno("sealing a segment");
     if (options.numa_node) prefer_node(fd.get(), bytes, *options.numa_node);

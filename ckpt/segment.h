@@ -21,7 +21,8 @@ namespace dlrover::ckpt {
 inline constexpr std::uint64_t max_segment_bytes = 4ull << 30;
 
 struct SegmentOptions {
-    bool huge_pages = false;  ///< falls back to ordinary pages where none are reserved
+    /// Falls back to ordinary pages where too few are reserved. They are set aside at once.
+    bool huge_pages = false;
     /// Where its pages are taken as long as there are some, whoever touches them first.
     std::optional<unsigned> numa_node = std::nullopt;
 };

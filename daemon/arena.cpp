@@ -103,7 +103,9 @@ std::string Arena::segment_name(SegmentId id) const {
 // ---- segments ----
 
 Status Arena::add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes) {
-    auto fd = ckpt::create_segment("dlrover-segment", bytes, {options_.huge_pages, of(rank).numa_node});
+    // The kernel charges huge pages to no job's memory.
+    bool huge_pages = options_.huge_pages && !services_.job;
+    auto fd = ckpt::create_segment("dlrover-segment", bytes, {huge_pages, of(rank).numa_node});
     if (!fd) return fd.take_status();
     auto segment = std::make_unique<HeldSegment>();
     segment->segment = {SegmentId(next_segment_++), bytes, std::make_shared<const UniqueFd>(std::move(*fd))};

@@ -6,6 +6,7 @@
 
 #include "common/manual_loop.h"
 #include "daemon/arena.h"
+#include "tests/unit/huge_pages.h"
 
 using namespace dlrover;
 using namespace dlrover::daemon;
@@ -29,7 +30,7 @@ struct JobArena {
     ckpt::Prefaulter prefaulter{0};
     MemoryBudget budget{{1u << 30, 0}, [] { return std::uint64_t{1} << 40; }};
     Job job;
-    Arena arena{{loop, keeper, prefaulter, budget, &job}, {"7.0", 1000, 3, false}};
+    Arena arena{{loop, keeper, prefaulter, budget, &job}, {"7.0", 1000, 3, true}};
 
     void allow(std::uint64_t limit, std::uint64_t used, std::uint64_t floor) {
         job.allowed = JobMemory::Allowance{{limit, used, "/job_7"}, floor};
@@ -101,6 +102,18 @@ BOOST_AUTO_TEST_CASE(other_trouble_leaves_the_memory_there) {
     filled({SegmentId(12345), mib, nullptr});
     BOOST_TEST(arena.memory().bytes == 12 * mib);
     BOOST_TEST(arena.memory().ready_bytes == 0u);
+}
+
+/// Where the system has none, it says nothing.
+BOOST_AUTO_TEST_CASE(a_job_has_no_pages_that_are_not_charged_to_it) {
+    test::HugePages pages(8);
+    if (pages.free() < 8) {
+        BOOST_TEST_MESSAGE("skipped: no huge pages of 2 MiB can be reserved here");
+        return;
+    }
+    BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
+    BOOST_REQUIRE(job.orders.size() == 3u);
+    for (const auto &segment : job.orders) BOOST_TEST(!test::has_huge_pages(segment.fd->get()));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

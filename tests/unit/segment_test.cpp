@@ -2,21 +2,21 @@
 #include "ckpt/segment.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
-#include <fstream>
 #include <future>
 #include <numeric>
 
+#include "tests/unit/huge_pages.h"
+
 using namespace dlrover;
 using namespace dlrover::ckpt;
+using namespace dlrover::test;
 using namespace std::chrono_literals;
 
 namespace {
@@ -46,35 +46,13 @@ bool fills(Prefaulter &prefaulter, int fd, std::uint64_t bytes) {
     return report.status.ok();
 }
 
-constexpr std::uint64_t huge_page_bytes = 2u << 20;
-
-bool has_huge_pages(int fd) {
-    struct statfs fs {};
-    BOOST_REQUIRE(::fstatfs(fd, &fs) == 0);
-    return fs.f_type == HUGETLBFS_MAGIC && static_cast<std::uint64_t>(fs.f_bsize) == huge_page_bytes;
-}
-
-/// Some that the system has reserved, as long as this lives.
-struct HugePages {
+struct SomeHugePages : HugePages {
     static constexpr std::uint64_t wanted = 4;
-    const std::uint64_t before = number("nr_hugepages");
-
-    HugePages() { reserve(before + wanted); }
-    ~HugePages() { reserve(before); }
-    static std::uint64_t number(const std::string &name) {
-        std::uint64_t value = 0;
-        std::ifstream(folder + name) >> value;
-        return value;
-    }
-    static std::uint64_t free() { return number("free_hugepages"); }
-
-  private:
-    static inline const std::string folder = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
-    static void reserve(std::uint64_t count) { std::ofstream(folder + "nr_hugepages") << count; }
+    SomeHugePages() : HugePages(wanted) {}
 };
 
 boost::test_tools::assertion_result some_can_be_reserved(boost::unit_test::test_unit_id) {
-    boost::test_tools::assertion_result answer(HugePages().free() >= HugePages::wanted);
+    boost::test_tools::assertion_result answer(SomeHugePages().free() >= SomeHugePages::wanted);
     answer.message()
         << "no huge pages of 2 MiB can be reserved here (root can, where memory is free in one piece)";
     return answer;
@@ -142,14 +120,21 @@ BOOST_AUTO_TEST_CASE(where_huge_pages_are_too_few_it_has_ordinary_ones) {
     BOOST_TEST(fills(prefaulter, fd->get(), bytes));
 }
 
-BOOST_FIXTURE_TEST_CASE(it_has_huge_pages_where_the_system_has_reserved_them, HugePages,
+BOOST_FIXTURE_TEST_CASE(it_has_huge_pages_where_the_system_has_reserved_them, SomeHugePages,
                         *boost::unit_test::precondition(some_can_be_reserved)) {
     std::uint64_t available = free(), bytes = 2 * huge_page_bytes;
     BOOST_REQUIRE(available >= wanted);
     auto fd = create_segment("test", bytes, {.huge_pages = true, .numa_node = 0});
     BOOST_REQUIRE(fd.ok());
     BOOST_TEST(has_huge_pages(fd->get()));
-    BOOST_TEST(has_all_pages(fd->get(), bytes), "they are there at once");
+    BOOST_TEST(held_bytes(fd->get()) == 0u, "who makes it does not wait until they are zeroed");
+    BOOST_TEST(free() == available);
+    auto most = create_segment("test", available * huge_page_bytes, {.huge_pages = true});
+    BOOST_REQUIRE(most.ok());
+    BOOST_TEST(!has_huge_pages(most->get()), "nobody else gets them");
+    Prefaulter prefaulter(0);
+    BOOST_TEST(fills(prefaulter, fd->get(), bytes));
+    BOOST_TEST(has_all_pages(fd->get(), bytes));
     BOOST_TEST(free() == available - 2);
     BOOST_TEST(::ftruncate(fd->get(), huge_page_bytes) == -1);
     BOOST_TEST(::ftruncate(fd->get(), 4 * huge_page_bytes) == -1);
@@ -157,7 +142,6 @@ BOOST_FIXTURE_TEST_CASE(it_has_huge_pages_where_the_system_has_reserved_them, Hu
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0));
     BOOST_REQUIRE(at != MAP_FAILED);
     std::iota(at, at + bytes, static_cast<unsigned char>(0));
-    Prefaulter prefaulter(0);
     BOOST_TEST(fills(prefaulter, fd->get(), bytes), "nothing is left to do");
     BOOST_TEST(at[bytes - 1] == 255);
     ::munmap(at, bytes);
