@@ -8,6 +8,10 @@
 
 namespace dlrover::daemon {
 
+inline constexpr std::size_t max_segments_per_slot = proto::max_frame_fds;
+/// Of another node's rank: the safe step, and the one that comes.
+inline constexpr std::uint32_t guest_slots = 2;
+
 struct Arena::HeldSegment {
     enum class Record : std::uint8_t { asked, kept, refused };
     Segment segment;

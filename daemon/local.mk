@@ -10,14 +10,14 @@ dlrover_keeper_CPPFLAGS = $(AM_CPPFLAGS) $(dlrover_path_flags)
 dlrover_keeper_LDADD = libkeeper.la
 
 noinst_LTLIBRARIES += libdaemon.la
-libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp daemon/arena_restore.cpp daemon/arena_slots.h daemon/arena_view.cpp \
+libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp daemon/arena_memory.cpp daemon/arena_restore.cpp daemon/arena_slots.h daemon/arena_view.cpp \
 	daemon/daemon.cpp daemon/daemon.h daemon/event_log.cpp daemon/event_log.h daemon/free_port.cpp daemon/free_port.h \
 	daemon/group.cpp daemon/group.h daemon/group_agents.cpp daemon/group_check.cpp daemon/group_check.h daemon/group_checks.cpp daemon/group_copies.cpp daemon/group_copies.h daemon/group_expand.cpp daemon/group_flush.cpp daemon/group_job_end.cpp daemon/group_join.cpp daemon/group_kept.cpp daemon/group_memory.cpp daemon/group_rollback.cpp \
-	daemon/group_mover.cpp daemon/group_mover.h daemon/group_moves.cpp daemon/group_parity.cpp daemon/group_parity.h daemon/group_preempted.cpp daemon/group_status.cpp daemon/group_storage.cpp daemon/group_storage.h daemon/group_tables.cpp daemon/group_tables.h daemon/group_workers.cpp \
+	daemon/group_mover.cpp daemon/group_mover.h daemon/group_moves.cpp daemon/group_parity.cpp daemon/group_parity.h daemon/group_preempted.cpp daemon/group_status.cpp daemon/group_storage.cpp daemon/group_storage.h daemon/group_storage_end.cpp daemon/group_storage_order.cpp daemon/group_storage_part.cpp daemon/group_tables.cpp daemon/group_tables.h daemon/group_workers.cpp \
 	daemon/group_verifies.cpp daemon/group_verify.cpp daemon/group_verify.h daemon/group_world.cpp daemon/job_deadline.cpp daemon/job_deadline.h daemon/joiner.cpp daemon/joiner.h daemon/joining.cpp daemon/kept.cpp daemon/local_port.h daemon/local_server.cpp daemon/local_server.h daemon/memory_budget.cpp \
 	daemon/peer_process.cpp daemon/peer_process.h daemon/group_pmix.cpp daemon/pmix_relay.cpp daemon/pmix_relay.h \
 	daemon/memory_budget.h daemon/inspection.cpp daemon/inspection.h daemon/interfaces.cpp daemon/interfaces.h daemon/node_probe.cpp daemon/node_probe.h daemon/outside.cpp daemon/outside.h daemon/progress_pages.cpp daemon/progress_pages.h daemon/slow_close.cpp daemon/slow_close.h daemon/queries.cpp \
-	daemon/record_keeper.cpp daemon/record_keeper.h daemon/storage_silence.cpp daemon/storage_silence.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
+	daemon/record_keeper.cpp daemon/record_keeper.h daemon/storage_silence.cpp daemon/storage_silence.h daemon/storage_text.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
 	daemon/registration.h daemon/seal_bounds.h daemon/segment_fds.cpp daemon/segment_fds.h daemon/merge.cpp daemon/merge.h daemon/parity.h daemon/random_bytes.h daemon/relay.cpp daemon/relay.h daemon/site.cpp daemon/site.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/table_reader.cpp daemon/table_reader.h daemon/wall_clock.h
 libdaemon_la_LIBADD = libkeeper.la libarena.la libckpt.la libelastic.la libmessagecodec.la libslurmclient.la \
 	libtopology.la libtransport.la libcommon.la libproto.la
