@@ -398,8 +398,8 @@ def begin_copies(saving: Saving, step: int, gpu: list[Chunk], host: Iterable[Bat
 
 @contextmanager
 def collector_waits() -> Iterator[None]:
-    """Encoding makes thousands of small objects, none of them in a cycle: to look at all objects of the program because of them takes
-    longer than the rest of it."""
+    """A state of thousands of tensors makes as many small objects on its way, none of them in a cycle: to look at all objects of the program
+    because of them takes longer than the rest of it."""
     if not gc.isenabled():
         yield
         return
@@ -609,7 +609,8 @@ def load_one(map_location: Any, views: bool, folder: Folder | None, adopt: bool,
             return None
         if same_size:
             opened.check_world_size()
-        state = _as_saved(opened, folder is None, map_location, views, adopt)
+        with collector_waits():
+            state = _as_saved(opened, folder is None, map_location, views, adopt)
         ledger = _state.ledger_of(opened.skeleton(), opened.ledger())
         step = opened.step()
     note_step(step)
