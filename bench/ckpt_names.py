@@ -6,6 +6,9 @@ TORCH, DCP, DCP_ASYNC = "torch.save", "torch DCP save", "torch DCP async_save"
 #: Not ways of saving: what none of them can do without.
 FRESH_PAGES, COPY_ALONE = "fresh shared pages, nothing copied", "torch copy_ into memory that is there"
 
+#: Those that --apart gives a process of their own.
+APART = {"ours": OURS, "flash": FLASH, "fresh": FRESH_PAGES}
+
 OURS_LOAD, OURS_VIEWS, OURS_INTO, OURS_DCP_LOAD = ("dlrover_slurm.load", "dlrover_slurm.load(views=True)", "dlrover_slurm.load(views=True), copy_",
                                                    "dlrover_slurm.dcp.load")
 FLASH_VIEWS, FLASH_CLONE, FLASH_INTO = "DLRover load_checkpoint", "DLRover load_checkpoint, clone", "DLRover load_checkpoint, copy_"

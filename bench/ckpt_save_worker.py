@@ -182,6 +182,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--first", choices=tuple(names.GROUPS), help="whose first restore is the first of the process")
     parser.add_argument("--dlrover", action="store_true")
     parser.add_argument("--without-torch", action="store_true")
+    parser.add_argument("--only", choices=names.APART, help="this way alone, and a state that takes little memory")
     return parser.parse_args()
 
 
@@ -190,7 +191,7 @@ def main() -> int:
     dist.init_process_group("gloo")
     options.folder /= str(dist.get_rank())
     options.folder.mkdir(parents=True, exist_ok=True)
-    state = make_state(options.state, options.size)
+    state = make_state(options.state, options.size, bool(options.only))
     seen = restore(options, state) if options.restore else save(options, state)
     if dist.get_rank() == 0:
         options.out.write_text(json.dumps({"torch": torch.__version__, "python": sys.version.split()[0], "threads": torch.get_num_threads(),

@@ -2,6 +2,8 @@
 """The states that bench/ckpt_save saves and restores: the same ones in every process, from a seed."""
 
 import itertools
+import mmap
+import os
 import time
 
 import torch
@@ -23,14 +25,24 @@ def mixed_tensors(size: int, generator: torch.Generator) -> "list[torch.Tensor]"
     return tensors
 
 
-def make_state(kind: str, size: int) -> dict:
+def mirrored_tensors(count: int, numbers: int, generator: torch.Generator) -> "list[torch.Tensor]":
+    """Each a mapping of its own of the same memory: to whoever copies them they are as many bytes as others."""
+    file = os.memfd_create("mirrored")
+    os.ftruncate(file, 4 * numbers)
+    tensors = [torch.frombuffer(mmap.mmap(file, 4 * numbers), dtype=torch.float32) for _ in range(count)]
+    os.close(file)
+    torch.rand(numbers, generator=generator, out=tensors[0])
+    return tensors
+
+
+def make_state(kind: str, size: int, mirrored: bool = False) -> dict:
     """Weights in plain tensors, and the few other things that a state holds."""
     generator = torch.Generator().manual_seed(1)
     if kind == "mixed":
         tensors = mixed_tensors(size, generator)
     else:
         count, numbers = (8, size // 8 // 4) if kind == "large" else (10000, 256)
-        tensors = [torch.rand(numbers, generator=generator) for _ in range(count)]
+        tensors = mirrored_tensors(count, numbers, generator) if mirrored else [torch.rand(numbers, generator=generator) for _ in range(count)]
     model = {f"model.layers.{i}.weight": tensor for i, tensor in enumerate(tensors)}
     return {"model": model, "epoch": 3, "rate": 1e-3, "name": "bench"}
 

@@ -250,6 +250,8 @@ def make_all(makers: list) -> list:
 
 
 def make_ways(options: argparse.Namespace, state: dict) -> "list[Ours]":
+    if options.only:
+        return [{"ours": Ours, "flash": lambda: Flash(options.folder.parent), "fresh": lambda: FreshPages(bytes_of(state))}[options.only]()]
     makers = [Ours]
     if options.dlrover:
         makers.append(lambda: Flash(options.folder.parent))
