@@ -2,10 +2,12 @@
 #include "pmix_server/upcalls.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <iterator>
 #include <span>
 
+#include "pmix_server/accept_guard.h"
 #include "pmix_server/board.h"
 #include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/value_codec.h"
@@ -138,8 +140,13 @@ pmix_status_t take_notices(const pmix_info_t info[], std::size_t count, const Di
 
 // None of these lets an exception through to PMIx: where memory is at its end, this program is.
 
+/// A libpmix that takes connections in another way than by accept() would take them from everybody.
 pmix_status_t on_connected(const pmix_proc_t *, void *, pmix_info_t[], std::size_t, pmix_op_cbfunc_t,
                            void *) noexcept {
+    if (connections_looked_at() == 0) {
+        std::fputs("dlrover-pmixd: this libpmix takes connections in a way that is not guarded\n", stderr);
+        std::abort();
+    }
     return PMIX_OPERATION_SUCCEEDED;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real dlrover-pmixds of two nodes with two ranks each, under daemons that carry their parcels.
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -138,9 +139,11 @@ struct Group {
         nodes[0].pump(nodes[1]);
         nodes[1].pump(nodes[0]);
     }
-    void start(std::uint32_t rank, const std::string &what) {
+    /// set_up: in the new process.
+    void start(std::uint32_t rank, const std::string &what, const std::function<void()> &set_up = {}) {
         int ends[2];
         BOOST_REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+        UniqueFd program(::open(TEST_PMIX_CLIENT, O_PATH | O_CLOEXEC));
         pid_t pid = ::fork();
         BOOST_REQUIRE(pid >= 0);
         if (pid == 0) {
@@ -148,7 +151,11 @@ struct Group {
             for (const auto &variable : nodes[rank / 2].ready.variables)
                 ::putenv(const_cast<char *>(variable.c_str()));
             ::setenv("PMIX_RANK", std::to_string(rank).c_str(), 1);
-            ::execl(TEST_PMIX_CLIENT, TEST_PMIX_CLIENT, what.c_str(), nullptr);
+            if (set_up) set_up();
+            std::string name = TEST_PMIX_CLIENT, argument = what;
+            char *const words[] = {name.data(), argument.data(), nullptr};
+            // By its descriptor: another user may not reach this folder.
+            ::execveat(program.get(), "", words, environ, AT_EMPTY_PATH);
             ::_exit(127);
         }
         ::close(ends[1]);
@@ -187,7 +194,35 @@ struct Group {
     }
 };
 
+constexpr uid_t nobody = 65534;
+
+/// Another user, who says that he is this one.
+void pose() {
+    ::setenv("DLROVER_TEST_CLAIMED_UID", std::to_string(::getuid()).c_str(), 1);
+    ::setenv("DLROVER_TEST_CLAIMED_GID", std::to_string(::getgid()).c_str(), 1);
+    if (::setgroups(0, nullptr) != 0 || ::setgid(nobody) != 0 || ::setuid(nobody) != 0) ::_exit(126);
+}
+
+boost::test_tools::assertion_result may_become_another_user(boost::unit_test::test_unit_id) {
+    boost::test_tools::assertion_result can = ::geteuid() == 0;
+    can.message() << "only root can";
+    return can;
+}
+
 }  // namespace
+
+BOOST_AUTO_TEST_CASE(another_user_who_knows_port_and_name_can_not_join,
+                     *boost::unit_test::precondition(may_become_another_user)) {
+    Group g;
+    for (int i = 0; i < 3; ++i) {
+        g.start(0, "publish", pose);
+        auto ended = g.wait(0);
+        BOOST_TEST(WEXITSTATUS(ended.wait_status) == 2, ended.output);
+    }
+    // The rank that he posed as is none the worse.
+    g.start_all("collect");
+    g.expect_success();
+}
 
 BOOST_AUTO_TEST_CASE(ranks_of_two_nodes_exchange_data) {
     Group g;
