@@ -277,6 +277,7 @@ void Group::act(elastic::Publish &action) {
             if (*alive) feed(objects_here());
         });
         rank_states_.clear();
+        losses_told_.clear();
         progress_.clear();
         tell_storage_of_world();
         tell_copies_of_world();
@@ -299,8 +300,8 @@ void Group::act(elastic::StopWorkers &action) {
             agent.stopped = std::max(agent.stopped, stopping_);
         else
             push_stop(agent, action.reason);
-    tell_pmix_of_losses(action.losses);
-    if (pmix_) pmix_->on_stop(stopping_, action.reason);
+    tell_losses(action.losses);
+    tell_stop(stopping_, action.reason);
     if (copies_ && world_ && stopping_ >= world_->id) {
         copies_->stop();
         tables_->on_world(std::nullopt);
@@ -463,7 +464,7 @@ void Group::tell_end(int exit_code, const std::string &message) {
     record_.exit_code = exit_code;
     record_.end_message = message;
     record_.summary = final_goodput_ ? summary_text(*final_goodput_) : "";
-    if (pmix_ && world_) pmix_->on_stop(world_->id, message.empty() ? "the group has ended" : message);
+    if (world_) tell_stop(world_->id, message.empty() ? "the group has ended" : message);
     if (storage_ && record_.workers != 0 && record_.removed_us == 0) return begin_ending();
     finish_end();
 }

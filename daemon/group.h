@@ -346,11 +346,20 @@ class Group : private JobMemory {
     // group_pmix.cpp: ranks that speak PMIx
     void create_pmix();
     void tell_pmix_of_world();
-    void tell_pmix_of_losses(const elastic::Losses &losses);
     local::PmixStateT pmix_state() const;
     void on_pmix_failed(const std::string &why);
     void on_pmix_aborted(const local::PmixAbortedT &aborted);
     bool add_pmix(local::WorldPublishedT &world);
+
+    // group_membership.cpp: what programs hear of the group
+    template <typename BodyT>
+    void push_to_subscribers(const BodyT &body, const GenerationId &first, const GenerationId &last);
+    /// None: no ranks here.
+    std::optional<local::PmixWorldT> membership() const;
+    void subscribe(Worker &worker);
+    void tell_losses(const elastic::Losses &losses);
+    void tell(local::PmixEventKind kind, std::uint64_t number);
+    void tell_stop(GenerationId generation, const std::string &reason);
 
     // group_workers.cpp
     void on_worker_hello(const Client &from, std::uint32_t id, const local::WorkerHelloT &hello);
@@ -421,14 +430,15 @@ class Group : private JobMemory {
     std::map<ConnectionId, Worker> workers_;
     Arena arena_;
     GroupVerify verify_;
-    GenerationId verified_world_;                      ///< verify_ has begun with
-    std::unique_ptr<GroupStorage> storage_;            ///< none without a folder
-    std::unique_ptr<JobDeadline> job_deadline_;        ///< on rank 0's node, with a folder
-    std::unique_ptr<GroupMover> mover_;                ///< none while no mover has said hello
-    std::unique_ptr<GroupTables> tables_;              ///< as copies_
-    std::unique_ptr<GroupCopies> copies_;              ///< none where no copies are kept on other nodes
-    std::unique_ptr<GroupCheck> check_;                ///< once it was needed
-    std::unique_ptr<PmixRelay> pmix_;                  ///< none without --dlrover-pmix
+    GenerationId verified_world_;                ///< verify_ has begun with
+    std::unique_ptr<GroupStorage> storage_;      ///< none without a folder
+    std::unique_ptr<JobDeadline> job_deadline_;  ///< on rank 0's node, with a folder
+    std::unique_ptr<GroupMover> mover_;          ///< none while no mover has said hello
+    std::unique_ptr<GroupTables> tables_;        ///< as copies_
+    std::unique_ptr<GroupCopies> copies_;        ///< none where no copies are kept on other nodes
+    std::unique_ptr<GroupCheck> check_;          ///< once it was needed
+    std::unique_ptr<PmixRelay> pmix_;            ///< none without --dlrover-pmix
+    std::set<std::pair<local::PmixEventKind, std::uint64_t>> losses_told_;  ///< of the world in force
     std::map<NodeIndex, EventLoop::Time> removed_at_;  ///< or when this daemon first knew it
     bool dismissed_ = false;
     std::map<Rank, std::string> memory_refused_;  ///< to whom, and why

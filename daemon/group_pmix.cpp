@@ -38,18 +38,8 @@ void Group::create_pmix() {
 
 void Group::tell_pmix_of_world() {
     if (!pmix_ || !world_) return;
-    auto place = place_in(*world_);
-    if (!place) return pmix_->on_no_world();
-    local::PmixWorldT world;
-    world.generation = to_proto_ptr(world_->id);
-    world.name_space = "dlrover." + key_ + "." + std::to_string(registration().restart_count) + ".g" +
-                       std::to_string(world_->id.term.value()) + "-" + std::to_string(world_->id.number);
-    world.place = *place;
-    for (NodeIndex node : world_->nodes) {
-        world.node_names.push_back(node_name(node));
-        world.ranks_per_node.push_back(static_cast<std::uint16_t>(ranks_of(node)));
-    }
-    pmix_->on_world(std::move(world));
+    auto world = membership();
+    world ? pmix_->on_world(std::move(*world)) : pmix_->on_no_world();
 }
 
 /// The ranks of this node can not go on, or can not begin: as if one of them had failed.
@@ -67,22 +57,6 @@ void Group::on_pmix_failed(const std::string &why) {
     exit.signature = no_server_signature;
     exit.error_text = std::move(text);
     feed_when_ready(elastic::LocalExit{std::move(exit)});
-}
-
-void Group::tell_pmix_of_losses(const elastic::Losses &losses) {
-    if (!pmix_ || !world_ || losses.of != world_->id) return;
-    for (Rank rank : losses.ranks) pmix_->on_event(local::PmixEventKind::RankLost, rank.value());
-    for (std::uint32_t place = 0; place < world_->nodes.size(); ++place)
-        if (std::ranges::find(losses.nodes, world_->nodes[place]) != losses.nodes.end())
-            pmix_->on_event(local::PmixEventKind::NodeLost, place);
-}
-
-void Group::act(elastic::StepSafe &action) {
-    if (pmix_) pmix_->on_event(local::PmixEventKind::StepSafe, action.id.step.value());
-}
-
-void Group::act(elastic::StepDurable &action) {
-    if (pmix_) pmix_->on_event(local::PmixEventKind::StepDurable, action.id.step.value());
 }
 
 local::PmixStateT Group::pmix_state() const {

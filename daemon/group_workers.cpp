@@ -102,7 +102,7 @@ void Group::on_worker_message(const Client &from, local::MessageT message) {
     } else if (auto *done = body.AsRestoreDone()) {
         on_restore_done(worker, *done);
     } else if (body.type == local::Body::Subscribe) {
-        worker.subscribed = true;
+        subscribe(worker);
     } else {
         return services_.port.fail(from.id, message.id, local::Refusal::BadMessage,
                                    "a worker has no such message");

@@ -7,7 +7,7 @@
 namespace dlrover::daemon {
 namespace {
 
-constexpr std::size_t max_variables = 64, max_variable_bytes = 4096, max_reason_bytes = 1024;
+constexpr std::size_t max_variables = 64, max_variable_bytes = 4096;
 
 /// Agents give them to the workers, over what is there.
 bool is_variable(const std::string &text) {
@@ -113,28 +113,15 @@ void PmixRelay::on_no_world() {
     serves_ = started_ = failed_ = false;
     allowances_.clear();
     unreachable_.clear();
-    losses_.clear();
     server_timer_.reset();
 }
 
-void PmixRelay::on_stop(GenerationId generation, const std::string &reason) {
-    if (!server_) return;
-    local::PmixStopT stop;
-    stop.generation = to_proto_ptr(generation);
-    stop.reason = reason.substr(0, max_reason_bytes);
-    services_.port.push(*server_, std::move(stop));
+void PmixRelay::on_stop(local::PmixStopT stop) {
+    if (server_) services_.port.push(*server_, std::move(stop));
 }
 
-void PmixRelay::on_event(local::PmixEventKind kind, std::uint64_t number) {
-    using Kind = local::PmixEventKind;
-    if (!server_ || !world_) return;
-    bool loss = kind == Kind::RankLost || kind == Kind::NodeLost;
-    if (loss && !losses_.emplace(kind, number).second) return;
-    local::PmixEventT event;
-    event.generation = std::make_unique<proto::Generation>(*world_->generation);
-    event.kind = kind;
-    event.number = number;
-    services_.port.push(*server_, std::move(event));
+void PmixRelay::on_event(local::PmixEventT event) {
+    if (server_ && world_) services_.port.push(*server_, std::move(event));
 }
 
 std::unique_ptr<local::PmixStatusT> PmixRelay::status() const {

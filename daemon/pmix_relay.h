@@ -59,9 +59,9 @@ class PmixRelay {
     /// It has none in the present world.
     void on_no_world();
     /// Workers of this generation and older ones are to end.
-    void on_stop(GenerationId generation, const std::string &reason);
-    /// About the present world: its ranks may hear of it, best effort. The same loss is told once.
-    void on_event(local::PmixEventKind kind, std::uint64_t number);
+    void on_stop(local::PmixStopT stop);
+    /// About the present world: its ranks may hear of it, best effort.
+    void on_event(local::PmixEventT event);
     /// None of them is left here.
     void on_stopped(GenerationId generation);
     /// Ranks of the present world have been started by its variables, or (resumed) by an earlier daemon.
@@ -101,7 +101,6 @@ class PmixRelay {
     std::optional<std::vector<std::string>> variables_;
     std::map<Place, Allowance> allowances_;
     std::set<Place> unreachable_;
-    std::set<std::pair<local::PmixEventKind, std::uint64_t>> losses_;  ///< told
     EventLoop::Handle server_timer_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

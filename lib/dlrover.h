@@ -66,14 +66,26 @@ typedef struct dlrover_chunk {
     uint32_t replica; /**< 0: the piece to keep; > 0: the same bytes exist on another rank */
 } dlrover_chunk;
 
-enum dlrover_event_kind { DLROVER_EVENT_NEW_GENERATION = 1, DLROVER_EVENT_RANK_LOST, DLROVER_EVENT_NODE_LOST, DLROVER_EVENT_CHECKPOINT_COMPLETE,
-                          DLROVER_EVENT_ENDING, DLROVER_EVENT_OTHER };
+/** Every rank hears the kinds marked with *, on whatever node; the others are lines of this node's time line ("dlrover events"), most of them on the leader's node
+ * alone. */
+enum dlrover_event_kind {
+    DLROVER_EVENT_NEW_GENERATION = 1,
+    DLROVER_EVENT_RANK_LOST, /**< * a rank ended by itself, and the generation will */
+    DLROVER_EVENT_NODE_LOST, /**< * the same of a node; it may come after DLROVER_EVENT_GENERATION_ENDS */
+    DLROVER_EVENT_CHECKPOINT_COMPLETE,
+    DLROVER_EVENT_ENDING, /**< the group is over */
+    DLROVER_EVENT_OTHER,
+    DLROVER_EVENT_GENERATION_ENDS,   /**< * this generation: its ranks are about to get SIGTERM; text: why */
+    DLROVER_EVENT_CHECKPOINT_SAFE,   /**< * train_step has as many copies (or parities) on other nodes as were asked for */
+    DLROVER_EVENT_CHECKPOINT_DURABLE /**< * train_step is on storage, whole */
+};
 typedef struct dlrover_event {
-    uint32_t kind;
+    uint32_t kind; /**< of a later version's kinds: DLROVER_EVENT_OTHER */
     uint64_t generation_term, generation_number;
     int64_t rank, train_step; /**< -1: none */
     int64_t time_us;          /**< since the epoch */
     char text[256];
+    char node[256]; /**< that is lost, or that the rank is on, or that says it; may be empty */
 } dlrover_event;
 
 /** Version of the library, "0.1.0". */

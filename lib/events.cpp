@@ -5,6 +5,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace dlrover::lib {
@@ -14,12 +15,11 @@ using namespace std::chrono_literals;
 namespace local = proto::local;
 constexpr auto reconnect_pause = 250ms;
 
+/// Of the time line. Losses all ranks are told in another way.
 std::uint32_t kind_of(proto::EventKind kind) {
     switch (kind) {
         case proto::EventKind::WorldPublished:
             return DLROVER_EVENT_NEW_GENERATION;
-        case proto::EventKind::WorkerFailed:
-            return DLROVER_EVENT_RANK_LOST;
         case proto::EventKind::CheckpointComplete:
             return DLROVER_EVENT_CHECKPOINT_COMPLETE;
         case proto::EventKind::GroupFinished:
@@ -30,18 +30,86 @@ std::uint32_t kind_of(proto::EventKind kind) {
     }
 }
 
-dlrover_event to_event(const proto::EventT &event) {
+template <std::size_t Size>
+void set_text(char (&out)[Size], const std::string &text) {
+    std::snprintf(out, Size, "%s", text.c_str());
+}
+
+dlrover_event make_event(std::uint32_t kind, const std::unique_ptr<proto::Generation> &generation) {
     dlrover_event out{};
-    out.kind = kind_of(event.kind);
-    if (event.generation) {
-        out.generation_term = event.generation->term();
-        out.generation_number = event.generation->number();
+    out.kind = kind;
+    if (generation) {
+        out.generation_term = generation->term();
+        out.generation_number = generation->number();
     }
+    out.rank = out.train_step = -1;
+    auto now = std::chrono::system_clock::now().time_since_epoch();
+    out.time_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+    return out;
+}
+
+dlrover_event of_time_line(const proto::EventT &event) {
+    auto out = make_event(kind_of(event.kind), event.generation);
     out.rank = event.rank;
     out.train_step = event.train_step;
     out.time_us = event.time_us;
-    std::snprintf(out.text, sizeof out.text, "%s", event.text.c_str());
+    set_text(out.text, event.text);
+    set_text(out.node, event.node);
     return out;
+}
+
+dlrover_event of_stop(const local::PmixStopT &stop) {
+    auto out = make_event(DLROVER_EVENT_GENERATION_ENDS, stop.generation);
+    set_text(out.text, stop.reason);
+    return out;
+}
+
+/// Empty: of no rank of this world.
+std::string node_of(const local::PmixWorldT &world, std::uint64_t rank) {
+    std::uint64_t end = 0;
+    std::size_t known = std::min(world.ranks_per_node.size(), world.node_names.size());
+    for (std::size_t place = 0; place < known; ++place)
+        if (end += world.ranks_per_node[place]; rank < end) return world.node_names[place];
+    return "";
+}
+
+dlrover_event of_rank(const local::PmixWorldT &world, const local::PmixEventT &event) {
+    auto out = make_event(DLROVER_EVENT_RANK_LOST, event.generation);
+    out.rank = static_cast<std::int64_t>(event.number);
+    set_text(out.node, node_of(world, event.number));
+    set_text(out.text, "rank " + std::to_string(event.number) + " is lost");
+    return out;
+}
+
+std::optional<dlrover_event> of_node(const local::PmixWorldT &world, const local::PmixEventT &event) {
+    if (event.number >= world.node_names.size()) return std::nullopt;
+    auto out = make_event(DLROVER_EVENT_NODE_LOST, event.generation);
+    set_text(out.node, world.node_names[event.number]);
+    set_text(out.text, "node " + world.node_names[event.number] + " is lost");
+    return out;
+}
+
+dlrover_event of_step(std::uint32_t kind, const local::PmixEventT &event, const char *how) {
+    auto out = make_event(kind, event.generation);
+    out.train_step = static_cast<std::int64_t>(event.number);
+    set_text(out.text, "the checkpoint of step " + std::to_string(event.number) + " is " + how);
+    return out;
+}
+
+std::optional<dlrover_event> of_group(const local::PmixWorldT &world, const local::PmixEventT &event) {
+    switch (event.kind) {
+        case local::PmixEventKind::None:
+            return std::nullopt;
+        case local::PmixEventKind::RankLost:
+            return of_rank(world, event);
+        case local::PmixEventKind::NodeLost:
+            return of_node(world, event);
+        case local::PmixEventKind::StepSafe:
+            return of_step(DLROVER_EVENT_CHECKPOINT_SAFE, event, "safe on other nodes");
+        case local::PmixEventKind::StepDurable:
+            return of_step(DLROVER_EVENT_CHECKPOINT_DURABLE, event, "on storage");
+    }
+    return std::nullopt;
 }
 
 }  // namespace
@@ -92,6 +160,15 @@ void Events::refresh() {
     if (!link_.connected() || link_.connections() != subscribed_on_) arm(reconnect_pause);
 }
 
+std::optional<dlrover_event> Events::to_event(const proto::LocalMessage &push) {
+    const auto &body = push.message.body;
+    if (const auto *world = body.AsPmixWorld()) world_ = *world;
+    if (const auto *event = body.AsPmixEvent()) return of_group(world_, *event);
+    if (const auto *stop = body.AsPmixStop()) return of_stop(*stop);
+    const auto *line = body.AsMembershipEvent();
+    return line != nullptr && line->event ? std::optional(of_time_line(*line->event)) : std::nullopt;
+}
+
 Result<dlrover_event> Events::next() {
     if (!epoll_) DLROVER_TRY(start());
     wanted_ = true;
@@ -108,8 +185,7 @@ Result<dlrover_event> Events::next() {
             if (push.status().code() == Code::stale) return push.take_status();
             return Status(Code::not_found, "no event");
         }
-        auto *event = push->message.body.AsMembershipEvent();
-        if (event != nullptr && event->event) return to_event(*event->event);
+        if (auto event = to_event(*push)) return *event;
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Membership events: pushes of the daemon behind one descriptor that stays the same across reconnections.
+// Membership events: pushes of the daemon behind one descriptor that stays the same across reconnections. The
+// daemon says them as to a PMIx server.
 #pragma once
 
 #include <optional>
@@ -27,9 +28,12 @@ class Events {
   private:
     Status start();
     Status subscribe();
+    /// None: nothing that programs are told.
+    std::optional<dlrover_event> to_event(const proto::LocalMessage &push);
     void arm(std::chrono::milliseconds delay);
 
     DaemonLink &link_;
+    proto::local::PmixWorldT world_;  ///< of this worker's generation; empty until the daemon has told it
     UniqueFd epoll_;
     UniqueFd timer_;  ///< readable: there is a kept push, or it is time to look for the daemon again
     std::uint64_t subscribed_on_ = 0;  ///< DaemonLink::connections()

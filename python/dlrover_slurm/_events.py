@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import atexit
 import enum
+import os
 import select
 import threading
 from ctypes import byref
@@ -16,12 +18,18 @@ from ._library import EventStruct, check, library
 
 
 class EventKind(enum.IntEnum):
+    """Every rank hears RANK_LOST, NODE_LOST, GENERATION_ENDS, CHECKPOINT_SAFE and CHECKPOINT_DURABLE, on whatever
+    node; the others are lines of this node's time line (``dlrover events``), most of them on the leader's alone."""
+
     NEW_GENERATION = 1
     RANK_LOST = 2
     NODE_LOST = 3
     CHECKPOINT_COMPLETE = 4
     ENDING = 5
     OTHER = 6
+    GENERATION_ENDS = 7
+    CHECKPOINT_SAFE = 8
+    CHECKPOINT_DURABLE = 9
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,8 @@ class Event:
     time: float
     """seconds since the epoch"""
     text: str
+    node: str = ""
+    """that is lost, or that the rank is on, or that says it"""
 
 
 def _to_event(raw: EventStruct) -> Event:
@@ -43,6 +53,7 @@ def _to_event(raw: EventStruct) -> Event:
         raw.train_step if raw.train_step >= 0 else None,
         raw.time_us / 1e6,
         raw.text.decode(errors="replace"),
+        raw.node.decode(errors="replace"),
     )
 
 
@@ -52,7 +63,7 @@ def poll_membership() -> list[Event]:
     raw = EventStruct()
     while True:
         try:
-            check(library().dlrover_next_event(_session.handle(), byref(raw)))
+            check(library().dlrover_next_event(_session.open_handle(), byref(raw)))
         except NotFoundError:
             return events
         events.append(_to_event(raw))
@@ -65,27 +76,42 @@ class Subscription:
         self._callback = callback
         self._stop = threading.Event()
         self._fd = library().dlrover_event_fd(_session.handle())
+        self._awake, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._run, name="dlrover-events", daemon=True)
+        # Before the session's own end, which is registered already: the thread must not use it afterwards.
+        atexit.register(self._end, 1.0)
         if self._fd >= 0:
             self._thread.start()
 
     def _run(self) -> None:
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
+        poll.register(self._awake, select.POLLIN)
         while not self._stop.is_set():
-            if not poll.poll(500):
-                continue
+            poll.poll()
             try:
-                events = poll_membership()
+                events = [] if self._stop.is_set() else poll_membership()
             except DlroverError:
                 return
             for event in events:
                 self._callback(event)
 
-    def close(self) -> None:
+    def _end(self, timeout: float | None = None) -> None:
+        if self._stop.is_set():
+            return
         self._stop.set()
+        os.write(self._wake, b".")
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(timeout)
+
+    def close(self) -> None:
+        if self._stop.is_set():
+            return
+        self._end()
+        atexit.unregister(self._end)
+        if self._thread is not threading.current_thread():
+            os.close(self._awake)
+            os.close(self._wake)
 
 
 def on_membership(callback: Callable[[Event], None]) -> Subscription:

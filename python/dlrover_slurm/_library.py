@@ -49,6 +49,7 @@ class EventStruct(ctypes.Structure):
         ("train_step", c_int64),
         ("time_us", c_int64),
         ("text", c_char * 256),
+        ("node", c_char * 256),
     ]
 
 

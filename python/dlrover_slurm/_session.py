@@ -107,6 +107,12 @@ def handle() -> c_void_p:
         return _session.handle
 
 
+def open_handle() -> c_void_p:
+    """handle(), but without waiting for another thread's save: a signal's handler may be in the midst of one."""
+    session = _session
+    return session.handle if session is not None and session.pid == os.getpid() else handle()
+
+
 def world() -> World:
     raw = WorldStruct()
     check(library().dlrover_get_world(handle(), byref(raw)))

@@ -164,3 +164,36 @@ say("ends", step)
     )
     assert "killed daemon" in out
     assert starts(out, 0) == [0, 1], out
+
+
+def test_events_do_not_wait_for_a_save_in_another_thread(tmp_path):
+    out = standalone(
+        tmp_path,
+        """
+import threading
+from dlrover_slurm import _session
+if once(f"held-{world.rank}"):
+    heard = threading.Event()
+    d.on_membership(lambda event: event.kind == d.EventKind.GENERATION_ENDS and heard.set())
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    with _session._lock:  # as a signal's handler in the midst of a save has it
+        if world.rank == 1:
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        say("heard", heard.wait(3))
+    sys.exit(1)
+""",
+    )
+    assert "0 heard True" in out.splitlines()
+
+
+def test_a_program_may_end_while_events_come(tmp_path):
+    out = standalone(
+        tmp_path,
+        """
+d.on_membership(lambda event: None)
+for step in range(start, start + 30):
+    d.save(step, {"step": step, "rank": world.rank, "data": bytes([step]) * 2000000}, ledger=step * 10)
+""",
+    )
+    assert starts(out, 0) == [0]

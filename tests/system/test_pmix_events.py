@@ -1,128 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ranks of a PMIx program hear of their group: ranks and nodes that are lost, why generations end, checkpoints that are safe and on storage."""
 
-import os
-import signal
-import statistics
 import unittest
 
-from cluster import Cluster, prefix, wait_until
-from heat import held_back
-from pmix_case import MISSING, build, folder
-
-NODES, RANKS_HERE = 4, 2
-SIZE = NODES * RANKS_HERE
-
-
-class Heard:
-    """One line of what a rank has heard."""
-
-    def __init__(self, rank: int, line: str) -> None:
-        head, *values = line.split("\t")
-        time_us, self.host, self.generation, self.event = head.split()
-        self.rank, self.time_us = rank, int(time_us)
-        self.values = dict(value.split("=", 1) for value in values)
+from cluster import prefix
+from events_case import EventsCase
+from pmix_case import MISSING, build
 
 
 @unittest.skipIf(MISSING, "needs " + " and ".join(MISSING))
-class PmixEvents(unittest.TestCase):
+class PmixEvents(EventsCase):
+    options = ["--dlrover-pmix=yes"]
+
     def setUp(self) -> None:
-        self.cluster = self.enterContext(Cluster("pmixevents", nodes=NODES + 1))
-        self.cluster.work.chmod(0o777)
-        self.files = folder(self.cluster, "events")
+        self.create("pmixevents")
         lib = prefix() / "lib"
-        self.program = build(self.cluster, "pmix_events", f"-I{prefix() / 'include'}", f"-L{lib}", "-ldlrover", f"-Wl,-rpath,{lib}")
-
-    def start(self) -> None:
-        # The last node is the spare: it is ready later.
-        with held_back(self.cluster, self.cluster.nodes[NODES:]):
-            self.process = self.cluster.start(
-                "srun", "--job-name", "events", f"-N{NODES + 1}", f"--ntasks-per-node={RANKS_HERE}", "--overcommit", "--mem=400", f"--dlrover-elastic={NODES - 1}:{NODES}",
-                "--dlrover-spares=1", "--dlrover-pmix=yes", "--dlrover-redundancy=partner:1", f"--dlrover-ckpt-dir={folder(self.cluster, 'storage')}", "--dlrover-ckpt-every=20",
-                self.program, str(self.files))
-            self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
-            wait_until(lambda: len(list(self.files.iterdir())) == SIZE or self.process.poll() is not None, 60, "a world without the spare")
-        self.job = self.cluster.job_id("events")
-
-    def heard(self, event: str, generation: str = "") -> "list[Heard]":
-        found = []
-        for rank in range(SIZE):
-            file = self.files / f"heard-{rank}"
-            lines = [Heard(rank, line) for line in file.read_text().splitlines() if line] if file.exists() else []
-            found += [line for line in lines if line.event == event and (not generation or line.generation == generation)]
-        return found
-
-    def wait_for(self, event: str, ranks: "set[int]", generation: str = "") -> "list[Heard]":
-        """Until each of these ranks has heard it."""
-        def there() -> "list[Heard]":
-            if self.process.poll() is not None:
-                self.fail(f"srun has ended: {self.process.communicate()}")
-            found = self.heard(event, generation)
-            return found if {line.rank for line in found} >= ranks else []
-        return wait_until(there, 60, f"{event} heard by {sorted(ranks)}")
-
-    def newest_generation(self) -> str:
-        return max((line.generation for line in self.heard("safe")), key=lambda text: [int(number) for number in text.split(":")])
-
-    def tell_delays(self, what: str, lines: "list[Heard]", since_us: "dict[str, int] | int") -> None:
-        """From the line of the time line to what the ranks heard."""
-        delays = sorted((line.time_us - (since_us if isinstance(since_us, int) else since_us[line.values["dlrover.step"]])) / 1000 for line in lines)
-        print(f"{what}: heard by {len(lines)} ranks {statistics.median(delays):.1f} ms after its line (median), the last after {delays[-1]:.1f} ms")
-        self.assertLess(delays[-1], 2000)
-
-    def line_of(self, kind: str, words: str) -> dict:
-        found = [event for event in self.cluster.events(self.job, [n for n in self.cluster.nodes if n != self.lost]) if event["kind"] == kind and words in event["text"]]
-        self.assertEqual(len(found), 1, f"{kind}: {words}")
-        return found[0]
-
-    def kill_rank(self, rank: int) -> None:
-        victim = [p for _, p in self.cluster.processes() if p.command and p.command[0] == self.program and p.environment().get("PMIX_RANK") == str(rank)]
-        self.assertEqual(len(victim), 1)
-        os.kill(victim[0].pid, signal.SIGKILL)
+        self.command = [build(self.cluster, "pmix_events", f"-I{prefix() / 'include'}", f"-L{lib}", "-ldlrover", f"-Wl,-rpath,{lib}")]
 
     def test_every_rank_hears_what_happens_to_the_group(self) -> None:
-        everybody, self.lost = set(range(SIZE)), ""
-        self.start()
-        self.wait_for("safe", everybody)
-        durable = self.wait_for("durable", everybody)
-        stored = {str(event["train_step"]): event["time_us"] for event in self.cluster.events(self.job) if event["kind"] == "checkpoint-stored"}
-        self.tell_delays("on storage", [line for line in durable if line.values["dlrover.step"] in stored], stored)
-
-        first = self.newest_generation()
-        self.kill_rank(5)
-        lost = self.wait_for("rank-lost", everybody - {5}, first)
-        self.assertEqual({(line.values["dlrover.rank"], line.values["dlrover.node"]) for line in lost}, {("5", self.cluster.nodes[2])})
-        self.assertEqual(len(lost), SIZE - 1, "each once")
-        ends = self.wait_for("generation", everybody - {5}, first)
-        self.assertEqual({line.values["dlrover.generation"] for line in ends}, {first})
-        self.assertEqual({line.values["dlrover.reason"] for line in ends}, {f"rank 5 on {self.cluster.nodes[2]} was killed by signal 9 (Killed)"})
-        failed = self.line_of("worker-failed", "rank 5 on")["time_us"]
-        self.tell_delays("rank lost", lost, failed)
-        self.tell_delays("generation ends", ends, failed)
-
-        wait_until(lambda: self.newest_generation() != first, 60, "safe steps of the next generation")
-        second = self.newest_generation()
-        self.wait_for("safe", everybody, second)
-        self.lost = self.cluster.nodes[2]
-        self.cluster.lose(self.lost)
-        left = everybody - {4, 5}
-        lost = self.wait_for("node-lost", left, second)
-        self.assertEqual({line.values["dlrover.node"] for line in lost}, {self.lost})
-        ends = self.wait_for("generation", left, second)
-        removed = self.line_of("warning", f"{self.lost} removed")["time_us"]
-        self.tell_delays("node lost", lost, removed)
-        self.tell_delays("generation ends", ends, removed)
-
-        wait_until(lambda: self.newest_generation() != second, 60, "safe steps of the last generation")
-        safe = self.wait_for("safe", everybody, self.newest_generation())
-        last = max(int(line.values["dlrover.step"]) for line in safe) + 100
-        (self.files / "go.new").write_text(f"{last}\n")
-        (self.files / "go.new").rename(self.files / "go")
-        out, err = self.process.communicate(timeout=120)
-        self.assertEqual(self.process.returncode, 0, out + err)
+        out = self.run_story()
         asked = {name: float(value) for _, name, value in (line.split() for line in out.splitlines() if line.startswith("asked "))}
         self.assertEqual(set(asked), {"dlrover.step.safe", "dlrover.step.durable", "dlrover.goodput"})
-        self.assertTrue(0 < asked["dlrover.step.safe"] <= last and 0 < asked["dlrover.step.durable"] <= last and 0 < asked["dlrover.goodput"] < 1, asked)
+        self.assertTrue(0 < asked["dlrover.step.safe"] <= self.last and 0 < asked["dlrover.step.durable"] <= self.last and 0 < asked["dlrover.goodput"] < 1, asked)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,19 @@ using namespace dlrover::pmix;
 
 namespace {
 
-constexpr const char *head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
-// Both ends of a connection from port 0xBEEF to port 0x1F90, its listener, and a client that has gone, as a little-endian machine has them.
+constexpr const char *head =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+// Both ends of a connection from port 0xBEEF to port 0x1F90, its listener, and a client that has gone, as a
+// little-endian machine has them.
 constexpr const char *rows =
-    "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 0 10 0\n"
-    "   1: 0100007F:1F90 0100007F:BEEF 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 30 10 -1\n"
-    "   2: 0100007F:BEEF 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  2001        0 3 1 0 20 4 30 10 -1\n"
-    "   3: 0100007F:BEE0 0100007F:1F90 05 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1\n";
+    "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 "
+    "0 10 0\n"
+    "   1: 0100007F:1F90 0100007F:BEEF 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 "
+    "30 10 -1\n"
+    "   2: 0100007F:BEEF 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  2001        0 3 1 0 20 4 "
+    "30 10 -1\n"
+    "   3: 0100007F:BEE0 0100007F:1F90 05 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 "
+    "30 10 -1\n";
 
 sockaddr_in loopback(std::uint16_t port) {
     sockaddr_in address{};
@@ -49,12 +55,14 @@ BOOST_AUTO_TEST_CASE(the_kernels_table_says_whose_the_other_end_is) {
 }
 
 BOOST_AUTO_TEST_CASE(a_table_that_is_none_has_nobody) {
-    for (const char *text : {"", "x", "0100007F:BEEF 0100007F:1F90\n", "   2: 0100007F:BEEF 0100007F:1F90 01 00000000:00000000\n"})
+    for (const char *text : {"", "x", "0100007F:BEEF 0100007F:1F90\n",
+                             "   2: 0100007F:BEEF 0100007F:1F90 01 00000000:00000000\n"})
         BOOST_TEST(!owner(std::string(head) + text, 0x1f90, 0xbeef));
 }
 
 BOOST_AUTO_TEST_CASE(ones_own_connections_are_taken) {
-    UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+        client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address = loopback(0);
     socklen_t size = sizeof address;
     BOOST_REQUIRE(::bind(listener.get(), reinterpret_cast<sockaddr *>(&address), size) == 0);

@@ -129,6 +129,25 @@ struct Saving : Serving {
     }
 };
 
+/// A worker that wants to hear what happens to its group.
+struct Subscriber {
+    Node &node;
+    Client worker;
+    std::vector<std::pair<local::PmixEventKind, std::uint64_t>> events;
+    std::vector<std::string> nodes, stops;
+
+    Subscriber(Node &n, const local::WorldPublishedT &world) : node(n), worker(n.start_worker(world, 0)) {
+        node.say(worker, local::SubscribeT{});
+    }
+    void listen() {
+        for (auto &message : std::exchange(node.port->sent[worker.id], {})) {
+            if (auto *world = message.body.AsPmixWorld()) nodes = world->node_names;
+            if (auto *event = message.body.AsPmixEvent()) events.emplace_back(event->kind, event->number);
+            if (auto *stop = message.body.AsPmixStop()) stops.push_back(stop->reason);
+        }
+    }
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(pmix_ranks_start_when_their_server_is_there) {
@@ -413,4 +432,43 @@ BOOST_AUTO_TEST_CASE(pmix_is_for_groups_that_asked_for_it) {
     hello.job_id = 7;
     nodes.n1.say(pmixd, std::move(hello));
     BOOST_TEST(nodes.n1.port->take<local::FailureT>(pmixd.id).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(workers_hear_what_pmix_servers_hear) {
+    Saving g;
+    Subscriber s1(g.n1, g.w1), s2(g.n2, g.w2);
+    for (Subscriber *s : {&s1, &s2}) {
+        s->listen();
+        BOOST_TEST(s->nodes == (std::vector<std::string>{"n1", "n2"}), boost::test_tools::per_element());
+    }
+    BOOST_REQUIRE(g.try_save_everywhere(5));
+    g.run(3s);
+    g.n2.exited(g.a2, g.w2, 1, SIGKILL);
+    g.run(100ms);
+    std::uint64_t rank = g.w2.first_rank + 1;
+    for (Subscriber *s : {&s1, &s2}) {
+        s->listen();
+        std::ranges::sort(s->events);
+        std::string heard;
+        for (auto [kind, number] : s->events)
+            heard += std::string(local::EnumNamePmixEventKind(kind)) + " " + std::to_string(number) + ";";
+        BOOST_TEST(heard == "RankLost " + std::to_string(rank) + ";StepSafe 5;StepDurable 5;");
+        BOOST_REQUIRE(s->stops.size() == 1u);
+        BOOST_TEST(s->stops[0] == "rank " + std::to_string(rank) + " on n2 was killed by signal 9 (Killed)");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(workers_hear_of_a_lost_node_without_pmix) {
+    TwoNodes g(StepOf{.min_nodes = 1});
+    g.await_worlds();
+    Subscriber s(g.n2, g.w2);
+    g.n1.daemon.reset();
+    g.n1.peers.reset();
+    g.run(30s);
+    s.listen();
+    BOOST_REQUIRE(s.events.size() == 1u);
+    BOOST_TEST((s.events[0].first == local::PmixEventKind::NodeLost));
+    BOOST_TEST(s.nodes.at(s.events[0].second) == "n1");
+    BOOST_REQUIRE(!s.stops.empty());
+    BOOST_TEST(s.stops[0].find("n1 lost") != std::string::npos, s.stops[0]);
 }

@@ -475,7 +475,7 @@ BOOST_AUTO_TEST_CASE(events_come_through_the_descriptor_also_after_a_restart) {
     daemon.push_event(proto::EventKind::WorkerFailed, "Rank 1 failed.");
     BOOST_REQUIRE(wait_until(readable));
     BOOST_REQUIRE(next() == DLROVER_OK);
-    BOOST_TEST(e.kind == DLROVER_EVENT_RANK_LOST);
+    BOOST_TEST(e.kind == DLROVER_EVENT_OTHER);
     BOOST_TEST(e.rank == 1);
     BOOST_TEST(std::string(e.text) == "Rank 1 failed.");
     BOOST_TEST(next() == DLROVER_E_NOT_FOUND);
@@ -495,6 +495,38 @@ BOOST_AUTO_TEST_CASE(events_come_through_the_descriptor_also_after_a_restart) {
     daemon.push_event(proto::EventKind::WorldPublished, "A new world.");
     BOOST_REQUIRE(wait_until([&] { return readable() && next() == DLROVER_OK; }));
     BOOST_TEST(e.kind == DLROVER_EVENT_NEW_GENERATION);
+}
+
+BOOST_AUTO_TEST_CASE(events_say_what_happens_to_the_group) {
+    using Kind = local::PmixEventKind;
+    auto c = open_context();
+    BOOST_REQUIRE(dlrover_event_fd(c.get()) >= 0);
+    daemon.push_happened(Kind::RankLost, 3);
+    daemon.push_happened(Kind::NodeLost, 0);
+    daemon.push_happened(Kind::NodeLost, 9);  // of another world
+    daemon.push_happened(Kind::None, 1);
+    daemon.push_happened(Kind::StepSafe, 40);
+    daemon.push_happened(Kind::StepDurable, 30);
+    daemon.push_stop("n1 lost");
+    std::vector<std::string> heard;
+    dlrover_event e;
+    BOOST_TEST(wait_until([&] {
+        while (dlrover_next_event(c.get(), &e) == DLROVER_OK) {
+            BOOST_TEST(e.generation_term == 1u);
+            BOOST_TEST(e.generation_number == 2u);
+            heard.push_back(std::to_string(e.kind) + " " + std::to_string(e.rank) + " " +
+                            std::to_string(e.train_step) + " " + e.node + ": " + e.text);
+        }
+        return heard.size() == 5u;
+    }));
+    auto line = [](dlrover_event_kind kind, const char *rest) { return std::to_string(kind) + " " + rest; };
+    std::vector<std::string> expected{
+        line(DLROVER_EVENT_RANK_LOST, "3 -1 n2: rank 3 is lost"),
+        line(DLROVER_EVENT_NODE_LOST, "-1 -1 n1: node n1 is lost"),
+        line(DLROVER_EVENT_CHECKPOINT_SAFE, "-1 40 : the checkpoint of step 40 is safe on other nodes"),
+        line(DLROVER_EVENT_CHECKPOINT_DURABLE, "-1 30 : the checkpoint of step 30 is on storage"),
+        line(DLROVER_EVENT_GENERATION_ENDS, "-1 -1 : n1 lost")};
+    BOOST_TEST(heard == expected, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(progress_is_on_the_page) {

@@ -231,6 +231,10 @@ bool FakeDaemon::handle(int number, const local::MessageT &message) {
     if (auto *p = message.body.AsPrepare()) prepare(number, message.id, *p);
     if (kind == local::Body::Subscribe) {
         connections_[number].subscribed = true;
+        local::PmixWorldT world;
+        world.node_names = {"n1", "n2"};
+        world.ranks_per_node = {2, 2};
+        answer(number, 0, std::move(world));
         answer(number, message.id, local::DoneT{});
     }
     if (auto *b = message.body.AsBeginSave()) begin(number, message.id, *b);
@@ -493,17 +497,35 @@ void FakeDaemon::restore(int number, std::uint32_t id) {
     answer(number, id, std::move(plan), fds);
 }
 
-void FakeDaemon::push_event(proto::EventKind kind, std::string text) {
+template <typename Body>
+void FakeDaemon::push(const Body &body) {
     std::lock_guard lock(mutex_);
-    for (auto &[number, c] : connections_) {
-        if (!c.subscribed) continue;
-        local::MembershipEventT push;
-        push.event = std::make_unique<proto::EventT>();
-        push.event->kind = kind;
-        push.event->text = text;
-        push.event->rank = 1;
-        answer(number, 0, std::move(push));
-    }
+    for (auto &[number, c] : connections_)
+        if (c.subscribed) answer(number, 0, Body(body));
+}
+
+void FakeDaemon::push_event(proto::EventKind kind, std::string text) {
+    local::MembershipEventT line;
+    line.event = std::make_unique<proto::EventT>();
+    line.event->kind = kind;
+    line.event->text = std::move(text);
+    line.event->rank = 1;
+    push(line);
+}
+
+void FakeDaemon::push_happened(local::PmixEventKind kind, std::uint64_t number) {
+    local::PmixEventT event;
+    event.generation = std::make_unique<proto::Generation>(1, 2);
+    event.kind = kind;
+    event.number = number;
+    push(event);
+}
+
+void FakeDaemon::push_stop(std::string reason) {
+    local::PmixStopT stop;
+    stop.generation = std::make_unique<proto::Generation>(1, 2);
+    stop.reason = std::move(reason);
+    push(stop);
 }
 
 }  // namespace dlrover::test

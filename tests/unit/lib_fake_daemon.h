@@ -43,6 +43,9 @@ class FakeDaemon {
     void fail_once(local::Body kind, Fault fault);
     void refuse(local::Body kind, local::Refusal code, std::string text);
     void push_event(proto::EventKind kind, std::string text);
+    /// To those who have subscribed, and were told that two nodes, n1 and n2, have two ranks each.
+    void push_happened(local::PmixEventKind kind, std::uint64_t number);
+    void push_stop(std::string reason);
 
     std::string socket_path() const { return dir_ + "/s"; }
     std::vector<local::SealT> sealed();
@@ -104,6 +107,8 @@ class FakeDaemon {
     void grow(Slot &slot, std::uint64_t bytes);
     std::vector<std::unique_ptr<local::SlotSegmentT>> describe(int number, Slot &slot, std::vector<int> &fds);
     void drop(int number);
+    template <typename Body>
+    void push(const Body &body);
     void stop_locked(bool keep_grants);
 
     std::mutex mutex_;

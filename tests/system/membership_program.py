@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program of test_membership.py; what it writes says events_case.py."""
+
+import os
+import pathlib
+import signal
+import sys
+import time
+
+sys.path.insert(0, sys.argv[1])
+
+import dlrover_slurm as dlrover  # noqa: E402
+
+Kind = dlrover.EventKind
+NAMES = {Kind.GENERATION_ENDS: "generation", Kind.RANK_LOST: "rank-lost", Kind.NODE_LOST: "node-lost", Kind.CHECKPOINT_SAFE: "safe", Kind.CHECKPOINT_DURABLE: "durable"}
+
+
+def values(event: "dlrover.Event") -> "dict[str, object]":
+    found: "dict[str, object]" = {"rank": event.rank, "node": event.node or None, "step": event.step}
+    if event.kind == Kind.GENERATION_ENDS:
+        found.update(generation=":".join(map(str, event.generation)), reason=event.text)
+    return {"dlrover." + name: value for name, value in found.items() if value is not None}
+
+
+def main() -> None:
+    folder, rank = pathlib.Path(sys.argv[2]), dlrover.world().rank
+    heard = open(folder / f"heard-{rank}", "a", buffering=1)
+
+    def on_event(event: "dlrover.Event") -> None:
+        if event.kind in NAMES:
+            head = f"{time.time_ns() // 1000} {os.uname().nodename} {os.environ['DLROVER_GENERATION']} {NAMES[event.kind]}"
+            heard.write("\t".join([head, *(f"{name}={value}" for name, value in values(event).items())]) + "\n")
+
+    def leave(*_: object) -> None:
+        time.sleep(0.3)  # what is said at the end is to be heard
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, leave)
+    dlrover.on_membership(on_event)
+    checkpoint = dlrover.load()
+    step, go = checkpoint.step if checkpoint else 0, folder / "go"
+    while not go.exists() or step < int(go.read_text()):
+        step += 1
+        time.sleep(0.02)
+        dlrover.report_step(step)
+        try:
+            dlrover.save(step, {"step": step, "data": bytes(4096)})
+        except dlrover.StaleError:  # SIGTERM is on its way
+            leave()
+
+
+if __name__ == "__main__":
+    main()
