@@ -171,7 +171,7 @@ Status Service::change_world(const local::PmixWorldT &message) {
 /// PMIx 4.2 serves no later namespace any more when one is taken from clients that are still connected.
 void Service::retire() {
     if (!exchange_) return;
-    retired_.push_back(exchange_->world());
+    retired_.push_back({exchange_->world(), {}});
     board_ = exchange_->release_board();
     exchange_.reset();
     on_gone(gone_);
@@ -180,14 +180,25 @@ void Service::retire() {
 /// The processes are gone; PMIx itself notices that a little later.
 void Service::on_gone(const GenerationId &generation) {
     gone_ = std::max(gone_, generation);
-    retired_timer_ = loop_.after(notice_time, [this] {
-        retired_timer_.reset();
-        std::erase_if(retired_, [this](const World &world) {
-            if (world.generation > gone_) return false;
-            Server::remove(world);
-            return true;
-        });
+    for (Retired &retired : retired_)
+        if (retired.world.generation <= gone_ && !retired.gone_at) retired.gone_at = loop_.now();
+    remove_retired();
+}
+
+void Service::remove_retired() {
+    retired_timer_.reset();
+    Time next = Time::max();
+    std::erase_if(retired_, [&](const Retired &retired) {
+        if (!retired.gone_at) return false;
+        Time due = *retired.gone_at + notice_time;
+        if (due > loop_.now()) {
+            next = std::min(next, due);
+            return false;
+        }
+        Server::remove(retired.world);
+        return true;
     });
+    if (next != Time::max()) retired_timer_ = loop_.after(next - loop_.now(), [this] { remove_retired(); });
 }
 
 void Service::serve(World world) {

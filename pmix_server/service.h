@@ -43,6 +43,7 @@ class Service final : public Upcalls {
     Status change_world(const proto::local::PmixWorldT &message);
     void retire();
     void on_gone(const GenerationId &generation);
+    void remove_retired();
     void serve(World world);
     void stop_exchange(const std::string &reason);
     void announced(const Announcement &announcement);
@@ -80,9 +81,13 @@ class Service final : public Upcalls {
     Exchange::Token last_token_ = 0;
     Board board_;  ///< between generations
     EventLoop::Time pause_{0};
-    UniqueFd watched_;            ///< the connection's, but closed when nobody watches it any more
-    std::vector<World> retired_;  ///< whose ranks may not have ended yet
-    GenerationId gone_;           ///< the processes of this one and older ones
+    UniqueFd watched_;  ///< the connection's, but closed when nobody watches it any more
+    struct Retired {
+        World world;
+        std::optional<Time> gone_at;  ///< its processes; none: they may not have ended yet
+    };
+    std::vector<Retired> retired_;
+    GenerationId gone_;  ///< the processes of this one and older ones
     EventLoop::Handle readable_, connect_timer_, exchange_timer_, retired_timer_;
 };
 

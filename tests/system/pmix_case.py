@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import subprocess
 
-from cluster import TOP, Cluster, prefix
+from cluster import TOP, Cluster, Process, prefix
 
 SERVER = "dlrover-pmixd"
 MISSING = [what for what, there in (("mpicc (openmpi-bin, libopenmpi-dev)", shutil.which("mpicc")),
@@ -28,3 +28,19 @@ def folder(cluster: Cluster, name: str) -> pathlib.Path:
     made.mkdir()
     made.chmod(0o777)
     return made
+
+
+def servers(cluster: Cluster) -> "list[tuple[str, Process]]":
+    return [(node, p) for node, p in cluster.processes() if p.state != "Z" and p.command and p.command[0].endswith("/" + SERVER)]
+
+
+def expect_nothing_left(cluster: Cluster, killed: bool = False) -> None:
+    """No process, no file, no socket of ours or of PMIx. A rank of Open MPI that was killed leaves files of its own."""
+    roots = {host["host"]: pathlib.Path(f"/proc/{host['slurmd']}/root") for host in cluster.describe()["hosts"] if host.get("slurmd")}
+    for root in roots.values() if killed else ():
+        for segment in (root / "dev/shm").glob("vader_segment.*"):
+            segment.unlink()
+    cluster.expect_clean()
+    for node, root in roots.items():
+        left = [str(p) for p in (root / "tmp").iterdir() if p.name.startswith(("dlrover-", "pmix"))]
+        assert not left, f"{node}: {left}"

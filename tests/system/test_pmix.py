@@ -8,8 +8,8 @@ import signal
 import subprocess
 import unittest
 
-from cluster import TOP, Cluster, Process, wait_until
-from pmix_case import MISSING, MPI_SETTINGS, SERVER, build, folder
+from cluster import TOP, Cluster, wait_until
+from pmix_case import MISSING, MPI_SETTINGS, build, expect_nothing_left, folder, servers
 
 NODES, RANKS_HERE = 4, 2
 SIZE = NODES * RANKS_HERE
@@ -51,9 +51,6 @@ class Pmix(unittest.TestCase):
     def elastic(self, *arguments: str, job: str = "mpi") -> "list[str]":
         return [*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job=job), str(self.program), *arguments]
 
-    def servers(self) -> "list[tuple[str, Process]]":
-        return [(node, p) for node, p in self.cluster.processes() if p.state != "Z" and p.command and p.command[0].endswith("/" + SERVER)]
-
     def expect_generations(self, job: str, count: int) -> str:
         """How many worlds there were; all that the time line says."""
         events = self.cluster.events(self.cluster.job_id(job))
@@ -62,16 +59,6 @@ class Pmix(unittest.TestCase):
         self.assertEqual(len(worlds), count, text)
         return text
 
-    def expect_nothing_left(self, killed: bool = False) -> None:
-        """No process, no file, no socket of ours or of PMIx. A rank of Open MPI that was killed leaves files of its own."""
-        roots = {host["host"]: pathlib.Path(f"/proc/{host['slurmd']}/root") for host in self.cluster.describe()["hosts"] if host.get("slurmd")}
-        for root in roots.values() if killed else ():
-            for segment in (root / "dev/shm").glob("vader_segment.*"):
-                segment.unlink()
-        self.cluster.expect_clean()
-        for node, root in roots.items():
-            self.assertEqual([str(p) for p in (root / "tmp").iterdir() if p.name.startswith(("dlrover-", "pmix"))], [], node)
-
     def test_the_same_results_as_under_slurms_own(self) -> None:
         ours = self.cluster.run(*self.elastic())
         self.assertEqual(ours.returncode, 0, ours.stdout + ours.stderr)
@@ -79,7 +66,7 @@ class Pmix(unittest.TestCase):
         slurms = self.cluster.run(*self.srun("--mpi=pmix", "--dlrover-elastic=off"), str(self.program))
         self.assertEqual(slurms.returncode, 0, slurms.stdout + slurms.stderr)
         self.assertEqual(results(slurms.stdout), results(ours.stdout))
-        self.expect_nothing_left()
+        expect_nothing_left(self.cluster)
 
     def test_a_killed_rank_ends_the_others_and_all_begin_again(self) -> None:
         files = folder(self.cluster, "die")
@@ -88,7 +75,7 @@ class Pmix(unittest.TestCase):
         self.assertTrue((files / "died").exists())
         self.assertEqual(results(done.stdout), expected())
         self.expect_generations("killed", 2)
-        self.expect_nothing_left(killed=True)
+        expect_nothing_left(self.cluster, killed=True)
 
     def test_what_is_published_outlives_a_generation(self) -> None:
         files = folder(self.cluster, "publish")
@@ -99,7 +86,7 @@ class Pmix(unittest.TestCase):
         self.assertEqual(sorted(found), sorted((rank, name, value) for rank in range(SIZE)
                                                for name, value in (("published", first), ("left", first), ("published", second))))
         self.expect_generations("publish", 2)
-        self.expect_nothing_left(killed=True)
+        expect_nothing_left(self.cluster, killed=True)
 
     @unittest.skipUnless(MPI4PY, "needs Debian's python3-mpi4py")
     def test_mpi4py(self) -> None:
@@ -108,19 +95,19 @@ class Pmix(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         expected_lines = {f"rank {rank}: {what}" for rank in range(SIZE) for what in (f"allreduce {4 * SIZE * (SIZE + 1) // 2}", "looked up 1")}
         self.assertEqual({line for line in done.stdout.splitlines() if line.startswith("rank ")}, expected_lines)
-        self.expect_nothing_left()
+        expect_nothing_left(self.cluster)
 
     def test_a_killed_server_costs_a_generation(self) -> None:
         files = folder(self.cluster, "hold")
         process = self.cluster.start(*self.elastic("hold", str(files), job="server"))
         held = [files / f"held-{rank}" for rank in range(SIZE)]
         wait_until(lambda: all(file.exists() for file in held), 60, "ranks in the midst of the program")
-        servers = self.servers()
-        self.assertEqual({node for node, _ in servers}, set(self.cluster.nodes))
-        for _, server in servers:
+        running = servers(self.cluster)
+        self.assertEqual({node for node, _ in running}, set(self.cluster.nodes))
+        for _, server in running:
             self.assertNotEqual(server.uid, 0)
             self.assertRegex(pathlib.Path(f"/proc/{server.pid}/status").read_text(), r"NoNewPrivs:\s+1\n")
-        os.kill(servers[-1][1].pid, signal.SIGKILL)
+        os.kill(running[-1][1].pid, signal.SIGKILL)
         for file in held:
             file.unlink()
         wait_until(lambda: all(file.exists() for file in held), 60, "ranks of the next generation")
@@ -129,7 +116,7 @@ class Pmix(unittest.TestCase):
         self.assertEqual(process.returncode, 0, out + err)
         self.assertEqual(results(out), expected())
         self.expect_generations("server", 2)
-        self.expect_nothing_left(killed=True)
+        expect_nothing_left(self.cluster, killed=True)
 
 
 if __name__ == "__main__":
