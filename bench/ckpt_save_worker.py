@@ -147,7 +147,7 @@ def save(options: argparse.Namespace, state: dict) -> dict:
     ways = make_ways(options, state)
     dlrover_slurm.load()  # connects
     if options.prepare:
-        step_once(state)
+        step_once(state, options.only in (None, "ours"))
         time.sleep(options.prepare)  # the steps until its first checkpoint
     seen = Flushes(options, ways, state).run() if options.flush else time_saves(options, ways, state)
     for way in ways:
@@ -155,12 +155,15 @@ def save(options: argparse.Namespace, state: dict) -> dict:
     return seen
 
 
-def step_once(state: dict) -> None:
-    """What a program written for DLRover does before its first save; nothing else makes our memory ready."""
+def step_once(state: dict, with_ours: bool) -> None:
+    """What a program written for DLRover does before its first save; that makes our memory ready, where it has our checkpointer or asked load()."""
+    from dlrover_slurm import _prepare
     from dlrover_slurm.compat import DdpCheckpointer
 
     ranks = dist.get_world_size()
-    checkpointer = DdpCheckpointer("unused", local_shard_num=ranks, global_shard_num=ranks)
+    checkpointer = DdpCheckpointer("unused", local_shard_num=ranks, global_shard_num=ranks) if with_ours else None
+    if not with_ours:
+        _prepare._wanted = None
     # No gradients: nothing changes.
     torch.optim.SGD([torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point()) for tensor in state["model"].values()], 0.1).step()
     del checkpointer  # which had to be there for the step
