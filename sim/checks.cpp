@@ -343,7 +343,12 @@ void Simulator::check_requeue(std::uint32_t node) const {
 /// Where srun and the job's script run: what ends there ends the job, unless it is said that others go on.
 void Simulator::check_job_end(std::uint32_t node, const End &end) const {
     if (config_.batch_host != NodeIndex(node) || end.evicted || !slurm_.running || signalled_) return;
-    check(!others_act(node), "the batch host ends the job in which others go on");
+    // A leader that has just begun may be the one that ends a job whose ranks have all finished.
+    auto run = newest_world_ ? runs_.find(newest_world_->id) : runs_.end();
+    bool finished = run != runs_.end() && std::ranges::all_of(run->second.world.nodes, [&](NodeIndex n) {
+                        return run->second.finished[n.value()];
+                    });
+    check(finished || !others_act(node), "the batch host ends the job in which others go on");
 }
 
 std::vector<std::uint32_t> Simulator::larger_side() const {
