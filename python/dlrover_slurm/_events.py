@@ -115,5 +115,5 @@ class Subscription:
 
 
 def on_membership(callback: Callable[[Event], None]) -> Subscription:
-    """Calls ``callback(event)`` in a background thread for every membership event."""
+    """Calls ``callback(event)`` in a background thread for every membership event from a moment after this call on: the thread subscribes."""
     return Subscription(callback)
