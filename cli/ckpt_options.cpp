@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "base/units.h"
+#include "ckpt/manifest.h"
+#include "ckpt/storage_name.h"
 
 namespace dlrover::cli {
 namespace {
@@ -31,6 +33,7 @@ struct Parser {
     CLI::App *add(std::size_t at, CkptAction action, const char *name, const char *text);
     void add_step(CLI::App *command, const char *text, bool several);
     Status check() const;
+    Status check_import() const;
     Status read_numbers();
 };
 
@@ -100,6 +103,19 @@ Status Parser::read_numbers() {
     return {};
 }
 
+Status Parser::check_import() const {
+    const CLI::App &from = *commands[6].first;
+    if (from.count("--lineage") == from.count("--name"))
+        return wrong("import needs either --lineage or --name");
+    bool job = from.count("--name") != 0;
+    if (job != !options.command.empty() || job != !options.run.empty())
+        return wrong("import takes --name NAME together with -- COMMAND, as the job is going to run it");
+    const std::string &lineage = options.lineage;
+    if (job || (!lineage.empty() && lineage.size() <= ckpt::max_lineage_bytes && ckpt::valid_utf8(lineage)))
+        return {};
+    return wrong("--lineage takes UTF-8 text of 1 to 4096 bytes");
+}
+
 Status Parser::check() const {
     if (options.action == CkptAction::remove) {
         bool what = !options.steps.empty() || options.older_than || options.incomplete || options.suspect;
@@ -109,12 +125,7 @@ Status Parser::check() const {
         return wrong("rollback needs either --step or --undo");
     if (options.action == CkptAction::verify && options.all && !options.steps.empty())
         return wrong("verify takes either --step or --all");
-    if (options.action == CkptAction::import_from) {
-        if (options.lineage.empty() == options.run.empty())
-            return wrong("import needs either --lineage or --name");
-        if (options.run.empty() != options.command.empty())
-            return wrong("import takes --name NAME together with -- COMMAND, as the job is going to run it");
-    }
+    if (options.action == CkptAction::import_from) return check_import();
     if (options.action != CkptAction::export_to) return {};
     for (const char *known : {"safetensors", "torch", "dcp"})
         if (options.format == known) return {};

@@ -320,10 +320,10 @@ def main():
         if stage == "build" and result is False:
             break
     print(f"whole run: {time.monotonic() - begin:.0f} s; logs in {runner.logs}")
-    for name, reason in runner.results.failed:
-        print(f"failed: {name}: {reason}")
     for name, reason in runner.results.skipped:
         print(f"skipped: {name}: {reason}")
+    for name, reason in runner.results.failed:  # last, as many keep only a log's end
+        print(f"failed: {name}: {reason}")
     print(runner.results.last_line(), flush=True)
     return 1 if runner.results.failed or not runner.results.passed else 0
 
