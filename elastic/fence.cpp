@@ -30,11 +30,12 @@ std::string Member::State::names(const std::vector<NodeIndex> &nodes) const {
     return text;
 }
 
-/// Since a leader's reign began, or for whom it followed before: that one's silence is why it leads. He, too,
-/// gets some heartbeats to answer.
+/// Since a leader's reign began, or for whom it followed before: that one's silence is why it leads. What a
+/// node says without an answer to a heartbeat counts no more after that: one that is heard, and hears nobody,
+/// would be kept for ever.
 Duration Member::State::silence(NodeIndex node) const {
     Time since = began;
-    if (followed == node) since = std::max(heard_at[node.value()], began - config.timings.election);
+    if (followed == node) since = std::clamp(heard_at[node.value()], began - config.timings.election, began);
     return now - std::max({peers[node.value()].alive_at, since, linked_at[node.value()]});
 }
 
@@ -359,7 +360,8 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
     if (slurm.what == AskSlurm::What::requeue)
         return finish_group(1, "too few nodes are left: the job was requeued", NextRun::comes);
     if (slurm.what == AskSlurm::What::shrink_to) {
-        slurm.unsure = slurm.inherited = false;
+        slurm.inherited = false;
+        slurm.unsure = node_count() > slurm.known_nodes;  // who came since was not named, and may be out too
         return adopt_removal(slurm.asked, "Slurm took them out of the job");
     }
     if (slurm.what == AskSlurm::What::leave_behind) {
