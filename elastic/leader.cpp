@@ -306,7 +306,7 @@ bool Member::State::count_void() {
     auto after = last_kept(complete, world->id);
     auto below = tally.void_below(world->id, after, skips, {.early = bugged(PlantedBug::void_too_early)});
     if (!below || (void_told && void_told->first == world->id && void_told->second >= *below)) return false;
-    if (!knows_all_holders()) return false;
+    if (!knows_all_holders(world->id)) return false;
     void_told = {world->id, *below};
     tally.drop_void(world->id, *below);
     void_here(*below, world->id, after);
@@ -314,11 +314,14 @@ bool Member::State::count_void() {
 }
 
 /// Whether what no report tells of is nowhere, as long as this world goes on: a copy that had come before
-/// the object was dropped is told with the next heartbeat.
-bool Member::State::knows_all_holders() const {
+/// the object was dropped is told with the next heartbeat. Of a generation of this reign a node that has not
+/// answered in it has nothing: a spare that never comes holds nobody up.
+bool Member::State::knows_all_holders(const GenerationId &generation) const {
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex node(i);
-        if (!removed(node) && !is_self(node) && counts(node) && peers[i].acked < heard_from) return false;
+        bool may_hold = peers[i].joined || generation.term != promise.term;
+        if (removed(node) || is_self(node) || !counts(node) || !may_hold) continue;
+        if (peers[i].acked < heard_from) return false;
     }
     return std::ranges::none_of(world->nodes, [&](NodeIndex n) { return removed(n); });
 }
@@ -330,7 +333,7 @@ bool Member::State::count_lost() {
     CheckpointId from{world->restore_generation, *world->restore_step};
     bool damaged = std::ranges::any_of(
         peers, [&](const Peer &p) { return p.joined && p.report.damaged && p.report.damaged->id == from; });
-    if (!damaged || !knows_all_holders()) return false;
+    if (!damaged || !knows_all_holders(from.generation)) return false;
     lost_here(from);
     return true;
 }

@@ -372,7 +372,7 @@ struct Member::State {
     bool count_complete();
     bool count_asked(const NodeReport &report);
     bool count_void();
-    bool knows_all_holders() const;
+    bool knows_all_holders(const GenerationId &generation) const;
     bool count_lost();
     void consider_progress(const NodeReport &report);
     std::vector<Rank> idle_savers() const;

@@ -45,8 +45,13 @@ class EventsCase(unittest.TestCase):
                 "--dlrover-spares=1", *self.options, "--dlrover-redundancy=partner:1", f"--dlrover-ckpt-dir={folder(self.cluster, 'storage')}", "--dlrover-ckpt-every=20",
                 *self.command, str(self.files))
             self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
-            wait_until(lambda: len(list(self.files.iterdir())) == SIZE or self.process.poll() is not None, 60, "a world without the spare")
-        self.job = self.cluster.job_id("events")
+            self.job = self.cluster.job_id("events")
+            # Not longer: a daemon that stays silent is taken for missing.
+            wait_until(lambda: self.process.poll() is not None or self.is_published(), 60, "a world without the spare")
+        wait_until(lambda: self.process.poll() is not None or len(list(self.files.iterdir())) == SIZE, 60, "all ranks")
+
+    def is_published(self) -> bool:
+        return any(event["kind"] == "world-published" for event in self.cluster.events(self.job, self.cluster.nodes[:NODES]))
 
     def heard(self, event: str, generation: str = "") -> "list[Heard]":
         found = []

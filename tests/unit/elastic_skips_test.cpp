@@ -86,6 +86,22 @@ BOOST_AUTO_TEST_CASE(what_is_sealed_after_that_word_gives_way_at_once_too) {
     BOOST_TEST(f.g.actions<StepsVoid>(1).size() == 2u);
 }
 
+// Its daemon is missing: until it is given up, a minute later, no other node would have had a free slot.
+BOOST_AUTO_TEST_CASE(a_spare_that_never_comes_keeps_no_slot) {
+    TestGroup g(TestGroup::config(4, 2, 3));
+    for (std::uint32_t i = 0; i < 4; ++i) g.job_nodes.emplace_back(i);
+    g.cut(3);
+    g.start();
+    GenerationId world = g.world(1).id;
+    for (std::uint32_t node : {0u, 1u}) g.feed(node, LocalSealed{Seal{TrainStep(5), Rank(node), 3, world}});
+    g.feed(2, LocalSkipped{world, {Rank(2), TrainStep(5)}});
+    for (std::uint32_t node : {0u, 1u, 2u}) {
+        auto told = g.actions<StepsVoid>(node);
+        BOOST_REQUIRE(!told.empty());
+        BOOST_TEST((told.back().below == TrainStep(6) && told.back().generation == world));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_skip_of_another_generation_says_nothing) {
     Fixture f;
     GenerationId before = f.world.id;
