@@ -9,7 +9,6 @@ import statistics
 import unittest
 
 from cluster import Cluster, wait_until
-from heat import held_back
 from pmix_case import folder
 
 NODES, RANKS_HERE = 4, 2
@@ -38,20 +37,20 @@ class EventsCase(unittest.TestCase):
         self.files = folder(self.cluster, "events")
 
     def start(self) -> None:
-        # The last node is the spare: it is ready later.
-        with held_back(self.cluster, self.cluster.nodes[NODES:]):
-            self.process = self.cluster.start(
-                "srun", "--job-name", "events", f"-N{NODES + 1}", f"--ntasks-per-node={RANKS_HERE}", "--overcommit", "--mem=400", f"--dlrover-elastic={NODES - 1}:{NODES}",
-                "--dlrover-spares=1", *self.options, "--dlrover-redundancy=partner:1", f"--dlrover-ckpt-dir={folder(self.cluster, 'storage')}", "--dlrover-ckpt-every=20",
-                *self.command, str(self.files))
-            self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
-            self.job = self.cluster.job_id("events")
-            # Not longer: a daemon that stays silent is taken for missing.
-            wait_until(lambda: self.process.poll() is not None or self.is_published(), 60, "a world without the spare")
-        wait_until(lambda: self.process.poll() is not None or len(list(self.files.iterdir())) == SIZE, 60, "all ranks")
+        self.process = self.cluster.start(
+            "srun", "--job-name", "events", f"-N{NODES + 1}", f"--ntasks-per-node={RANKS_HERE}", "--overcommit", "--mem=400", f"--dlrover-elastic={NODES - 1}:{NODES}",
+            "--dlrover-spares=1", *self.options, "--dlrover-redundancy=partner:1", f"--dlrover-ckpt-dir={folder(self.cluster, 'storage')}", "--dlrover-ckpt-every=20",
+            *self.command, str(self.files))
+        self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
+        self.job = self.cluster.job_id("events")
 
-    def is_published(self) -> bool:
-        return any(event["kind"] == "world-published" for event in self.cluster.events(self.job, self.cluster.nodes[:NODES]))
+    def place_of(self, rank: int, generation: str) -> str:
+        return next(line.host for line in self.heard("safe", generation) if line.rank == rank)
+
+    def rank_apart(self, generation: str) -> int:
+        """The last rank that is neither on the batch host nor on the node that leads: any node may be the spare."""
+        leader = next(event["node"] for event in reversed(self.cluster.events(self.job)) if event["kind"] == "leader-elected")
+        return max(rank for rank in range(SIZE) if self.place_of(rank, generation) not in (self.cluster.nodes[0], leader))
 
     def heard(self, event: str, generation: str = "") -> "list[Heard]":
         found = []
@@ -99,23 +98,26 @@ class EventsCase(unittest.TestCase):
         self.tell_delays("on storage", [line for line in durable if line.values["dlrover.step"] in stored], stored)
 
         first = self.newest_generation()
-        self.kill_rank(5)
-        lost = self.wait_for("rank-lost", everybody - {5}, first)
-        self.assertEqual({(line.values["dlrover.rank"], line.values["dlrover.node"]) for line in lost}, {("5", self.cluster.nodes[2])})
+        self.wait_for("safe", everybody, first)
+        victim = self.rank_apart(first)
+        node, others = self.place_of(victim, first), everybody - {victim}
+        self.kill_rank(victim)
+        lost = self.wait_for("rank-lost", others, first)
+        self.assertEqual({(line.values["dlrover.rank"], line.values["dlrover.node"]) for line in lost}, {(str(victim), node)})
         self.assertEqual(len(lost), SIZE - 1, "each once")
-        ends = self.wait_for("generation", everybody - {5}, first)
+        ends = self.wait_for("generation", others, first)
         self.assertEqual({line.values["dlrover.generation"] for line in ends}, {first})
-        self.assertEqual({line.values["dlrover.reason"] for line in ends}, {f"rank 5 on {self.cluster.nodes[2]} was killed by signal 9 (Killed)"})
-        failed = self.line_of("worker-failed", "rank 5 on")["time_us"]
+        self.assertEqual({line.values["dlrover.reason"] for line in ends}, {f"rank {victim} on {node} was killed by signal 9 (Killed)"})
+        failed = self.line_of("worker-failed", f"rank {victim} on")["time_us"]
         self.tell_delays("rank lost", lost, failed)
         self.tell_delays("generation ends", ends, failed)
 
         wait_until(lambda: self.newest_generation() != first, 60, "safe steps of the next generation")
         second = self.newest_generation()
         self.wait_for("safe", everybody, second)
-        self.lost = self.cluster.nodes[2]
+        self.lost = self.place_of(self.rank_apart(second), second)
         self.cluster.lose(self.lost)
-        left = everybody - {4, 5}
+        left = {rank for rank in everybody if self.place_of(rank, second) != self.lost}
         lost = self.wait_for("node-lost", left, second)
         self.assertEqual({line.values["dlrover.node"] for line in lost}, {self.lost})
         ends = self.wait_for("generation", left, second)
