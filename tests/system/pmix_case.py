@@ -11,7 +11,8 @@ SERVER = "dlrover-pmixd"
 MISSING = [what for what, there in (("mpicc (openmpi-bin, libopenmpi-dev)", shutil.which("mpicc")),
                                     ("a build with PMIx", any(prefix().rglob(SERVER)))) if not there]
 # Over TCP; left alone, Open MPI 4.1 here chooses a component for one-sided communication that has no use of it.
-MPI_SETTINGS = ["OMPI_MCA_btl=self,vader,tcp", "OMPI_MCA_pml=ob1", "OMPI_MCA_osc=pt2pt"]
+MPI_SETTINGS = ["OMPI_MCA_btl=self,vader,tcp", "OMPI_MCA_pml=ob1", "OMPI_MCA_osc=pt2pt",
+                "OMPI_MCA_mpi_yield_when_idle=1"]  # many ranks on few cores
 
 
 def build(cluster: Cluster, name: str, *flags: str) -> str:
