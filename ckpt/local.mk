@@ -30,7 +30,7 @@ libarena_la_LIBADD = libbase.la $(PTHREAD_LIBS)
 
 check_PROGRAMS += tests/unit/arena_test
 tests_unit_arena_test_SOURCES = tests/unit/main.cpp tests/unit/cgroup_memory_test.cpp tests/unit/ckpt_slots_test.cpp tests/unit/huge_pages.h tests/unit/segment_test.cpp
-tests_unit_arena_test_LDADD = libarena.la libckpt.la $(PTHREAD_LIBS)
+tests_unit_arena_test_LDADD = libarena.la $(PTHREAD_LIBS)
 TESTS += tests/unit/arena_test
 
 # Checkpoints on storage: reading needs no HDF5, writing does. The writer is no part of the daemon, the module or libdlrover.

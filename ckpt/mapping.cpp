@@ -44,19 +44,11 @@ Result<std::uint64_t> check_file(const SegmentGrant &segment) {
     return static_cast<std::uint64_t>(st.st_ino);
 }
 
-/// Only whole ones: a file's last one would have memory behind its end. The kernel gives them where
-/// transparent_hugepage/shmem_enabled is "advise", "within_size" or "always"; without them it works as well.
-void ask_for_huge_pages(void *at, std::uint64_t bytes) noexcept {
-    std::uint64_t whole = bytes & ~(huge_page_bytes - 1);
-    if (whole != 0) ::madvise(at, whole, MADV_HUGEPAGE);
-}
-
 Status map_segment(std::byte *at, const SegmentGrant &segment, Access access, PageTables page_tables) {
     int protection = access == Access::read_write ? PROT_READ | PROT_WRITE : PROT_READ;
     void *p = ::mmap(at, segment.bytes, protection, MAP_SHARED | MAP_FIXED, segment.fd.get(), 0);
     if (p == MAP_FAILED) return Status::from_errno("mmap of a segment");
     ::madvise(at, segment.bytes, MADV_DONTFORK);
-    ask_for_huge_pages(at, segment.bytes);
     if (page_tables == PageTables::now) populate(at, segment.bytes);
     return {};
 }
@@ -137,17 +129,6 @@ Result<Mapping> Mapping::shared(int fd, std::uint64_t bytes) {
     if (p == MAP_FAILED) return Status::from_errno("mmap of shared memory");
     ::madvise(p, bytes, MADV_DONTFORK);
     return Mapping(static_cast<std::byte *>(p), bytes);
-}
-
-Result<Mapping> Mapping::part_of_segment(int fd, std::uint64_t offset, std::uint64_t bytes) {
-    auto range = reserve(bytes);
-    if (!range) return range;
-    void *p = ::mmap(range->base(), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
-                     static_cast<off_t>(offset));
-    if (p == MAP_FAILED) return Status::from_errno("mmap of a segment");
-    ::madvise(p, bytes, MADV_DONTFORK);
-    ask_for_huge_pages(p, bytes);
-    return range;
 }
 
 Result<SegmentRange> SegmentRange::map(std::vector<SegmentGrant> segments, Access access,

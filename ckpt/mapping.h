@@ -34,9 +34,6 @@ class Mapping {
     static Result<Mapping> file(int fd, std::uint64_t bytes);
     /// A memfd, shared and writable.
     static Result<Mapping> shared(int fd, std::uint64_t bytes);
-    /// A part of a segment, shared and writable; no page is touched. `offset`: a multiple of 2 MiB. What has
-    /// no memory yet gets huge pages where the kernel gives shared memory those that are asked for.
-    static Result<Mapping> part_of_segment(int fd, std::uint64_t offset, std::uint64_t bytes);
 
     std::byte *base() const noexcept { return base_; }
     std::uint64_t bytes() const noexcept { return bytes_; }

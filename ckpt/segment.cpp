@@ -15,8 +15,6 @@
 #include <iterator>
 #include <string>
 
-#include "ckpt/mapping.h"
-
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -57,13 +55,17 @@ bool reserve(int fd, std::uint64_t bytes) {
 }
 
 Status populate(int fd, std::uint64_t offset, std::uint64_t bytes) {
-    auto part = Mapping::part_of_segment(fd, offset, bytes);
-    if (!part) return part.take_status();
-    if (::madvise(part->base(), bytes, MADV_POPULATE_WRITE) == 0) return {};
-    // Before Linux 5.14. It leaves what is there alone, and says when there is no memory.
-    bool done =
-        errno == EINVAL && ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
-    return done ? Status() : Status::from_errno("filling a segment");
+    void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+    if (at == MAP_FAILED) return Status::from_errno("mmap of a segment");
+    Status status;
+    if (::madvise(at, bytes, MADV_POPULATE_WRITE) != 0) {
+        // Before Linux 5.14. It leaves what is there alone, and says when there is no memory.
+        bool done =
+            errno == EINVAL && ::fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+        if (!done) status = Status::from_errno("filling a segment");
+    }
+    ::munmap(at, bytes);
+    return status;
 }
 
 }  // namespace

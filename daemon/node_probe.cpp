@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <fstream>
 
 #include "daemon/interfaces.h"
 #include "transport/sockets.h"
@@ -14,33 +13,7 @@ namespace {
 
 using local::FactState;
 
-/// The word in brackets, of a file that lists them all; empty where there is none.
-std::string selected_word(const std::string &file) {
-    std::ifstream in(file);
-    for (std::string word; in >> word;)
-        if (word.size() > 2 && word.front() == '[' && word.back() == ']')
-            return word.substr(1, word.size() - 2);
-    return {};
-}
-
 }  // namespace
-
-void probe_huge_pages(const std::string &folder, Facts &facts) {
-    const char *name = "huge pages", *slower = "so saves are slower than they could be";
-    std::string file = folder + "/shmem_enabled", word = selected_word(file);
-    // Newer kernels have a word for each size, too.
-    std::string of_size = folder + "/hugepages-2048kB/shmem_enabled", own = selected_word(of_size);
-    if (!own.empty() && own != "inherit" && word != "deny" && word != "force") file = of_size, word = own;
-    if (word.empty())
-        return add_fact(facts, name, FactState::Limited,
-                        std::string("this kernel gives shared memory none, ") + slower);
-    if (word == "never" || word == "deny")
-        return add_fact(
-            facts, name, FactState::Limited,
-            "memory for checkpoints gets none, " + std::string(slower) + ": " + file + " says " + word,
-            "echo advise > " + file + ", at each boot: docs/checkpoints.md, \"Huge pages\"");
-    add_fact(facts, name, FactState::Good, "memory for checkpoints gets them where the kernel finds some");
-}
 
 void probe_address(const std::string &node_addr, const std::string &wanted, Facts &facts) {
     const char *name = "network";

@@ -13,8 +13,6 @@ namespace dlrover::daemon {
 
 /// NodeAddr, a name or numeric: the interface that has it. wanted: the setting network.interface.
 void probe_address(const std::string &node_addr, const std::string &wanted, Facts &facts);
-/// Whether the kernel gives memory for checkpoints huge pages. `folder`: its transparent_hugepage.
-void probe_huge_pages(const std::string &folder, Facts &facts);
 /// Makes a credential and reads it.
 void probe_credentials(transport::Credentials &credentials, Facts &facts);
 

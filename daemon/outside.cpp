@@ -70,12 +70,10 @@ NodeProbe make_probe(EventLoop &loop, const Settings &settings) {
         if (!*thread) *thread = std::make_unique<WorkerThread>(loop, 8);
         auto job = [settings, node_addr, answer]() -> WorkerThread::Completion {
             auto facts = std::make_shared<Facts>();
-            if (node_addr.empty()) {
+            if (node_addr.empty())
                 probe_munge(settings, *facts);
-                probe_huge_pages("/sys/kernel/mm/transparent_hugepage", *facts);
-            } else {
+            else
                 probe_address(node_addr, settings.network.interface, *facts);
-            }
             return [facts, answer] { answer(std::move(*facts)); };
         };
         (void)(*thread)->submit(std::move(job));  // else nobody answers, which is said in time

@@ -4,7 +4,6 @@
 #include "daemon/interfaces.h"
 #include "daemon/node_probe.h"
 #include "daemon_nodes.h"
-#include "tests/unit/storage_fixture.h"
 
 using namespace dlrover;
 using namespace dlrover::daemon;
@@ -187,33 +186,6 @@ BOOST_AUTO_TEST_CASE(the_interface_of_an_address) {
     BOOST_TEST((facts[1]->state == local::FactState::Bad));
     BOOST_TEST(facts[1]->text.find("eth77") != std::string::npos);
     BOOST_TEST((facts[2]->state == local::FactState::Bad));
-}
-
-BOOST_AUTO_TEST_CASE(whether_checkpoints_get_huge_pages) {
-    ckpt::test::Folder folder;
-    std::filesystem::create_directories(folder / "hugepages-2048kB");
-    auto fact = [&](const char *all, const char *of_size) {
-        std::ofstream(folder / "shmem_enabled") << all;
-        std::ofstream(folder / "hugepages-2048kB/shmem_enabled") << of_size;
-        Facts facts;
-        probe_huge_pages(folder.path.string(), facts);
-        BOOST_REQUIRE(facts.size() == 1u);
-        return std::move(*facts[0]);
-    };
-    auto good = [&](const char *all, const char *of_size) {
-        return fact(all, of_size).state == local::FactState::Good;
-    };
-    const char *never = "always within_size advise [never] deny force\n";
-    BOOST_TEST(good("always within_size [advise] never deny force\n", ""));
-    BOOST_TEST(good("always within_size [advise] never deny force\n", "always [inherit] advise never\n"));
-    BOOST_TEST(good(never, "always inherit [advise] never\n"));
-    BOOST_TEST(good("always advise never deny [force]\n", "always inherit advise [never]\n"));
-    BOOST_TEST(!good(never, ""));
-    BOOST_TEST(!good("[always] advise never deny force\n", "always inherit advise [never]\n"));
-    BOOST_TEST(!good("always advise never [deny] force\n", "[always] inherit advise never\n"));
-    BOOST_TEST(!good("", ""), "a kernel without them");
-    std::string change = fact(never, "always [inherit] advise never\n").change;
-    BOOST_TEST(change.find("echo advise > " + (folder / "shmem_enabled") + ",") != std::string::npos, change);
 }
 
 BOOST_AUTO_TEST_CASE(a_faster_interface_that_is_not_used) {

@@ -23,36 +23,6 @@ inline bool has_huge_pages(int fd) {
            static_cast<std::uint64_t>(fs.f_bsize) == huge_page_bytes;
 }
 
-/// Shared memory gets transparent ones where it asks for them, as long as this lives and the test may say so.
-/// One test at a time.
-class SharedHugePages {
-  public:
-    SharedHugePages() : lock_(::open(file, O_RDONLY | O_CLOEXEC)) {
-        ::flock(lock_.get(), LOCK_EX);
-        std::string words;
-        std::getline(std::ifstream(file), words);
-        std::size_t begin = words.find('[') + 1;
-        if (begin != 0) before_ = words.substr(begin, words.find(']') - begin);
-        std::ofstream(file) << "advise";
-    }
-    ~SharedHugePages() {
-        if (!before_.empty()) std::ofstream(file) << before_;
-    }
-    SharedHugePages(const SharedHugePages &) = delete;
-    SharedHugePages &operator=(const SharedHugePages &) = delete;
-
-    static bool given() {
-        std::string words;
-        std::getline(std::ifstream(file), words);
-        return words.find("[advise]") != std::string::npos;
-    }
-
-  private:
-    static constexpr const char *file = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    UniqueFd lock_;
-    std::string before_;
-};
-
 /// So many more are reserved as long as this lives, if the system can. One test at a time.
 class HugePages {
   public:

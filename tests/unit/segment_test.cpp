@@ -9,11 +9,9 @@
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
-#include <cstring>
 #include <future>
 #include <numeric>
 
-#include "ckpt/mapping.h"
 #include "tests/unit/huge_pages.h"
 
 using namespace dlrover;
@@ -58,26 +56,6 @@ boost::test_tools::assertion_result some_can_be_reserved(boost::unit_test::test_
     answer.message()
         << "no huge pages of 2 MiB can be reserved here (root can, where memory is free in one piece)";
     return answer;
-}
-
-boost::test_tools::assertion_result some_are_given(boost::unit_test::test_unit_id) {
-    SharedHugePages pages;
-    boost::test_tools::assertion_result answer(SharedHugePages::given());
-    answer.message() << "this kernel gives shared memory no huge pages, or only root may say so";
-    return answer;
-}
-
-/// Of the mapping that begins at `at`, in KiB.
-std::uint64_t mapped_by_huge_pages(const void *at) {
-    char begin[32];
-    std::snprintf(begin, sizeof begin, "%lx-", reinterpret_cast<unsigned long>(at));
-    std::ifstream maps("/proc/self/smaps");
-    bool inside = false;
-    for (std::string line; std::getline(maps, line);) {
-        if (line.find("-") < line.find(" ")) inside = line.rfind(begin, 0) == 0;
-        if (inside && line.rfind("ShmemPmdMapped:", 0) == 0) return std::stoull(line.substr(15));
-    }
-    return 0;
 }
 
 }  // namespace
@@ -176,26 +154,6 @@ BOOST_FIXTURE_TEST_CASE(it_has_huge_pages_where_the_system_has_reserved_them, So
     BOOST_TEST(!has_huge_pages(odd->get()));
     BOOST_TEST(!has_huge_pages(create_segment("test", bytes)->get()), "nobody has asked for them");
     BOOST_TEST(free() == available);
-}
-
-BOOST_FIXTURE_TEST_CASE(it_has_transparent_huge_pages_where_the_kernel_gives_some, SharedHugePages,
-                        *boost::unit_test::precondition(some_are_given)) {
-    constexpr std::uint64_t bytes = 32 << 20, first = 16 << 20;
-    auto fd = create_segment("test", bytes);
-    BOOST_REQUIRE(fd.ok());
-    Prefaulter prefaulter(0);
-    BOOST_TEST(fills(prefaulter, fd->get(), first), "by one process");
-    std::vector<SegmentGrant> grants;
-    grants.push_back({1, bytes, UniqueFd(::dup(fd->get()))});
-    auto range = SegmentRange::map(std::move(grants), Access::read_write, PageTables::now);
-    BOOST_REQUIRE(range.ok());  // the rest by another
-    BOOST_TEST(held_bytes(fd->get()) == bytes);
-    BOOST_TEST(mapped_by_huge_pages(range->base()) > first / 1024,
-               "of both, if not all where memory is in pieces");
-    std::memset(range->base(), 7, bytes);
-    prefaulter.discard(UniqueFd(::dup(fd->get())), bytes);
-    BOOST_REQUIRE(comes_to(prefaulter));
-    BOOST_TEST(held_bytes(fd->get()) == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(pages_come_in_the_background) {
