@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/signals_blocked.h"
+#include "lib/openmp_team.h"
 
 namespace dlrover::lib {
 namespace {
@@ -55,6 +56,26 @@ class Helpers {
     std::vector<pthread_t> threads_;
 };
 
+/// As without a team: no more of its threads than wanted, and what the calling one throws reaches its caller,
+/// after all have ended.
+void run_by_team(Loop &loop, std::size_t helpers, const std::function<void()> &first) {
+    const pthread_t caller = ::pthread_self();
+    std::exception_ptr thrown;
+    run_by_openmp_team([&] {
+        if (::pthread_equal(::pthread_self(), caller) == 0) {
+            if (loop.helpers.fetch_add(1, std::memory_order_relaxed) < helpers) loop.run();
+            return;
+        }
+        try {
+            first();
+            loop.run();
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+    });
+    if (thrown) std::rethrow_exception(thrown);
+}
+
 }  // namespace
 
 void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body) {
@@ -65,6 +86,7 @@ void parallel_for(std::uint64_t count, unsigned threads, const std::function<voi
                   const std::function<void()> &first, const Cpus &near) {
     Loop loop{{}, count, body, near};
     auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(threads, count));
+    if (wanted > 1 && near.empty() && openmp_team_spins()) return run_by_team(loop, wanted - 1, first);
     Helpers helpers(loop, wanted > 1 ? wanted - 1 : 0);
     first();
     loop.run();

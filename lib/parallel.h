@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A loop shared by a few threads that live only as long as the call: nothing to stop, nothing that a fork
-// could lose.
+// could lose. Where the program's OpenMP team spins on the processors, by threads of that (openmp_team.h).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace dlrover::lib {
 
 /// Calls body(i) once for every i in [0, count), on this thread and at most threads - 1 others (signals
-/// blocked there). Fewer when threads can not be had. body must not throw.
+/// blocked in our own). Fewer when threads can not be had. body must not throw.
 void parallel_for(std::uint64_t count, unsigned threads, const std::function<void(std::uint64_t)> &body);
 
 /// The same, of which the other threads do as much as they can while this one does `first`. What `first`
