@@ -145,7 +145,7 @@ def restore(options: argparse.Namespace, state: dict) -> dict:
 
 def save(options: argparse.Namespace, state: dict) -> dict:
     ways = make_ways(options, state)
-    dlrover_slurm.load()  # connects
+    dlrover_slurm.world()  # connects, and asks for nothing that would make memory ready
     if options.prepare:
         step_once(state, options.only in (None, "ours"))
         time.sleep(options.prepare)  # the steps until its first checkpoint
@@ -156,14 +156,11 @@ def save(options: argparse.Namespace, state: dict) -> dict:
 
 
 def step_once(state: dict, with_ours: bool) -> None:
-    """What a program written for DLRover does before its first save; that makes our memory ready, where it has our checkpointer or asked load()."""
-    from dlrover_slurm import _prepare
+    """What a program written for DLRover does before its first save; that makes our memory ready where it has our checkpointer."""
     from dlrover_slurm.compat import DdpCheckpointer
 
     ranks = dist.get_world_size()
     checkpointer = DdpCheckpointer("unused", local_shard_num=ranks, global_shard_num=ranks) if with_ours else None
-    if not with_ours:
-        _prepare._wanted = None
     # No gradients: nothing changes.
     torch.optim.SGD([torch.nn.Parameter(tensor, requires_grad=tensor.is_floating_point()) for tensor in state["model"].values()], 0.1).step()
     del checkpointer  # which had to be there for the step
