@@ -237,7 +237,8 @@ int dlrover_report_step(dlrover_context *context, uint64_t step);
 int dlrover_phase_begin(dlrover_context *context, const char *name);
 int dlrover_phase_end(dlrover_context *context);
 
-/** Descriptor that becomes readable when dlrover_next_event has something; -1 without a daemon. Belongs to the context. Subscribes on first use. */
+/** Descriptor that becomes readable when dlrover_next_event has something; -1 without a daemon, or where this rank's generation is over. Belongs to the context. The
+ * first call subscribes: when it returns the daemon has taken note, and what happens from then on is heard; where the daemon is away just then, from its return on. */
 int dlrover_event_fd(dlrover_context *context);
 /** DLROVER_E_NOT_FOUND: nothing now. */
 int dlrover_next_event(dlrover_context *context, dlrover_event *out);

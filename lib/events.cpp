@@ -30,6 +30,11 @@ std::uint32_t kind_of(proto::EventKind kind) {
     }
 }
 
+/// It may come back.
+bool is_away(Code code) {
+    return code == Code::unavailable || code == Code::timeout || code == Code::system;
+}
+
 template <std::size_t Size>
 void set_text(char (&out)[Size], const std::string &text) {
     std::snprintf(out, Size, "%s", text.c_str());
@@ -150,7 +155,8 @@ void Events::arm(std::chrono::milliseconds delay) {
 Result<int> Events::fd() {
     if (!epoll_) DLROVER_TRY(start());
     wanted_ = true;
-    DLROVER_TRY(subscribe());
+    // Where the daemon is away the descriptor is readable when it is time to look for it again.
+    if (Status s = subscribe(); !s.ok() && !is_away(s.code())) return s;
     return epoll_.get();
 }
 
@@ -174,11 +180,10 @@ Result<dlrover_event> Events::next() {
     wanted_ = true;
     std::uint64_t expired;
     (void)!::read(timer_.get(), &expired, sizeof expired);
-    if (Status s = link_.connect(DaemonLink::Clock::now()); !s.ok()) {
-        if (s.code() == Code::stale) return s;
-        return Status(Code::not_found, "the daemon is away: " + s.message());
-    }
-    DLROVER_TRY(subscribe());
+    Status s = link_.connect(DaemonLink::Clock::now());
+    if (s.ok()) s = subscribe();
+    if (is_away(s.code())) return Status(Code::not_found, "the daemon is away: " + s.message());
+    if (!s.ok()) return s;
     for (;;) {
         auto push = link_.next_push();
         if (!push.ok()) {

@@ -14,7 +14,7 @@ namespace dlrover::lib {
 class Events {
   public:
     explicit Events(DaemonLink &link) : link_(link) {}
-    /// Subscribes at the first call.
+    /// The daemon has acknowledged the subscription; where it is away, that is made up for when it is back.
     Result<int> fd();
     /// not_found: nothing now.
     Result<dlrover_event> next();

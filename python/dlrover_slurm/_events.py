@@ -115,5 +115,6 @@ class Subscription:
 
 
 def on_membership(callback: Callable[[Event], None]) -> Subscription:
-    """Calls ``callback(event)`` in a background thread for every membership event from a moment after this call on: the thread subscribes."""
+    """Calls ``callback(event)`` in a background thread for every membership event from this call on: when it returns the daemon has taken note.
+    Where the daemon is away just then, from its return on."""
     return Subscription(callback)

@@ -45,6 +45,11 @@ say("begins at", start)
 def save(step):
     "A daemon that has just come back may skip until it knows again which step is complete."
     assert d.save(step, {"step": step, "rank": world.rank, "data": bytes([step]) * 2000000}, ledger=step * 10, wait=20)
+def wait_for_file(name):
+    deadline = time.monotonic() + 20
+    while not os.path.exists(os.path.join(folder, name)):
+        assert time.monotonic() < deadline, name
+        time.sleep(0.01)
 def wait_for_complete(step):
     "Until the daemon says that every rank has sealed this step."
     deadline = time.monotonic() + 20
@@ -176,9 +181,10 @@ if once(f"held-{world.rank}"):
     heard = threading.Event()
     d.on_membership(lambda event: event.kind == d.EventKind.GENERATION_ENDS and heard.set())
     signal.signal(signal.SIGTERM, lambda *_: None)
+    once(f"listens-{world.rank}")
     with _session._lock:  # as a signal's handler in the midst of a save has it
         if world.rank == 1:
-            time.sleep(0.2)
+            wait_for_file("listens-0")
             os.kill(os.getpid(), signal.SIGKILL)
         say("heard", heard.wait(3))
     sys.exit(1)

@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 
 sys.path.insert(0, sys.argv[1])
@@ -12,6 +13,7 @@ sys.path.insert(0, sys.argv[1])
 import dlrover_slurm as dlrover  # noqa: E402
 
 Kind = dlrover.EventKind
+LONGEST_S = 5.0
 NAMES = {Kind.GENERATION_ENDS: "generation", Kind.RANK_LOST: "rank-lost", Kind.NODE_LOST: "node-lost", Kind.CHECKPOINT_SAFE: "safe", Kind.CHECKPOINT_DURABLE: "durable"}
 
 
@@ -25,14 +27,21 @@ def values(event: "dlrover.Event") -> "dict[str, object]":
 def main() -> None:
     folder, rank = pathlib.Path(sys.argv[2]), dlrover.world().rank
     heard = open(folder / f"heard-{rank}", "a", buffering=1)
+    ended, lost = threading.Event(), threading.Event()
 
     def on_event(event: "dlrover.Event") -> None:
         if event.kind in NAMES:
             head = f"{time.time_ns() // 1000} {os.uname().nodename} {os.environ['DLROVER_GENERATION']} {NAMES[event.kind]}"
             heard.write("\t".join([head, *(f"{name}={value}" for name, value in values(event).items())]) + "\n")
+        if event.kind == Kind.GENERATION_ENDS:
+            ended.set()
+        if event.kind in (Kind.RANK_LOST, Kind.NODE_LOST):
+            lost.set()
 
     def leave(*_: object) -> None:
-        time.sleep(0.3)  # what is said at the end is to be heard
+        """Of what is said at the end nothing is to be missed: every generation ends by a loss here, and either word may be the last."""
+        for told in (ended, lost):
+            told.wait(LONGEST_S)
         os._exit(1)
 
     signal.signal(signal.SIGTERM, leave)
@@ -46,7 +55,7 @@ def main() -> None:
         try:
             dlrover.save(step, {"step": step, "data": bytes(4096)})
         except dlrover.StaleError:  # SIGTERM is on its way
-            leave()
+            signal.pause()
 
 
 if __name__ == "__main__":

@@ -5,16 +5,22 @@
 #include <dlrover.h>
 #include <dlrover_pmix.h>
 #include <pmix.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 static pmix_proc_t self;
 static FILE *heard;
 static char host[256];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t told = PTHREAD_COND_INITIALIZER;
+static bool ended, lost;
 
 static const struct {
     pmix_status_t code;
@@ -33,6 +39,14 @@ static void print_value(FILE *file, const pmix_value_t *value) {
     if (value->type == PMIX_DOUBLE) fprintf(file, "%f", value->data.dval);
 }
 
+static void note(pmix_status_t code) {
+    pthread_mutex_lock(&mutex);
+    ended = ended || code == DLROVER_PMIX_EVENT_GENERATION;
+    lost = lost || code == DLROVER_PMIX_EVENT_RANK_LOST || code == DLROVER_PMIX_EVENT_NODE_LOST;
+    pthread_cond_signal(&told);
+    pthread_mutex_unlock(&mutex);
+}
+
 static void on_event(size_t id, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[], size_t count, pmix_info_t *results,
                      size_t result_count, pmix_event_notification_cbfunc_fn_t done, void *data) {
     struct timeval now;
@@ -47,6 +61,7 @@ static void on_event(size_t id, pmix_status_t code, const pmix_proc_t *source, p
         }
     fprintf(heard, "\n");
     fflush(heard);
+    note(code);
     if (done != NULL) done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
 }
 
@@ -72,9 +87,14 @@ static void ask(void) {
     }
 }
 
-/// The generation ends: what is said then is to be heard.
+/// The generation ends. Of what is said then nothing is to be missed: every one ends by a loss here, and either word may be the last.
 static void leave(void) {
-    usleep(300000);
+    struct timespec end;
+    int rc = 0;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 5;
+    pthread_mutex_lock(&mutex);
+    while (rc == 0 && !(ended && lost)) rc = pthread_cond_timedwait(&told, &mutex, &end);
     _exit(1);
 }
 

@@ -497,6 +497,32 @@ BOOST_AUTO_TEST_CASE(events_come_through_the_descriptor_also_after_a_restart) {
     BOOST_TEST(e.kind == DLROVER_EVENT_NEW_GENERATION);
 }
 
+BOOST_AUTO_TEST_CASE(whoever_has_the_descriptor_has_subscribed) {
+    auto c = open_context();
+    BOOST_REQUIRE(dlrover_event_fd(c.get()) >= 0);
+    BOOST_TEST(daemon.count(local::Body::Subscribe) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(who_subscribes_while_the_daemon_is_away_hears_what_comes_after) {
+    ::setenv("DLROVER_TIMEOUT_MS", "200", 1);
+    auto c = open_context();
+    daemon.stop(true);
+    int fd = dlrover_event_fd(c.get());
+    BOOST_REQUIRE(fd >= 0);
+    dlrover_event e;
+    BOOST_TEST(dlrover_next_event(c.get(), &e) == DLROVER_E_NOT_FOUND);
+    daemon.start();
+    auto next = [&] {
+        pollfd p{fd, POLLIN, 0};
+        return ::poll(&p, 1, 0) == 1 ? dlrover_next_event(c.get(), &e) : DLROVER_E_NOT_FOUND;
+    };
+    BOOST_REQUIRE(
+        wait_until([&] { return next() != DLROVER_OK && daemon.count(local::Body::Subscribe) == 1; }));
+    daemon.push_event(proto::EventKind::WorkerFailed, "Rank 1 failed.");
+    BOOST_REQUIRE(wait_until([&] { return next() == DLROVER_OK; }));
+    BOOST_TEST(std::string(e.text) == "Rank 1 failed.");
+}
+
 BOOST_AUTO_TEST_CASE(events_say_what_happens_to_the_group) {
     using Kind = local::PmixEventKind;
     auto c = open_context();
