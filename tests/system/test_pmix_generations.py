@@ -11,7 +11,7 @@ from test_steady import descriptors, rss_kib
 
 GENERATIONS = 1000 if NIGHTLY else 100
 NODES, RANKS_HERE = 2, 2
-#: Of each process, from the first fifth of the generations to the last. A generation with a killed rank leaves some 12 KiB in dlrover-pmixd; where, is not known.
+#: Of each process, from the first fifth of the generations to the last. A generation with a killed rank leaves some 12 KiB in dlrover-pmixd, of libpmix's (docs/pmix.md).
 GROWTH_KIB = 1024 + 16 * GENERATIONS
 #: Connections of ranks that are about to begin or to end.
 DESCRIPTORS = 8
