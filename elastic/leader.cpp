@@ -369,16 +369,19 @@ bool Member::State::count_complete() {
 void Member::State::consider_progress(const NodeReport &report) {
     if (!world || report.running != world->id || preparing) return;
     warn_of_idle_savers(report);
+    Goodput::Counted before = baseline.generation == world->id ? baseline : Goodput::Counted{};
+    skipped.begin(world->id, before.step);
+    for (const Skip &s : report.skips) skipped.add(s.step);
     for (const RankProgress &p : report.progress) {
+        skipped.at_least(p.saves_skipped);
         if (p.rank != Rank(0) || p.steps_done == 0 || !meter) continue;
         RankProgress mine = p;
-        if (baseline.generation == world->id) {
-            mine.steps_done -= std::min(baseline.steps, p.steps_done);
-            mine.save_sum -= std::min(baseline.save, p.save_sum);
-            mine.saves_skipped -= std::min(baseline.skipped, p.saves_skipped);
-        }
+        std::uint64_t all_skipped = skipped.total(before.skipped);
+        mine.steps_done -= std::min(before.steps, p.steps_done);
+        mine.save_sum -= std::min(before.save, p.save_sum);
+        mine.saves_skipped = all_skipped - before.skipped;
         meter->on_progress(now, mine);
-        if (mine.steps_done > 0) counted = {world->id, p.steps_done, p.save_sum, p.saves_skipped, p.step};
+        if (mine.steps_done > 0) counted = {world->id, p.steps_done, p.save_sum, all_skipped, p.step};
         if (incident && incident->committed) close_incident(p.since_first_step);
     }
 }

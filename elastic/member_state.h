@@ -16,6 +16,7 @@
 #include "elastic/node_list.h"
 #include "elastic/restart_budget.h"
 #include "elastic/seal_tally.h"
+#include "elastic/skip_tally.h"
 
 namespace dlrover::elastic {
 
@@ -247,6 +248,7 @@ struct Member::State {
     Protection protection;
     Goodput::Counted baseline;  ///< of the world that this reign took over: added up before it
     Goodput::Counted counted;   ///< by the meter
+    SkipTally skipped;          ///< of the world in force, in this reign
     SlurmTalk slurm;
     Joining joining;
     Growing growing;

@@ -139,4 +139,36 @@ BOOST_AUTO_TEST_CASE(ranks_that_all_save_hear_nothing) {
     BOOST_TEST(f.warnings(1).empty());
 }
 
+/// What `dlrover status` calls skipped saves: not those of rank 0 alone, and a step that several ranks skip
+/// is one.
+BOOST_AUTO_TEST_CASE(skipped_saves_of_all_ranks_are_counted) {
+    Fixture f;
+    auto step = [&](std::uint64_t done) {
+        RankProgress p;
+        p.rank = Rank(0);
+        p.step = TrainStep(done - 1);
+        p.steps_done = done;
+        f.g.feed(0, LocalProgress{{p}});
+        f.g.run(300ms);
+    };
+    step(1);
+    f.skip(1, 5);
+    f.skip(2, 5);
+    f.skip(2, 7);
+    step(8);
+    BOOST_TEST(f.g.view(1).goodput.checkpoints_skipped == 2u);
+    f.skip(1, 9);
+    step(10);
+    BOOST_TEST(f.g.view(1).goodput.checkpoints_skipped == 3u);
+    // A leader that was not there hears of the newest skips again, and counts on.
+    f.g.crash(1);
+    f.g.boot(1);
+    f.g.feed(1, LocalReady{true, f.world.id});
+    f.g.run(6s);
+    BOOST_REQUIRE((f.g.world(0).id == f.world.id));
+    f.skip(2, 20);
+    step(21);
+    BOOST_TEST(f.g.view(f.g.leader()).goodput.checkpoints_skipped == 4u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
