@@ -147,8 +147,9 @@ void Simulator::inject_local(Fault fault, std::uint32_t node) {
         halt_workers(node);
         if (up) feed(node, LocalReady{false, {}});
     } else if (fault == Fault::signal) {
-        signalled_ = random_.chance(30);
-        if (signalled_ && up) feed(node, LocalSignal{SIGTERM});
+        if (!random_.chance(30) || !up) return;
+        signalled_ = true;
+        feed(node, LocalSignal{SIGTERM});
     } else if (up && n.running != GenerationId{}) {
         on_seal(node, GenerationId{Term(0), 0}, runs_[n.running].step + 1, false);
     }
