@@ -11,9 +11,6 @@ namespace dlrover::sim {
 using namespace elastic;
 using std::chrono::milliseconds;
 
-/// As soon as Slurm starts a requeued job again on other nodes, if it is asked to.
-static constexpr Duration next_run_comes = milliseconds(3000);
-
 void Simulator::fail(std::string text) const {
     throw Violation{std::move(text)};
 }
@@ -317,8 +314,7 @@ void Simulator::check_one_world(const GenerationId &generation) {
     for (const auto &[id, run] : runs_)
         check(id == generation || run.world.nodes.empty() || !run.ticking || !whole(run),
               "two worlds run at the same time");
-    check(!slurm_.requeued_at || now_ - *slurm_.requeued_at < next_run_comes,
-          "a world runs beside the job's next run");
+    check(!slurm_.requeued_at || now_ < slurm_.next_run_at, "a world runs beside the job's next run");
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         const Node &n = nodes_[i];
         check(n.running == GenerationId{} || n.frozen_until + milliseconds(50) > now_ || n.dead ||

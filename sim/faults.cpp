@@ -217,6 +217,7 @@ void Simulator::heal() {
     slurm_.mode = Slurm::Mode::well;
     slurm_.unreachable_side = 0;
     healed_at_ = now_;
+    slurm_.next_run_at = std::min(slurm_.next_run_at, now_ + next_run_comes);
     for (std::uint32_t i : std::exchange(slurm_.to_end, {})) end_processes(i);
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         nodes_[i].side = 0;

@@ -19,6 +19,9 @@ namespace dlrover::sim {
 using elastic::Duration;
 using elastic::Time;
 
+/// As soon as Slurm starts a requeued job again, if it is asked to.
+constexpr Duration next_run_comes = std::chrono::seconds(3);
+
 struct Options {
     std::uint64_t seed = 1;
     std::uint32_t nodes = 100;
@@ -200,6 +203,7 @@ class Simulator {
         std::vector<NodeIndex> left;     ///< AskSlurm::What::leave_behind
         std::optional<bool> can_shrink;  ///< Options::no_shrink: once more
         std::optional<Time> requeued_at;
+        Time next_run_at{0};             ///< not before
         std::set<std::uint32_t> to_end;  ///< nodes of a requeued job that are not reached: theirs runs on
         std::deque<Companion> companions;
         std::vector<Expansion> expansions;
@@ -349,7 +353,7 @@ class Simulator {
     bool slurm_does(std::uint32_t node, const elastic::AskSlurm &ask);
     bool can_shrink();
     bool slurm_reaches(std::uint32_t node) const;
-    bool requeue(std::uint32_t node);
+    bool requeue(std::uint32_t node, const std::vector<NodeIndex> &excluded);
     void end_processes(std::uint32_t node);
 
     // joins.cpp

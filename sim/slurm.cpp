@@ -26,14 +26,21 @@ void Simulator::end_processes(std::uint32_t node) {
     push(now_ + milliseconds(random_.between(1, 500)), Kind::kill_removed, node);
 }
 
-/// A node that is not reached keeps its processes until it is; the job's next run does not wait for it, for
-/// who asks takes it out of the job first.
-bool Simulator::requeue(std::uint32_t node) {
+/// A node that is not reached keeps its processes until it is. The job's next run does not wait for one that
+/// who asks takes out of the job first; for any other of its nodes Slurm does (COMPLETING), until it gives
+/// that up (SlurmdTimeout: five times without_slurm by default, here twice).
+bool Simulator::requeue(std::uint32_t node, const std::vector<NodeIndex> &excluded) {
     check_requeue(node);
     slurm_.running = false;
     ++slurm_.requeues;
     slurm_.requeued_at = now_;
     next_run_planned_ = plan_next_run();
+    Duration wait(0);
+    for (NodeIndex n : slurm_.nodes) {
+        bool stays = !contains(excluded, n) || n == config_.batch_host;  // Slurm keeps that one
+        if (stays && !slurm_reaches(n.value())) wait = config_.timings.without_slurm * 2;
+    }
+    slurm_.next_run_at = now_ + wait + next_run_comes;
     for (Companion &c : slurm_.companions) end_companion(c, true);
     for (std::uint32_t i = 0; i < nodes_.size(); ++i)
         if (slurm_reaches(i))
@@ -47,7 +54,7 @@ bool Simulator::requeue(std::uint32_t node) {
 bool Simulator::slurm_does(std::uint32_t node, const AskSlurm &ask) {
     if (!slurm_.running) return false;
     bool is_out = !in_job(node);
-    if (ask.what == AskSlurm::What::requeue) return !is_out && requeue(node);
+    if (ask.what == AskSlurm::What::requeue) return !is_out && requeue(node, ask.nodes);
     if (ask.what == AskSlurm::What::leave_behind) {
         bool for_host =
             config_.batch_host && ask.nodes == std::vector{*config_.batch_host};  // once is enough

@@ -212,7 +212,9 @@ BOOST_DATA_TEST_CASE(seeds_in_which_the_simulator_was_wrong,
                      boost::unit_test::data::make(std::vector<Kept>{
                          {{.seed = 186979, .nodes = 3, .copies = 2},
                           "a signal that had come was forgotten with a second one that did not, and what "
-                          "ended by it was none"}}),
+                          "ended by it was none"},
+                         {{.seed = 298762, .nodes = 5, .copies = 0},
+                          "a job's next run did not wait for its nodes that Slurm does not reach"}}),
                      c) {
     BOOST_TEST(Simulator(c.options).run().violation == "");
 }
