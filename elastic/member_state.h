@@ -45,9 +45,10 @@ struct Preparation {
     std::string reason;
     Losses losses;
     Time since{0};
-    std::optional<Search> search;  ///< since all answers that it needs are there
-    TrainStep blamed;              ///< while searching further back: before this one
-    bool by_person = false;        ///< it is a person's word to go further back
+    std::optional<Search> search;      ///< since all answers that it needs are there
+    TrainStep blamed;                  ///< while searching further back: before this one
+    bool by_person = false;            ///< it is a person's word to go further back
+    std::optional<TrainStep> in_vain;  ///< wanted by a person, and neither it nor an older one is there
 };
 
 /// From a failure to the first step after it.
@@ -535,6 +536,7 @@ struct Member::State {
     void note_suspects(World &w, const Strikes &strikes, std::optional<Suspect> left);
     void tell_step_back(const World &w);
     void tell_rollback(const World &w, const CheckpointId &left);
+    void tell_in_vain(const World &w);
 
     // fence.cpp
     Duration silence(NodeIndex node) const;

@@ -130,9 +130,19 @@ bool Member::State::ends_for_damage() {
     return true;
 }
 
-/// Nothing is there but what is not to be trusted: better than to begin anew. False: the group gives up.
+/// Nothing is there but what is not to be trusted: better than to begin anew. Where a person wants what is
+/// nowhere, failures have the word again. False: the group gives up.
 bool Member::State::search_on() {
     bool back = preparing->search == Search::further_back;
+    if (back && preparing->by_person && may_go_back()) {
+        TrainStep blamed = oldest_to_blame(count_strikes().signature);
+        if (blamed > preparing->blamed) {
+            preparing->in_vain = TrainStep(preparing->blamed.value() - 1);
+            preparing->by_person = false;
+            preparing->blamed = blamed;
+            return true;
+        }
+    }
     preparing->search = back && !world->suspects.empty() ? Search::trusted : Search::any;
     if (!back || preparing->by_person || first_exit() == nullptr || !incident->only_further_back) return true;
     incident->giving_up = RestartBudget::Verdict::hopeless;
@@ -168,6 +178,7 @@ void Member::State::note_suspects(World &w, const Strikes &strikes, std::optiona
     w.suspects = world->suspects;
     bool back = w.restore_step && left && preparing->search == Search::further_back;
     if (left && left->by_person) tell_rollback(w, left->id);
+    if (preparing->in_vain) tell_in_vain(w);
     if (!w.restore_step) return;
     if (!back) {
         bool again = comes_again(w, *w.restore_step, strikes.signature);
@@ -214,6 +225,16 @@ void Member::State::tell_rollback(const World &w, const CheckpointId &left) {
     else if (w.restore_step && w.restore_step->value() + 1 != preparing->blamed.value())
         n.text += "it was not found any more; ";
     n.text += "going on from " + from + (w.stored_world_size > 0 ? " on storage." : ".");
+    out.push_back(std::move(n));
+}
+
+void Member::State::tell_in_vain(const World &w) {
+    Note n;
+    n.kind = Note::Kind::warning;
+    n.generation = w.id;
+    n.step = preparing->in_vain;
+    n.text = "Rolled back by hand to step " + std::to_string(n.step->value()) +
+             ": it was not found any more, nor an older one.";
     out.push_back(std::move(n));
 }
 

@@ -474,6 +474,30 @@ BOOST_AUTO_TEST_CASE(failures_after_a_persons_word_begin_a_new_row) {
     BOOST_TEST(!f.world().suspects.front().by_person);
 }
 
+/// Then it is as if nobody had said it.
+BOOST_AUTO_TEST_CASE(where_a_persons_step_is_gone_failures_have_the_word) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.fail(nan);
+    f.fail(nan);
+    BOOST_TEST(f.from() == 200u);
+    std::uint32_t node = f.world().nodes[2].value();
+    f.g.cut(node);
+    f.g.feed(node, LocalRollback{{f.world().id, TrainStep(50)}});
+    f.g.fail(node, 2, 256, nan);
+    f.g.heal();
+    f.g.run(3s);
+    BOOST_TEST(f.from() == 100u);
+    BOOST_REQUIRE(f.world().suspects.size() == 1u);
+    BOOST_TEST(!f.world().suspects.front().by_person);
+    BOOST_TEST((f.world().suspects.front().id.step == TrainStep(200)));
+    BOOST_REQUIRE(f.warnings().size() == 2u);
+    BOOST_TEST(f.warnings().front() ==
+               "Rolled back by hand to step 50: it was not found any more, nor an older one.");
+    BOOST_TEST(f.warnings().back().starts_with("Step 200: two failures came back from it"));
+}
+
 BOOST_AUTO_TEST_CASE(a_persons_word_about_another_world_is_not_heeded) {
     Fixture f;
     f.save(100);
