@@ -153,8 +153,11 @@ void Member::State::on_rollback(const Rollback &word) {
     tell_leader();
 }
 
-/// Told with each report, since leaders change.
+/// Told with each report, since leaders change. The same report tells that it is gone.
 void Member::State::on_damaged(const Damaged &damaged) {
+    std::erase_if(local.seals, [&](const Seal &s) {
+        return CheckpointId{s.generation, s.step} == damaged.id && s.rank == damaged.rank;
+    });
     if (local.damaged && damaged.id < local.damaged->id) return;
     local.damaged = damaged;
     tell_leader();

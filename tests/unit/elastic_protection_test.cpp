@@ -466,6 +466,17 @@ BOOST_AUTO_TEST_CASE(a_late_report_does_not_bring_back_what_was_dropped) {
     BOOST_TEST(!f.g.view(leader).safe.has_value());
 }
 
+/// In the moment in which it hears so, before it is told what is left.
+BOOST_AUTO_TEST_CASE(what_is_damaged_at_the_leaders_own_node_is_not_called_safe) {
+    Fixture f;
+    f.save(5);
+    f.copy(f.id(5));
+    std::uint32_t leader = f.g.leader();
+    BOOST_REQUIRE((f.g.view(leader).safe == f.id(5)));
+    f.g.feed(leader, LocalDamaged{{f.id(5), f.held(leader, f.id(5)).front().rank}});
+    BOOST_TEST(!f.g.view(leader).safe.has_value());
+}
+
 /// Others' slots are full of it, and of what is older.
 BOOST_AUTO_TEST_CASE(a_complete_step_that_has_lost_a_part_for_good_is_given_up) {
     Fixture f;
