@@ -3,6 +3,7 @@
 // whoever else reads it. A leader counts on it until it has heard of it.
 #include <algorithm>
 
+#include "elastic/node_list.h"
 #include "sim/simulator.h"
 
 namespace dlrover::sim {
@@ -125,8 +126,10 @@ bool Simulator::has_lost_a_part(const CheckpointId &id) const {
     return std::ranges::any_of(drops_, [&](const Drop &d) { return d.id == id; });
 }
 
-/// Reports that a leader takes: in its term.
+/// Reports that a leader takes: in its term, of nodes that it has not given up. (What one of those holds is
+/// as good as lost with it.)
 void Simulator::note_report(std::uint32_t node, const PeerMessage &m) {
+    if (contains(nodes_[node].removed, m.from)) return;
     const NodeReport *report = nullptr;
     Term term;
     if (auto *told = std::get_if<Report>(&m.message)) {

@@ -324,6 +324,7 @@ void Simulator::act_store(std::uint32_t node, Store &store) {
     Node &n = nodes_[node];
     check_store(store.promise);
     hit_writer(node, store.promise);
+    n.removed = store.promise.removed;
     if (options_.trace)
         trace("node " + std::to_string(node) + " stores term " + std::to_string(store.promise.term.value()) +
               ", generation " + to_string(store.promise.generation));
@@ -450,6 +451,7 @@ void Simulator::start_daemon(std::uint32_t node) {
     n.deadline_at = Time(0);
     n.asked.reset();
     n.heard.clear();
+    n.removed = n.keeper ? n.keeper->removed : std::vector<NodeIndex>{};
     n.member.emplace(std::move(c), n.keeper, now_ + n.offset, options_.bug);
     if (auto damaged = n.damaged) feed(node, LocalDamaged{*damaged});
     if (!n.objects.empty() || !n.parities.empty()) feed(node, objects_of(n));

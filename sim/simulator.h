@@ -166,6 +166,7 @@ class Simulator {
         bool muted = false;                       ///< it is about to die; little of what it says is heard
         std::optional<elastic::Damaged> damaged;  ///< on record, for the next daemon
         std::map<std::uint32_t, std::uint64_t> heard;  ///< by this leader: each node's newest report
+        std::vector<NodeIndex> removed;                ///< as this member knows
     };
     struct Companion {  ///< a job of one node that Slurm was asked for
         JobId job;
