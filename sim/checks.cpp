@@ -53,13 +53,13 @@ void Simulator::check_send(std::uint32_t node, NodeIndex to, const Message &m) {
     }
     if (auto *c = std::get_if<Commit>(&m)) {
         check_acting(node, c->term);
-        if (!worlds_.contains(c->world.id)) check_world(c->world);
+        if (!worlds_.contains(c->world.id)) check_world(node, c->world);
         check(worlds_.at(c->world.id) == c->world, "two worlds have one generation");
     }
 }
 
 /// A world is committed: seen once, before anybody is told.
-void Simulator::check_world(const World &world) {
+void Simulator::check_world(std::uint32_t decider, const World &world) {
     if (newest_world_) check(world.id > newest_world_->id, "a generation goes back");
     auto recorded = [&](NodeIndex n) {
         const auto &keeper = nodes_[n.value()].keeper;
@@ -88,8 +88,8 @@ void Simulator::check_world(const World &world) {
               world.nodes.size() % config_.node_unit == 0,
           "a world of a size that is not allowed");
     check_restore(world);
-    check_suspects(world);
-    check_rollback(world);
+    check_suspects(decider, world);
+    check_rollback(decider, world);
     check_damage(world);
     if (!newest_world_) check_kept(world);
     check_partners(world);
@@ -111,11 +111,24 @@ void Simulator::check_stored(const World &world) {
     check(same, "a restore from a checkpoint that is not on storage");
 }
 
+/// The newest one that the leader knows, or somebody whose answer it has. What was known to those alone that
+/// are gone nobody else has begun.
+const World *Simulator::world_known_before(std::uint32_t decider, const World &world) const {
+    const World *newest = nullptr;
+    auto take = [&](const std::optional<World> &known) {
+        if (known && known->id < world.id && (!newest || newest->id < known->id)) newest = &*known;
+    };
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i)
+        if (nodes_[i].keeper && (i == decider || counted_on(i, world.id))) take(nodes_[i].keeper->world);
+    return newest;
+}
+
 /// Storage always has an older step here: what failures have come back from twice is not tried again, nor
 /// what is of its line.
-void Simulator::check_suspects(const World &world) const {
+void Simulator::check_suspects(std::uint32_t decider, const World &world) const {
     check(world.suspects.size() <= max_suspects, "too many steps are suspect");
-    for (const Suspect &s : newest_world_ ? newest_world_->suspects : std::vector<Suspect>{})
+    const World *before = world_known_before(decider, world);
+    for (const Suspect &s : before ? before->suspects : std::vector<Suspect>{})
         check(covers(world.suspects, s.id), "a suspect step is forgotten");
     if (!world.suspects.empty())
         check(world.suspects.back().back_to < world.suspects.back().id.step, "a step back that is none");
@@ -131,11 +144,12 @@ void Simulator::check_suspects(const World &world) const {
 }
 
 /// Only where a person wants it of the world in force, and not to a newer step.
-void Simulator::check_rollback(const World &world) const {
+void Simulator::check_rollback(std::uint32_t decider, const World &world) const {
     if (world.suspects.empty() || !world.suspects.back().by_person) return;
     const Suspect &last = world.suspects.back();
     if (last.since != world.id) return;
-    auto wanted = newest_world_ ? rollbacks_.find(newest_world_->id) : rollbacks_.end();
+    const World *before = world_known_before(decider, world);
+    auto wanted = before ? rollbacks_.find(before->id) : rollbacks_.end();
     check(wanted != rollbacks_.end(), "a rollback that nobody wanted");
     bool found = std::ranges::any_of(wanted->second, [&](TrainStep to) { return last.back_to <= to; });
     check(found && world.restore_step == last.back_to, "a rollback to a newer step than was wanted");
@@ -256,7 +270,7 @@ void Simulator::check_heard(const Node &node, const std::vector<Action> &actions
 void Simulator::check_publish(std::uint32_t node, const World &world) {
     const Node &n = nodes_[node];
     check(world.id >= n.published, "a node is told an older generation");
-    if (!worlds_.contains(world.id)) check_world(world);
+    if (!worlds_.contains(world.id)) check_world(node, world);
     check(worlds_.at(world.id) == world, "two worlds have one generation");
 }
 

@@ -443,11 +443,12 @@ class Simulator {
     }
     void check_send(std::uint32_t node, NodeIndex to, const elastic::Message &m);
     void check_acting(std::uint32_t node, Term term);
-    void check_world(const elastic::World &world);
+    void check_world(std::uint32_t decider, const elastic::World &world);
     void check_stored(const elastic::World &world);
     void check_restore(const elastic::World &world);
-    void check_suspects(const elastic::World &world) const;
-    void check_rollback(const elastic::World &world) const;
+    const elastic::World *world_known_before(std::uint32_t decider, const elastic::World &world) const;
+    void check_suspects(std::uint32_t decider, const elastic::World &world) const;
+    void check_rollback(std::uint32_t decider, const elastic::World &world) const;
     void check_void(const elastic::StepsVoid &steps);
     void check_sealed(const elastic::Seal &seal);
     /// By one of the ranks.

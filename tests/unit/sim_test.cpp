@@ -214,7 +214,11 @@ BOOST_DATA_TEST_CASE(seeds_in_which_the_simulator_was_wrong,
                           "a signal that had come was forgotten with a second one that did not, and what "
                           "ended by it was none"},
                          {{.seed = 298762, .nodes = 5, .copies = 0},
-                          "a job's next run did not wait for its nodes that Slurm does not reach"}}),
+                          "a job's next run did not wait for its nodes that Slurm does not reach"},
+                         {{.seed = 390421, .nodes = 5, .damage = true},
+                          "what a node that is out of the job said of damage counted as heard"},
+                         {{.seed = 759501, .nodes = 4, .rollbacks = true},
+                          "what a leader alone had known who was gone was asked of the next one"}}),
                      c) {
     BOOST_TEST(Simulator(c.options).run().violation == "");
 }
