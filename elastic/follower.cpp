@@ -18,9 +18,11 @@ bool Member::State::accept_leader(NodeIndex from, Term term) {
     if (term == promise.term && role == Role::leader) return is_self(from);
     if (role != Role::follower) step_down("another node leads with a term that is not lower");
     if (leader != from || term > promise.term) protect_told.reset();  // it may know of an older step only
-    if (term > promise.term) {
+    // Also who was not asked for a vote, since it has joined later, gives none to another in this term.
+    bool is_new = term > promise.term;
+    if (is_new || !promise.voted_for) {
         promise.term = term;
-        promise.voted_for.reset();
+        promise.voted_for = from;
         persist();
     }
     if (leader != from) {
