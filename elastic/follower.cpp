@@ -59,7 +59,11 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     goodput_at = now;
     if (m.roster) merge_roster(*m.roster);
     merge_removed(m.removed, m.settled);
-    if (m.world && fits(*m.world) && m.world->id >= promise.generation) install(*m.world);
+    auto answered = replied.find(m.acked);
+    // Only a quick round trip proves that the leader counts on this node now: heartbeats can be late.
+    bool counted_on = m.acting && answered && now - *answered < config.timings.leader_silence;
+    if (counted_on) counted_on_at = *answered;
+    if (m.world && fits(*m.world)) take_world(*m.world, counted_on);
     // A late heartbeat may tell of a step that is lost by now; what this world goes on from is not.
     if (m.complete_step && belongs({m.complete_generation, *m.complete_step}))
         complete_here(*m.complete_step, m.complete_generation);
@@ -87,9 +91,7 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     }
     bool its_own = m.lost && world && m.of_world == world->id && belongs(*m.lost);
     if (its_own && m.lost->generation < world->id && lost_told != m.lost) lost_here(*m.lost);
-    // Only a quick round trip proves that the leader counts on this node now: heartbeats can be late.
-    auto answered = replied.find(m.acked);
-    if (m.acting && answered && now - *answered < config.timings.leader_silence) out.push_back(RenewLease{});
+    if (counted_on) out.push_back(RenewLease{});
     // It was sent after that answer came.
     if (answered && m.whole_ago) whole_at = std::max(whole_at, *answered - *m.whole_ago);
     replied.add(m.sequence, now);
@@ -185,6 +187,7 @@ void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
                  (bugged(PlantedBug::generation_reuse) && m.world_nodes != promise.world_nodes);
     if (fresh) {
         if (m.generation > promise.generation) stop_before(m.generation, m.reason, m.losses);
+        prepared_at = now;
         promise.world_nodes = m.world_nodes;
         add_all(promise.removed, m.removed);
         persist(home);
@@ -195,11 +198,23 @@ void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
 }
 
 void Member::State::on_commit(NodeIndex from, const Commit &m) {
-    if (accept_leader(from, m.term) && fits(m.world) && m.world.id >= promise.generation) install(m.world);
+    if (!accept_leader(from, m.term) || !fits(m.world)) return;
+    // It waits for this node's answer, and nobody counts on one that gave that long ago.
+    bool prepared = promise.generation == m.world.id && now - prepared_at < config.timings.leader_silence;
+    take_world(m.world, prepared);
 }
 
-/// Takes a committed world over: once told to the agents, it is not told again by this daemon.
-void Member::State::install(const World &w) {
+/// Of a newer one that is being prepared who joins may have heard before the one in force.
+void Member::State::take_world(const World &w, bool counted_on) {
+    if (w.id >= promise.generation) return install(w, counted_on);
+    if (world && world->id >= w.id) return;
+    promise.world = world = w;
+    persist();
+}
+
+/// Takes a committed world over: once told to the agents, it is not told again by this daemon. Ranks begin
+/// only while the leader counts on this node: others may have waited for the end of its leases.
+void Member::State::install(const World &w, bool counted_on) {
     if (w.id > promise.generation) stop_before(w.id, w.reason);
     bool known = world && world->id == w.id;
     if (!known) storage.forget();
@@ -212,7 +227,7 @@ void Member::State::install(const World &w) {
         persist();
     }
     if (local.running == w.id || born_world == w.id || (published && published->id == w.id)) return;
-    if (local.ready || !contains(w.nodes, config.self)) publish(w);
+    if (!contains(w.nodes, config.self) || (local.ready && counted_on)) publish(w);
 }
 
 void Member::State::publish(const World &w) {

@@ -130,6 +130,16 @@ bool Member::State::set_accepted(const std::vector<NodeIndex> &nodes) const {
     return present == 0 || accepted * 2 > present;
 }
 
+/// Where nobody of the world before has stopped it, the leases of one of its nodes have to run out: the
+/// others do nothing without that. A node gets its lease within leader_silence of an answer, one of a leader
+/// before while that one acts.
+Time Member::State::lease_end() const {
+    Time heard = Time::max();
+    for (NodeIndex n : world->nodes) heard = std::min(heard, heard_at[n.value()]);
+    Duration silence = config.timings.leader_silence;
+    return std::max(began + silence, heard) + silence + config.timings.agent_lease;
+}
+
 bool Member::State::may_commit() const {
     std::size_t voters = 0, silent_ones = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
@@ -152,9 +162,7 @@ bool Member::State::may_commit() const {
     bool stopped_before = !world || bugged(PlantedBug::lease_not_waited_for);
     for (NodeIndex n : world ? world->nodes : std::vector<NodeIndex>{})
         stopped_before = stopped_before || peers[n.value()].accepted;
-    // Nobody of the world before has stopped it: its leases have to run out.
-    if (!stopped_before && now - began < config.timings.agent_lease + config.timings.leader_silence)
-        return false;
+    if (!stopped_before && now < lease_end()) return false;
     // What a job's run before has left is looked for once, and on all nodes.
     Duration grace = begins_again() ? config.timings.join : report_grace;
     return silent_ones == 0 || now - preparing->since >= grace;
@@ -270,6 +278,7 @@ World Member::State::decide_world() {
 void Member::State::commit() {
     World w = decide_world();
     Duration took = now - (incident ? incident->opened : preparing->since);
+    bool slow = now - preparing->since >= config.timings.leader_silence;
     preparing.reset();
     prepared_before = {w.id, {}};
     for (Peer &p : peers) {
@@ -291,8 +300,9 @@ void Member::State::commit() {
             budget.correct(exits[first_cause(exits, config.timings.incident_window)].signature);
     }
     note_world(w, took);
-    install(w);
+    install(w, true);
     peers[config.self.value()].report = local;
+    if (slow) send_heartbeats();  // the others wait for it: see on_commit()
 }
 
 void Member::State::note_world(const World &w, Duration took) {

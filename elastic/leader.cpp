@@ -63,7 +63,7 @@ void Member::State::begin_reign() {
     fresh.word_at = slurm.word_at;
     slurm = std::move(fresh);
     bool goes_on = world && world->id == generation_seen;
-    if (goes_on) install(*world);
+    if (goes_on) install(*world, true);
     meter.emplace(goodput.wall > Duration(0) ? goodput_at : now, goodput);
     counted = goodput.counted;
     baseline = goes_on && counted.generation == world->id ? counted : Goodput::Counted{};

@@ -36,7 +36,9 @@ void Member::State::on_ready(const LocalReady &m) {
             local.running = m.running;
     } else if (m.ready && world && world->id == promise.generation && local.running != world->id &&
                born_world != world->id && contains(world->nodes, config.self)) {
-        publish(*world);  // committed before the agents were there
+        // Committed before the agents were there; else with the leader's next word.
+        bool counted_on = now - counted_on_at < config.timings.leader_silence;
+        if (role == Role::leader || counted_on) publish(*world);
     }
     tell_leader();
 }

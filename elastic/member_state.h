@@ -210,7 +210,9 @@ struct Member::State {
     std::optional<NodeIndex> leader;
     std::optional<NodeIndex> followed;  ///< the newest leader but this node
     Time leader_contact{0}, election_deadline{0}, peer_contact{0};
-    Time whole_at{Time::min() / 2};  ///< Heartbeat::whole_ago
+    Time prepared_at{Time::min() / 2};    ///< promise.generation
+    Time counted_on_at{Time::min() / 2};  ///< the leader counts on this node: since this answer at least
+    Time whole_at{Time::min() / 2};       ///< Heartbeat::whole_ago
     bool leader_seen = false;
 
     // Candidate and leader.
@@ -315,7 +317,8 @@ struct Member::State {
     void on_commit(NodeIndex from, const Commit &m);
     void on_finish(NodeIndex from, const Finish &m);
     void stop_before(const GenerationId &id, const std::string &reason, const Losses &losses = {});
-    void install(const World &w);
+    void take_world(const World &w, bool counted_on);
+    void install(const World &w, bool counted_on);
     void publish(const World &w);
     void merge_removed(const std::vector<NodeIndex> &nodes, bool settled);
     void complete_here(TrainStep step, const GenerationId &generation);
@@ -396,6 +399,7 @@ struct Member::State {
     std::vector<NodeIndex> first_nodes() const;
     void await_nodes(std::string reason);
     void on_prepare_reply(NodeIndex from, const PrepareReply &m);
+    Time lease_end() const;
     bool may_commit() const;
     bool set_accepted(const std::vector<NodeIndex> &nodes) const;
     void try_commit();

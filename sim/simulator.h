@@ -286,6 +286,7 @@ class Simulator {
     void halt_workers(std::uint32_t node);
     void fail_worker(std::uint32_t node, int status, std::uint64_t signature);
     void on_lease(std::uint32_t node);
+    void lose_lease(std::uint32_t node, GenerationId generation);
     void on_step(const GenerationId &generation);
     void on_seal(std::uint32_t node, const GenerationId &generation, std::uint64_t step, bool accepted);
     bool has_slot(const Node &n, std::uint32_t ranks, const GenerationId &generation) const;

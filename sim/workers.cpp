@@ -41,7 +41,7 @@ void Simulator::publish(std::uint32_t node, const World &world) {
     Payload p;
     p.generation = world.id;
     push(now_ + Duration(random_.between(31000, 60000)), Kind::start_workers, node, keep(std::move(p)));
-    if (n.lease_until < now_) n.lease_until = now_ + config_.timings.agent_lease;
+    n.lease_until = std::max(n.lease_until, now_ + config_.timings.agent_lease);
 }
 
 void Simulator::start_workers(std::uint32_t node, const GenerationId &generation) {
@@ -49,9 +49,12 @@ void Simulator::start_workers(std::uint32_t node, const GenerationId &generation
     if (n.dead || n.ended || !n.agent || n.stopping >= generation || n.started >= generation) return;
     halt_workers(node);
     const World &world = worlds_.at(generation);
-    n.running = n.started = generation;
+    n.started = generation;
     n.first_rank = first_rank(world, node).value_or(0);
-    if (n.lease_until < now_) n.lease_until = now_ + config_.timings.agent_lease;
+    // It counts from the daemon's word: a node may have hung between that and the start.
+    if (n.lease_until < now_ && options_.bug != PlantedBug::agent_ignores_lease)
+        return lose_lease(node, generation);
+    n.running = generation;
     push(n.lease_until, Kind::lease, node);
     Run &run = runs_[generation];
     if (run.world.nodes.empty()) {
@@ -133,14 +136,18 @@ void Simulator::on_lease(std::uint32_t node) {
     if (n.dead || n.running == GenerationId{}) return;
     if (n.lease_until > now_) return push(n.lease_until, Kind::lease, node);
     if (options_.bug == PlantedBug::agent_ignores_lease) return;
+    lose_lease(node, n.running);
+}
+
+void Simulator::lose_lease(std::uint32_t node, GenerationId generation) {
+    Node &n = nodes_[node];
     trace("node " + std::to_string(node) + " lease over");
-    GenerationId old = n.running;
     halt_workers(node);
-    real_exits_.insert({old, n.first_rank});
+    real_exits_.insert({generation, n.first_rank});
     if (n.member)
-        feed(node, LocalExit{WorkerExit{old, Rank(n.first_rank), 9, now_.count(), 9, false, "lease"}});
+        feed(node, LocalExit{WorkerExit{generation, Rank(n.first_rank), 9, now_.count(), 9, false, "lease"}});
     else
-        n.pending_exit = old;
+        n.pending_exit = generation;
 }
 
 bool Simulator::whole(const Run &run) const {
