@@ -95,7 +95,7 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     // It was sent after that answer came.
     if (answered && m.whole_ago) whole_at = std::max(whole_at, *answered - *m.whole_ago);
     replied.add(m.sequence, now);
-    send_when_stored(from, HeartbeatReply{m.term, m.sequence, next_report()});
+    send_when_stored(from, HeartbeatReply{m.term, m.sequence, {}});
 }
 
 void Member::State::complete_here(TrainStep step, const GenerationId &generation) {
@@ -222,7 +222,6 @@ void Member::State::install(const World &w, bool counted_on) {
         promise.world_nodes = w.nodes;
         promise.world = w;
         world = w;
-        local.knows = w.id;
         if (local.rollback && local.rollback->from < w.id) local.rollback.reset();
         persist();
     }

@@ -152,7 +152,9 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     h.goodput = goodput;
     bool takes_part = world && contains(world->nodes, to);
     bool lacks = world && (p.report.knows != world->id || (takes_part && p.report.running != world->id));
-    if (lacks && world->id == promise.generation) h.world = world;
+    // While a newer one is prepared nobody is to begin it; who joins has to know it before it counts.
+    bool joins = !counts(to) && !bugged(PlantedBug::counted_without_world);
+    if (lacks && (world->id == promise.generation || joins)) h.world = world;
     if (complete) {
         h.complete_step = complete->step;
         h.complete_generation = complete->generation;

@@ -172,6 +172,7 @@ void Member::State::persist(bool want_port) {
 
 void Member::State::on_stored(const Stored &m) {
     store_done = std::max(store_done, m.sequence);
+    if (store_done == store_issued && promise.world) local.knows = promise.world->id;
     if (m.port != 0 && m.sequence == port_sequence) {
         port = m.port;
         port_generation = promise.generation;
@@ -205,6 +206,9 @@ void Member::State::deliver(NodeIndex to, Message message) {
         reply->report = next_report();
         if (port_generation == reply->generation) reply->port = port;
     }
+    // It may have waited for the record of what it is to tell of.
+    if (auto *reply = std::get_if<HeartbeatReply>(&message); reply && reply->sequence > 0)
+        reply->report = next_report();
     if (is_self(to))
         on_message(to, message);
     else

@@ -474,6 +474,7 @@ struct Member::State {
     void tell_added();
     void write_roster();
     void take_over_roster();
+    bool knows_world(NodeIndex node) const;
     bool roster_is_firm() const;
     void settle_roster();
     void note_joined(NodeIndex node);

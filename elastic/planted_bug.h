@@ -57,9 +57,10 @@ enum class PlantedBug : std::uint8_t {
     mark_not_read_back,             ///< a mark that Slurm has taken counts, also when it is gone again
     damage_begins_anew,             ///< where the only checkpoint is damaged all begins anew
     dropped_counts_on,              ///< what a node has dropped is one of its step's copies still
+    counted_without_world,          ///< a node that joins is counted before it knows the world in force
 };
 
-inline constexpr std::array<std::string_view, 48> planted_bug_names = {
+inline constexpr std::array<std::string_view, 49> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -108,6 +109,7 @@ inline constexpr std::array<std::string_view, 48> planted_bug_names = {
     "mark_not_read_back",
     "damage_begins_anew",
     "dropped_counts_on",
+    "counted_without_world",
 };
 
 }  // namespace dlrover::elastic

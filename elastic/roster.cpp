@@ -141,11 +141,17 @@ void Member::State::take_over_roster() {
     if (promise.roster.version() > promise.roster.firm_version()) write_roster();
 }
 
+bool Member::State::knows_world(NodeIndex node) const {
+    return !world || is_self(node) || peers[node.value()].report.knows == world->id ||
+           bugged(PlantedBug::counted_without_world);
+}
+
 bool Member::State::roster_is_firm() const {
     if (store_done < joining.stored_by) return false;
     auto has = [&](NodeIndex n) { return is_self(n) || peers[n.value()].acked >= roster_sequence; };
     auto next = counted_next();
-    if (next && !removed(*next) && !has(*next)) return false;
+    // From then on it may lead: with what is in force.
+    if (next && !removed(*next) && (!has(*next) || !knows_world(*next))) return false;
     std::size_t have = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i)
         have += counts(NodeIndex(i)) && !contains(promise.settled, NodeIndex(i)) && has(NodeIndex(i));
@@ -206,7 +212,7 @@ void Member::State::change_roster() {
 std::optional<NodeIndex> Member::State::joiner_to_count() const {
     for (std::uint32_t i = config.step_nodes; i < node_count(); ++i)
         if (!counts(NodeIndex(i)) && !removed(NodeIndex(i)) && peers[i].acked > 0 &&
-            may_be_counted(NodeIndex(i)))
+            knows_world(NodeIndex(i)) && may_be_counted(NodeIndex(i)))
             return NodeIndex(i);
     return std::nullopt;
 }

@@ -274,10 +274,10 @@ void Simulator::check_publish(std::uint32_t node, const World &world) {
     check(worlds_.at(world.id) == world, "two worlds have one generation");
 }
 
-void Simulator::check_store(const Promise &promise) {
+void Simulator::check_store(std::uint32_t node, const Promise &promise) {
     for (NodeIndex n : promise.removed)
         check(!in_job(n.value()), "a node is given up that Slurm has in the job");
-    check_roster(promise);
+    check_roster(node, promise);
 }
 
 void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {

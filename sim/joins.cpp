@@ -382,7 +382,7 @@ bool Simulator::truly_counts(std::uint32_t node) const {
 }
 
 /// What is called firm is on record with majorities; a node that is counted, with itself as well.
-void Simulator::check_roster(const Promise &promise) {
+void Simulator::check_roster(std::uint32_t node, const Promise &promise) {
     const Roster &r = promise.roster;
     auto has = [&](std::uint32_t i, bool is_counted) {
         const auto &keeper = nodes_[i].keeper;
@@ -412,6 +412,9 @@ void Simulator::check_roster(const Promise &promise) {
     check(majority(true, {}) && majority(true, next),
           "a node is counted before majorities have it on record");
     check(has(next, true) || !in_job(next), "a node is counted that does not know it");
+    const auto &keeper = nodes_[next].keeper;
+    bool knows = !promise.world || (keeper && keeper->world && keeper->world->id >= promise.world->id);
+    check(knows || next == node || !in_job(next), "a node is counted that does not know the world in force");
     const Companion *c = companion_of(next);
     check(!c || !c->returns || c->has_met, "a node that was lost is counted without a check");
     firm_counted_.insert(NodeIndex(next));

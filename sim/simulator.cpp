@@ -322,7 +322,7 @@ void Simulator::set_deadline(std::uint32_t node) {
 
 void Simulator::act_store(std::uint32_t node, Store &store) {
     Node &n = nodes_[node];
-    check_store(store.promise);
+    check_store(node, store.promise);
     hit_writer(node, store.promise);
     n.removed = store.promise.removed;
     if (options_.trace)

@@ -388,7 +388,7 @@ class Simulator {
     void start_joiner(std::uint32_t node, const std::vector<elastic::NodeSpec> &added);
     void hit_writer(std::uint32_t node, const elastic::Promise &promise);
     bool truly_counts(std::uint32_t node) const;
-    void check_roster(const elastic::Promise &promise);
+    void check_roster(std::uint32_t node, const elastic::Promise &promise);
     bool grown_back() const;
 
     // next_run.cpp
@@ -457,7 +457,7 @@ class Simulator {
     void check_asked(std::uint32_t node, const CheckpointId &id);
     void check_heard(const Node &node, const std::vector<elastic::Action> &actions) const;
     void check_publish(std::uint32_t node, const elastic::World &world);
-    void check_store(const elastic::Promise &promise);
+    void check_store(std::uint32_t node, const elastic::Promise &promise);
     void check_ask(std::uint32_t node, const elastic::AskSlurm &ask);
     void check_note(const elastic::Note &note);
     void check_one_world(const GenerationId &generation);
