@@ -244,7 +244,7 @@ void Member::State::publish(const World &w) {
     if (local.durable && covers(w.suspects, *local.durable)) local.durable.reset();
     freed_told.reset();
     local.finished.clear();
-    local.exits.clear();
+    std::erase_if(local.exits, [&](const WorkerExit &e) { return e.generation != w.id; });
     local.progress.clear();
     local.skips.clear();
     local.exposed = false;

@@ -43,8 +43,10 @@ void Member::State::on_ready(const LocalReady &m) {
     tell_leader();
 }
 
+/// Also in a world that this daemon does not know yet: one before it, which has fallen, has told its agents.
 void Member::State::on_exit(const WorkerExit &exit) {
-    bool current = exit.generation == local.running || bugged(PlantedBug::accept_old_exit);
+    bool current = exit.generation == local.running || exit.generation == promise.generation ||
+                   bugged(PlantedBug::accept_old_exit);
     bool known = std::any_of(local.exits.begin(), local.exits.end(), [&](const WorkerExit &e) {
         return e.rank == exit.rank && e.generation == exit.generation;
     });

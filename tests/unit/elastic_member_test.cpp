@@ -771,4 +771,75 @@ BOOST_AUTO_TEST_CASE(what_is_wanted_on_storage_outlives_leaders_and_daemons) {
         if (node != leader) BOOST_TEST(g.count<StorageAsked>(node) == 1u);
 }
 
+/// The leader may have given the node up since, and wait for the end of leases that it knows of.
+BOOST_AUTO_TEST_CASE(ranks_do_not_begin_on_an_old_word) {
+    TestGroup g(TestGroup::config(3, 3, 3));
+    g.start();
+    World w = g.world(2);
+    auto prepare = [&] {
+        ++w.id.number;
+        g.feed(2, PeerMessage{NodeIndex(1), Prepare{w.id.term, w.id, w.nodes, {}, "a test"}});
+    };
+    g.cut(2);
+    prepare();
+    g.run(1200ms);
+    g.feed(2, PeerMessage{NodeIndex(1), Commit{w.id.term, w}});
+    BOOST_TEST((g.view(2).generation == w.id));
+    BOOST_TEST(g.count<Publish>(2) == 1u);
+    prepare();
+    g.feed(2, PeerMessage{NodeIndex(1), Commit{w.id.term, w}});
+    BOOST_TEST(g.count<Publish>(2) == 2u);
+}
+
+/// A leader that has led for long, and has lost all nodes of its world at once: these go on beside it.
+BOOST_AUTO_TEST_CASE(a_world_that_is_cut_off_whole_has_its_leases) {
+    TestGroup g(TestGroup::config(5, 2, 2));
+    g.job_nodes = nodes({0, 1, 2, 3, 4});
+    g.start();
+    GenerationId running = g.world(1).id;
+    BOOST_REQUIRE((g.world(1).nodes == nodes({0, 1})));
+    g.crash(1);
+    for (std::uint32_t node : {0u, 2u, 3u, 4u}) g.feed(node, PeerLink{NodeIndex(1), true});
+    g.run(3s);
+    g.boot(1);
+    g.feed(1, LocalReady{true, running});
+    g.run(10s);
+    BOOST_REQUIRE(g.leader() == 2u);
+    BOOST_REQUIRE((g.view(2).generation == running));
+    g.cut(0);
+    g.cut(1);
+    g.run(5s);
+    BOOST_TEST((g.view(2).generation == running));
+    g.run(3s);
+    BOOST_TEST((g.world(2).nodes == nodes({2, 3})));
+}
+
+/// Its agents know that world, and begin it no more.
+BOOST_AUTO_TEST_CASE(an_end_in_a_world_of_which_the_record_was_lost_is_told) {
+    TestGroup g(TestGroup::config(3, 3, 3));
+    g.start();
+    World w = g.world(2);
+    ++w.id.number;
+    g.cut(2);
+    g.feed(2, PeerMessage{NodeIndex(1), Prepare{w.id.term, w.id, w.nodes, {}, "a test"}});
+    g.crash(2);
+    g.boot(2);
+    g.feed(2, LocalReady{true, {}});
+    g.feed(2, LocalExit{WorkerExit{w.id, Rank(2), 9, 0, 5, false, ""}});
+    Heartbeat h;
+    h.term = w.id.term;
+    h.acting = true;
+    h.sequence = 1;
+    g.feed(2, PeerMessage{NodeIndex(1), h});
+    h.acked = 1;
+    h.sequence = 2;
+    h.world = w;
+    g.feed(2, PeerMessage{NodeIndex(1), h});
+    BOOST_REQUIRE((g.world(2).id == w.id));
+    auto sent = g.actions<SendMessage>(2);
+    auto *reply = std::get_if<HeartbeatReply>(&sent.back().message);
+    BOOST_REQUIRE(reply != nullptr);
+    BOOST_TEST(reply->report.exits.size() == 1u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
