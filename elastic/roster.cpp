@@ -313,7 +313,8 @@ void Member::State::ask_for_nodes(std::uint32_t missing) {
 }
 
 void Member::State::on_unexpanded(const std::string &why) {
-    joining.by_job = joining.looked = true;
+    joining.by_job = true;
+    joining.looked = joining.looked || why.empty();  // else the refusal may be of what was to be taken out
     joining.pause = std::max(joining.pause / 2, first_pause);
     joining.retry_at = now;
     if (why.empty() || why == joining.told_unexpanded) return;

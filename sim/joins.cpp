@@ -420,12 +420,15 @@ void Simulator::check_roster(std::uint32_t node, const Promise &promise) {
     firm_counted_.insert(NodeIndex(next));
 }
 
+/// Where Slurm can not take nodes out, it keeps one that was added for nobody until the job's end.
+bool Simulator::is_any_left_over() const {
+    return !options_.no_shrink &&
+           std::ranges::any_of(slurm_.companions, [&](auto &c) { return is_left_over(c); });
+}
+
 /// After the faults: as many nodes take part as can.
 bool Simulator::grown_back() const {
-    // Where Slurm can not take nodes out, it keeps one that was added for nobody until the job's end.
-    if (config_.replacements && !options_.no_shrink &&
-        std::ranges::any_of(slurm_.companions, [&](auto &c) { return is_left_over(c); }))
-        return false;
+    if (config_.replacements && is_any_left_over()) return false;
     if (!config_.replacements || !config_.any_size || !newest_world_) return true;
     for (const Companion &c : slurm_.companions)
         if (c.starts && !c.over && !c.node && !(options_.no_shrink && c.merged)) return false;

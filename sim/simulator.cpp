@@ -21,6 +21,8 @@ template <typename... Ts>
 Overload(Ts...) -> Overload<Ts...>;
 
 constexpr Duration settle_time = seconds(40);
+/// Slurm has refused to take it out of the job: the leader looks again after a while.
+constexpr Duration left_over_time = seconds(120);
 
 const char *const input_names[] = {
     "Tick",        "LocalReady",    "LocalExit",     "LocalFinished",   "LocalStopped", "LocalSealed",
@@ -96,7 +98,7 @@ Outcome Simulator::run() {
         Time end = faults_end_ + settle_time;
         while (!events_.empty()) {
             Event e = events_.top();
-            if (e.at > end) break;
+            if (e.at > end + (is_any_left_over() ? left_over_time : Duration(0))) break;
             events_.pop();
             now_ = e.at;
             ++outcome.events;

@@ -377,6 +377,7 @@ class Simulator {
     void end_expansion(std::size_t at, bool done);
     void on_late_expansion(const Payload &p);
     bool is_left_over(const Companion &c) const;
+    bool is_any_left_over() const;
     bool in_groups_job(std::uint32_t node) const;
     void check_companions() const;
     bool given_up(std::uint32_t node) const;

@@ -115,6 +115,7 @@ void Simulator::slurm_arrives(std::uint32_t node, const AskSlurm &ask) {
         answer.text = "nodes can not be taken out of the job";
     } else if (slurm_.mode == Mode::refusing && ask.what != AskSlurm::What::leave_behind) {
         answer.result = SlurmAnswer::Result::refused;
+        answer.text = "not now";
     } else {
         bool done = slurm_does(node, ask);
         answer.result = done ? SlurmAnswer::Result::done : SlurmAnswer::Result::refused;

@@ -614,4 +614,52 @@ BOOST_AUTO_TEST_CASE(a_new_leader_that_misses_nobody_lets_go_of_what_is_left_ove
     BOOST_TEST(g.count_asked(What::drop_coming) == before + 1);
 }
 
+/// Two leaders had one term, where nodes that had joined since the election of the first one chose another.
+BOOST_AUTO_TEST_CASE(who_follows_a_leader_votes_for_no_other_in_its_term) {
+    Three g;
+    std::uint32_t node = g.add("new", 7);
+    g.run(1s);
+    Term term = g.view(node).term;
+    BOOST_REQUIRE(g.view(node).leader == NodeIndex(g.leader()));
+    g.cut(node);
+    g.run(1400ms);
+    g.feed(node, PeerMessage{NodeIndex(2), VoteRequest{term, g.view(node).generation, nodes({3})}});
+    auto sent = g.actions<SendMessage>(node);
+    auto *vote = std::get_if<VoteReply>(&sent.back().message);
+    BOOST_REQUIRE(vote != nullptr);
+    BOOST_TEST(!vote->granted);
+    BOOST_TEST((vote->term == term));
+}
+
+/// Else it may lead alone, and knows neither what was in force nor what was suspect.
+BOOST_AUTO_TEST_CASE(who_joins_while_a_world_is_prepared_hears_of_the_one_in_force) {
+    Three g;
+    GenerationId in_force = g.view(g.leader()).generation;
+    g.feed(2, LocalReady{false, {}});
+    g.run(100ms);
+    BOOST_REQUIRE((g.view(g.leader()).generation == in_force));
+    BOOST_REQUIRE(g.view(g.leader()).recovering);
+    std::uint32_t node = g.add("new", 7);
+    g.run(1s);
+    BOOST_TEST((g.view(node).generation == in_force));
+    BOOST_TEST(g.view(g.leader()).roster.firm_counted == 1u);
+}
+
+/// It may be of a node that an earlier leader has moved into the job, and nobody uses.
+BOOST_AUTO_TEST_CASE(what_is_in_the_job_for_nobody_is_looked_for_after_a_refusal) {
+    TestGroup g(expanding());
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.no_expansion = "not now";
+    g.start();
+    g.cut(3);
+    g.run(8s);
+    BOOST_REQUIRE(g.count_asked(What::expand_job) == 1u);
+    BOOST_REQUIRE(g.count_asked(What::add_nodes) == 1u);
+    g.no_expansion.reset();
+    g.run(2min);
+    BOOST_TEST(g.count_asked(What::expand_job) == 2u);
+    g.run(4min);
+    BOOST_TEST(g.count_asked(What::expand_job) == 2u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
