@@ -63,7 +63,11 @@ class Pmix(unittest.TestCase):
         ours = self.cluster.run(*self.elastic())
         self.assertEqual(ours.returncode, 0, ours.stdout + ours.stderr)
         self.assertEqual(results(ours.stdout), expected())
-        slurms = self.cluster.run(*self.srun("--mpi=pmix", "--dlrover-elastic=off"), str(self.program))
+        for _ in range(3):  # nothing of it is ours: seen once, Open MPI crashed under Slurm's plugin as it began
+            slurms = self.cluster.run(*self.srun("--mpi=pmix", "--dlrover-elastic=off"), str(self.program))
+            if slurms.returncode == 0:
+                break
+            print(f"under Slurm's own plugin: {slurms.returncode}, once more")
         self.assertEqual(slurms.returncode, 0, slurms.stdout + slurms.stderr)
         self.assertEqual(results(slurms.stdout), results(ours.stdout))
         expect_nothing_left(self.cluster)
