@@ -239,7 +239,11 @@ BOOST_DATA_TEST_CASE(
         {{.seed = 205593, .nodes = 3, .damage = true},
          "what was in the job for nobody was not looked for again after a refusal"},
         {{.seed = 2002682, .nodes = 2},
-         "a rank's end was not told of by a daemon that did not know its world yet"}}),
+         "a rank's end was not told of by a daemon that did not know its world yet"},
+        {{.seed = 2305, .nodes = 3, .copies = 0},
+         "a leader before that was heard, but heard nobody, was kept, and had the job requeued"},
+        {{.seed = 25693, .nodes = 6},
+         "a node that Slurm took out with others, while it joined, was waited for and asked of again"}}),
     c) {
     BOOST_TEST(Simulator(c.options).run().violation == "");
 }
