@@ -231,6 +231,16 @@ int dlrover_prepare(dlrover_context *context, uint64_t bytes) {
                   [&] { return context->store->prepare(bytes + table_allowance_bytes); });
 }
 
+int dlrover_prepare_cuda(dlrover_context *context, uint64_t bytes, const void *pointer) {
+    return locked(context, bytes <= UINT64_MAX - table_allowance_bytes && pointer != nullptr, [&] {
+        auto stage = context->stage();
+        if (!stage) return stage.take_status();
+        DLROVER_TRY(context->store->prepare(bytes + table_allowance_bytes));
+        return (*stage)->prepare(reinterpret_cast<dlrover::lib::cuda::Pointer>(pointer),
+                                 context->store->prepared());
+    });
+}
+
 int dlrover_save_wait(dlrover_context *context, uint32_t milliseconds) {
     return guarded(context != nullptr, [&] {
         context->save_wait_ms = milliseconds;

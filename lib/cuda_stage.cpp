@@ -82,14 +82,26 @@ Result<CudaLane *> CudaStage::lane_of(std::span<const CudaCopy> copies) {
     return lane_in(common);
 }
 
-PinnedRange *CudaStage::pinned(const SaveTarget &target, const CudaLane &lane) const {
+PinnedRange *CudaStage::range_of(const SaveTarget &target, cuda::Context context) const {
     if (driver_->cuMemHostRegister == nullptr || target.attached == nullptr) return nullptr;
     if (!*target.attached)
-        *target.attached =
-            std::make_shared<PinnedRange>(driver_, lane.context(), target.base, options_.piece_bytes);
-    auto *range = static_cast<PinnedRange *>(target.attached->get());
-    range->cover(target.capacity);
+        *target.attached = std::make_shared<PinnedRange>(driver_, context, target.base, options_.piece_bytes);
+    return static_cast<PinnedRange *>(target.attached->get());
+}
+
+PinnedRange *CudaStage::pinned(const SaveTarget &target, const CudaLane &lane) const {
+    PinnedRange *range = range_of(target, lane.context());
+    if (range != nullptr) range->cover(target.capacity);
     return range;
+}
+
+Status CudaStage::prepare(cuda::Pointer pointer, std::span<const SaveTarget> targets) {
+    std::lock_guard lock(mutex_);
+    auto context = context_of(pointer);
+    if (!context) return context.take_status();
+    for (const SaveTarget &target : targets)
+        if (PinnedRange *range = range_of(target, *context)) range->cover_later(target.capacity);
+    return {};
 }
 
 Status CudaStage::copy_in(CudaLane &lane, std::span<const CudaCopy> copies, cuda::Stream stream,

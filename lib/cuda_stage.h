@@ -32,6 +32,8 @@ class CudaStage {
     /// all from the memory of that stream's GPU. Only wait() says that it is done. The registration of the
     /// target's memory begins here; where it is not registered yet the ring is used.
     Status copy(std::span<const CudaCopy> copies, void *stream, const SaveTarget &target);
+    /// Memory for saves from the GPU of `pointer` is registered in the background, as it is made ready.
+    Status prepare(cuda::Pointer pointer, std::span<const SaveTarget> targets);
     /// All copies begun are made; or the first failure of this save.
     Status wait();
     /// What `stream` is given from now on runs behind the copies begun. Waits itself only for what goes
@@ -45,6 +47,8 @@ class CudaStage {
     Result<CudaLane *> lane_in(cuda::Context context);
     Result<cuda::Context> context_of(cuda::Pointer pointer);
     Result<cuda::Context> primary_context(int ordinal);
+    /// nullptr: there can be none.
+    PinnedRange *range_of(const SaveTarget &target, cuda::Context context) const;
     PinnedRange *pinned(const SaveTarget &target, const CudaLane &lane) const;
     Status copy_in(CudaLane &lane, std::span<const CudaCopy> copies, cuda::Stream stream,
                    const PinnedRange *pinned);

@@ -103,6 +103,13 @@ Status DaemonStore::prepare(std::uint64_t bytes) {
     return {};
 }
 
+std::vector<SaveTarget> DaemonStore::prepared() {
+    std::vector<SaveTarget> targets;
+    for (auto &[slot, range] : slots_)
+        targets.push_back({range.base(), range.bytes(), TrainStep(0), slot, &range.attached()});
+    return targets;
+}
+
 void DaemonStore::map_in_good_time(proto::LocalMessage &prepared) {
     auto *answer = prepared.message.body.AsPrepared();
     if (answer == nullptr) return;

@@ -30,6 +30,7 @@ class DaemonStore final : public Store {
 
     Result<std::int64_t> restore_step() override { return restore_step_; }
     Status prepare(std::uint64_t bytes) override;
+    std::vector<SaveTarget> prepared() override;
     Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes,
                                                         IfFull if_full) override;
     Result<std::variant<std::monostate, SaveSkipped>> seal(const SaveTarget &target,

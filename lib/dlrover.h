@@ -102,6 +102,9 @@ int dlrover_get_world(dlrover_context *context, dlrover_world *out);
 /** Makes slots of at least `bytes` (data + 1 KiB per chunk is enough) ready in the background. Optional; the first save does it otherwise, slower.
  * DLROVER_E_NO_MEMORY: not even two slots fit, and nothing was taken. */
 int dlrover_prepare(dlrover_context *context, uint64_t bytes);
+/** The same for saves by dlrover_save_add_cuda: this memory is registered with the driver (pinned), too, as it becomes ready, so that the first of them copies straight
+ * into it. `pointer`: any memory of the GPU. DLROVER_E_UNSUPPORTED without NVIDIA's driver library. */
+int dlrover_prepare_cuda(dlrover_context *context, uint64_t bytes, const void *pointer);
 
 /** From now on a save that finds no free slot waits up to `milliseconds` for one; 0, the default: it is skipped at once. A slot is free as soon as all ranks
  * have sealed a newer step. For a save that must not be skipped: the last of a training. (Trying a skipped step again by hand is no substitute: once one rank

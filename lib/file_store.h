@@ -18,6 +18,7 @@ class FileStore final : public Store {
 
     Result<std::int64_t> restore_step() override;
     Status prepare(std::uint64_t) override { return {}; }
+    std::vector<SaveTarget> prepared() override { return {}; }
     Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes,
                                                         IfFull if_full) override;
     Result<std::variant<std::monostate, SaveSkipped>> seal(const SaveTarget &target,

@@ -7,9 +7,14 @@
 #include <system_error>
 
 #include "base/signals_blocked.h"
+#include "ckpt/mapping.h"
+#include "lib/background_populate.h"
 
 namespace dlrover::lib {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::minutes patience(10);  // with one piece: then its pages are not coming
 
 void warn_of_refusal(const Status &why) {
     static std::atomic<bool> warned{false};
@@ -31,6 +36,7 @@ PinnedRange::~PinnedRange() {
         std::lock_guard lock(mutex_);
         stopping_ = true;
     }
+    wake_.notify_all();
     if (thread_.joinable()) thread_.join();
     CudaScope scope(*driver_, context_);
     std::uint64_t begin = 0;
@@ -41,7 +47,20 @@ PinnedRange::~PinnedRange() {
 }
 
 void PinnedRange::cover(std::uint64_t bytes) {
+    {
+        std::lock_guard lock(mutex_);
+        at_once_ = true;
+        cover_locked(bytes);
+    }
+    wake_.notify_all();
+}
+
+void PinnedRange::cover_later(std::uint64_t bytes) {
     std::lock_guard lock(mutex_);
+    cover_locked(bytes);
+}
+
+void PinnedRange::cover_locked(std::uint64_t bytes) {
     wanted_ = std::max(wanted_, bytes);
     bool all = !ends_.empty() && ends_.back() >= wanted_;
     if (!running_ && !refused_ && !all) start();
@@ -57,6 +76,20 @@ void PinnedRange::start() {
     }
 }
 
+bool PinnedRange::await_pages(std::unique_lock<std::mutex> &lock, std::uint64_t from, std::uint64_t bytes) {
+    auto begun = Clock::now();
+    while (!stopping_ && !at_once_) {
+        lock.unlock();
+        bool there = ckpt::has_pages(base_ + from, bytes);
+        lock.lock();
+        auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
+        if (there) break;
+        if (waited >= patience) return false;
+        wake_.wait_for(lock, pause_after(waited), [this] { return stopping_ || at_once_; });
+    }
+    return !stopping_;
+}
+
 Status PinnedRange::register_piece(std::uint64_t from, std::uint64_t bytes) const {
     CudaScope scope(*driver_, context_);
     DLROVER_TRY(scope.status());
@@ -70,6 +103,7 @@ void PinnedRange::run() {
         std::uint64_t from = ends_.empty() ? 0 : ends_.back();
         if (stopping_ || refused_ || from >= wanted_) break;
         std::uint64_t bytes = std::min(piece_bytes_, wanted_ - from);
+        if (!await_pages(lock, from, bytes)) break;
         lock.unlock();
         Status registered = register_piece(from, bytes);
         if (!registered.ok()) warn_of_refusal(registered);

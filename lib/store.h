@@ -80,6 +80,8 @@ class Store {
     /// -1: start from the beginning.
     virtual Result<std::int64_t> restore_step() = 0;
     virtual Status prepare(std::uint64_t bytes) = 0;
+    /// The memory that is mapped for saves to come; the steps say nothing.
+    virtual std::vector<SaveTarget> prepared() = 0;
     /// At most one save at a time.
     virtual Result<std::variant<SaveTarget, SaveSkipped>> begin(TrainStep step, std::uint64_t bytes,
                                                                 IfFull if_full) = 0;

@@ -210,6 +210,10 @@ class Runner:
             chosen = () if self.options.nightly else ("-k", "test_cuda or test_torch or test_values or test_plan")
             python = os.path.join(environment["DLROVER_TORCH_VENV"], "bin", "python")
             self.with_torch("python with current torch", "tests/python/run", dict(environment, PYTHON=python), *chosen)
+        if os.path.exists("/dev/nvidiactl"):
+            self.with_torch("gpu", "tests/gpu/run", environment)
+        else:
+            self.results.add("gpu", "skip", "this machine has no NVIDIA GPU (/dev/nvidiactl)")
 
     def with_torch(self, name, script, environment, *arguments):
         """False: PyPI can not be reached."""

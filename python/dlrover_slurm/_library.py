@@ -60,6 +60,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dlrover_close": (None, [c_void_p]),
     "dlrover_get_world": (c_int, [c_void_p, POINTER(WorldStruct)]),
     "dlrover_prepare": (c_int, [c_void_p, c_uint64]),
+    "dlrover_prepare_cuda": (c_int, [c_void_p, c_uint64, c_void_p]),
     "dlrover_save_wait": (c_int, [c_void_p, c_uint32]),
     "dlrover_save_begin": (c_int, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),
     "dlrover_save_add_many": (

@@ -56,7 +56,8 @@ def after_first_step() -> None:
     from . import _session
 
     try:
-        _session.prepare(_bytes_of(_optimizers.owned_tensors(), _wanted[1]))
+        tensors = _optimizers.owned_tensors()
+        _session.prepare_bytes(_bytes_of(tensors, _wanted[1]), map(_optimizers.local_of, tensors))
     except Exception as error:  # a tensor of a class of its own may raise anything
         warnings.warn(f"no memory was made ready for checkpoints: {str(error) or type(error).__name__}", stacklevel=2)
 

@@ -23,7 +23,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """What rng_state() returned, also after save() and load()."""
+    """What rng_state() returned, also after save() and load(), whatever device that put it on."""
     random.setstate(state["python"])
     if "numpy" in state:
         import numpy
@@ -32,9 +32,9 @@ def set_rng_state(state: dict[str, Any]) -> None:
     if "torch" in state:
         import torch
 
-        torch.set_rng_state(state["torch"])
+        torch.set_rng_state(state["torch"].cpu())
         if "cuda" in state:
-            torch.cuda.set_rng_state_all(state["cuda"])
+            torch.cuda.set_rng_state_all([generator.cpu() for generator in state["cuda"]])
 
 
 class RngState:

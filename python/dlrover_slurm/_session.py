@@ -141,10 +141,19 @@ def prepare(state_or_bytes: Any, *, replicated: Replicated = False) -> None:
     if isinstance(state_or_bytes, (str, float)) or (isinstance(state_or_bytes, int) and not 0 <= state_or_bytes < 2**64):
         raise InvalidError(f"prepare() takes a state, or its size as a number of bytes, not {state_or_bytes!r}")
     if isinstance(state_or_bytes, int):
-        size = state_or_bytes
+        prepare_bytes(state_or_bytes, ())
     else:
         size = _state.encode(state_or_bytes, allow_pickle=True, dealer=dealer(replicated)).bound()
-    check(library().dlrover_prepare(handle(), size))
+        prepare_bytes(size, _optimizers.tensors_in(state_or_bytes))
+
+
+def prepare_bytes(size: int, tensors: Iterable[Any]) -> None:
+    """The same for so many bytes, of these tensors among others: where one lies on a GPU, memory is made ready for copies from there."""
+    pointer = next((tensor.data_ptr() for tensor in tensors if _cuda.device_of(tensor) is not None and tensor.numel()), None)
+    if pointer is None:
+        check(library().dlrover_prepare(handle(), size))
+    else:
+        check(library().dlrover_prepare_cuda(handle(), size, pointer))
 
 
 def _close(session: _Session) -> None:

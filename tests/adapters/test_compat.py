@@ -220,10 +220,10 @@ def too_large(rank):
 
     from dlrover_slurm import DlroverError, _session, compat
 
-    def refuse(size):
+    def refuse(size, tensors):
         raise DlroverError(f"{size} bytes do not fit")
 
-    _session.prepare = refuse
+    _session.prepare_bytes = refuse
     checkpointer = compat.FsdpFullCheckpointer("/nonexistent/checkpoints")
     parameter = torch.nn.Parameter(torch.zeros(100))
     parameter.grad = torch.ones(100)
@@ -234,7 +234,7 @@ def too_large(rank):
         optimizer.step()
     assert [str(each.message) for each in told if "made ready" in str(each.message)] == ["no memory was made ready for checkpoints: 656 bytes do not fit"]
     assert parameter[0].item() == pytest.approx(-0.2)
-    _session.prepare = lambda size: (_ for _ in ()).throw(NotImplementedError())
+    _session.prepare_bytes = lambda size, tensors: (_ for _ in ()).throw(NotImplementedError())
     with pytest.warns(UserWarning, match="made ready for checkpoints: NotImplementedError"):
         torch.optim.SGD([parameter], 0.1).step()
     del checkpointer  # who has none does not save

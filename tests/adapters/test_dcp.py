@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as torch_dcp
-from conftest import Failed, Killed, Ranks
+from ranks import Failed, Killed, Ranks
 from models import build, digest, train
 from torch.distributed.checkpoint.api import CheckpointException
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import TOP
+from ranks import TOP
 from stored import Stored, needs_programs, served
 from test_memory import standalone
 from test_memory import pytestmark as needs_daemon

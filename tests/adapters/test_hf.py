@@ -4,7 +4,7 @@ import re
 import signal
 
 import pytest
-from conftest import TOP, Killed
+from ranks import TOP, Killed
 from stored import LINEAGE, Stored, needs_programs
 from test_memory import BUILD, PROGRAMS, standalone
 from trainers import STEPS, trainer

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import TOP
+from ranks import TOP
 
 BUILD = pathlib.Path(os.environ.get("DLROVER_BUILD", ".")).resolve()
 PROGRAMS = [BUILD / "agent" / "dlrover-run", BUILD / "dlrover-keeper", BUILD / "dlroverd"]

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from conftest import TOP, Failed, Killed, Ranks
+from ranks import TOP, Failed, Killed, Ranks
 from real_models import STEPS, train
 from test_memory import losses
 from test_memory import pytestmark as needs_daemon

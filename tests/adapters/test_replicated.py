@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from conftest import TOP
+from ranks import TOP
 from stored import Stored, needs_programs, ranks_of_a_node
 from test_memory import BUILD, PROGRAMS, standalone
 

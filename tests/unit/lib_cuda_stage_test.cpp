@@ -2,6 +2,10 @@
 // Copies from (fake) GPU memory: their order, what they wait for, registered memory and the ring.
 #include <sys/mman.h>
 
+#include <chrono>
+#include <functional>
+#include <thread>
+
 #include "fake_cuda.h"
 #include "lib/cuda_stage.h"
 
@@ -303,6 +307,57 @@ BOOST_AUTO_TEST_CASE(registered_memory_that_grows) {
     BOOST_TEST(slot_has(piece, across));
     attached.reset();
     BOOST_TEST(fake_cuda_registered_bytes() == 0u);
+}
+
+/// Until it is so, for a few seconds.
+bool becomes(const std::function<bool()> &is_so) {
+    for (int i = 0; i < 5000 && !is_so(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return is_so();
+}
+
+BOOST_AUTO_TEST_CASE(what_is_prepared_is_registered_as_its_pages_come) {
+    auto bytes = pattern(100, 22);
+    auto pointer = reinterpret_cast<cuda::Pointer>(on_device(bytes));
+    auto slot = target();
+    BOOST_TEST(stage->prepare(pointer, std::span(&slot, 1)).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    BOOST_TEST(fake_cuda_registered_bytes() == 0u, "nobody has made pages so far");
+    std::memset(base, 0, piece);
+    BOOST_TEST(becomes([] { return fake_cuda_registered_bytes() == piece; }));
+    std::memset(base + piece, 0, slot_bytes - piece);
+    BOOST_TEST(becomes([] { return fake_cuda_registered_bytes() == slot_bytes; }));
+    BOOST_TEST(copy(0, on_device(bytes), bytes.size()).ok());
+    BOOST_TEST(stage->wait().ok());
+    BOOST_TEST(slot_has(0, bytes));
+    BOOST_TEST(count_calls("cuMemcpyDtoHAsync", "direct") == 1u);
+    BOOST_TEST(count_calls("cuMemHostAlloc") == 0u, "the ring is not needed");
+}
+
+BOOST_AUTO_TEST_CASE(a_save_does_not_wait_for_pages) {
+    auto slot = target();
+    auto bytes = pattern(100, 23);
+    auto pointer = reinterpret_cast<cuda::Pointer>(on_device(bytes));
+    BOOST_TEST(stage->prepare(pointer, std::span(&slot, 1)).ok());
+    BOOST_TEST(register_slot(), "from the first save on the pages are its own");
+    BOOST_TEST(fake_cuda_registered_bytes() == slot_bytes);
+}
+
+BOOST_AUTO_TEST_CASE(prepared_memory_goes_at_once) {
+    auto slot = target();
+    auto bytes = pattern(100, 24);
+    auto pointer = reinterpret_cast<cuda::Pointer>(on_device(bytes));
+    BOOST_TEST(stage->prepare(pointer, std::span(&slot, 1)).ok());
+    auto begun = std::chrono::steady_clock::now();
+    attached.reset();
+    BOOST_TEST((std::chrono::steady_clock::now() - begun < std::chrono::seconds(2)));
+    BOOST_TEST(count_calls("cuMemHostRegister") == 0u);
+    Status refused = stage->prepare(reinterpret_cast<cuda::Pointer>(bytes.data()), std::span(&slot, 1));
+    BOOST_TEST(refused.message() == "a chunk's pointer is not memory of a GPU");
+    auto old = std::make_shared<CudaDriver>(**CudaDriver::load());
+    old->cuMemHostRegister = nullptr;
+    stage = make(old);
+    BOOST_TEST(stage->prepare(pointer, std::span(&slot, 1)).ok());
+    BOOST_TEST(!attached);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
