@@ -191,6 +191,7 @@ def saves(options: argparse.Namespace) -> dict:
             absent.append("one way, see above")
             continue
         ways[made[0].name] = losses.of(made[0])
+        print(made[0].name, ways[made[0].name], file=sys.stderr, flush=True)  # so that a run that is cut off has said something
         made[0].close()
     seen = copies(options, training, losses)
     return seen | {"ways": ways, "without": losses.without, "steps": options.steps, "absent": ", ".join(absent), "gpu": torch.cuda.get_device_name(), "torch": torch.__version__}

@@ -41,6 +41,9 @@ def copy_of(state):
     return copies
 
 
+optimizers = []  # who is gone owns nothing
+
+
 def owned(tensors):
     """By an optimizer that has stepped before: the copy may be under way when a save returns."""
     import dlrover_slurm
@@ -50,6 +53,7 @@ def owned(tensors):
     for tensor in tensors:
         tensor.grad = torch.zeros_like(tensor)
     optimizer.step()
+    optimizers.append(optimizer)
     return optimizer
 
 
