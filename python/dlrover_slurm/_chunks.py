@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence
 
 from . import _dtypes
 from ._library import MAX_DIMS, ChunkStruct, c_uint64, c_void_p
@@ -43,6 +43,14 @@ class Chunk:
     """the rank of this node that keeps it for all that hold it alike; None: nobody does"""
     ranks: tuple[int, ...] = ()
     """those that hold it alike, if it has a keeper; none: all of the world"""
+    packed: bytes | None = None
+    """its struct but for the name, once it was made; who changes what is in there forgets it"""
+
+    def of(self, owner: Any) -> Chunk:
+        """The same with another owner of the memory."""
+        other = object.__new__(Chunk)
+        other.__dict__.update(self.__dict__, owner=owner)
+        return other
 
 
 def bytes_chunk(name: str, data: bytes) -> Chunk:
@@ -125,9 +133,7 @@ class Batch:
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self._take([chunk.name for chunk in chunks], [chunk.address or None for chunk in chunks], [chunk.nbytes for chunk in chunks])
-        self.structs = (ChunkStruct * self.count)()
-        for i, chunk in enumerate(chunks):
-            to_struct(chunk, self.structs[i], self._names[i])
+        self._pack([chunk.packed or pack(chunk) for chunk in chunks])
 
     @classmethod
     def of_columns(cls, columns: Columns) -> Batch:
@@ -135,13 +141,18 @@ class Batch:
         self = cls.__new__(cls)
         self._take(columns.names, columns.addresses, columns.sizes)
         kinds = list(zip(columns.dtypes, columns.shapes))
-        like = {kind: _nameless(*kind) for kind in set(kinds)}
-        memory = bytearray().join(map(like.__getitem__, kinds))
-        words = memoryview(memory).cast("Q")
-        # A struct begins with its name's address.
-        words[:: ctypes.sizeof(ChunkStruct) // 8] = memoryview(bytes((ctypes.c_char_p * self.count)(*self._names))).cast("Q")
-        self.structs = (ChunkStruct * self.count).from_buffer(memory)
+        like = {(dtype, shape): pack(Chunk("", dtype, shape, 0, 0, None)) for dtype, shape in set(kinds)}
+        self._pack(map(like.__getitem__, kinds))
         return self
+
+    def _pack(self, structs: Iterable[bytes]) -> None:
+        memory = bytearray().join(structs)
+        if not memory:
+            self.structs = (ChunkStruct * 0)()
+            return
+        # A struct begins with its name's address.
+        memoryview(memory).cast("Q")[:: ctypes.sizeof(ChunkStruct) // 8] = memoryview(bytes((ctypes.c_char_p * self.count)(*self._names))).cast("Q")
+        self.structs = (ChunkStruct * self.count).from_buffer(memory)
 
     def _take(self, names: list[str], addresses: Sequence[int | None], sizes: list[int]) -> None:
         self._names = [name.encode() for name in names]
@@ -153,11 +164,12 @@ class Batch:
         self.sizes = (c_uint64 * self.count)(*sizes)
 
 
-def _nameless(dtype: int, shape: tuple[int, ...]) -> bytes:
+def pack(chunk: Chunk) -> bytes:
     struct = ChunkStruct()
-    to_struct(Chunk("", dtype, shape, 0, 0, None), struct, b"")
+    to_struct(chunk, struct, b"")
     struct.name = None
-    return bytes(struct)
+    chunk.packed = bytes(struct)
+    return chunk.packed
 
 
 def fits_table(dtype_name: str, ndim: int) -> bool:

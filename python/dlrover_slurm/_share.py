@@ -39,7 +39,7 @@ def deal(context: c_void_p, chunks: list[Chunk], ranks: tuple[int, ...] = ()) ->
     lines = _Lines(chunks, ranks)
     check(library().dlrover_share(context, lines.rank_count, lines.ranks, lines.count, lines.structs, lines.keepers))
     for chunk, struct, keeper in zip(chunks, lines.structs, lines.keepers):
-        chunk.replica = struct.replica
+        chunk.replica, chunk.packed = struct.replica, None
         chunk.keeper = None if keeper == _NO_KEEPER else keeper
         chunk.ranks = ranks
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Protocol
 
 from . import _numpy, _torch
-from ._chunks import FIXED_TABLE_BYTES, Batch, Chunk, Names, StoredChunk, bytes_chunk
+from ._chunks import FIXED_TABLE_BYTES, Batch, Chunk, Names, StoredChunk, bytes_chunk, size_in_object
 from ._errors import CorruptError, UnsupportedError
 from ._share import Dealer, Shared
 
@@ -38,7 +38,8 @@ class Encoded:
     def bound(self) -> int:
         """Upper bound of the object's size."""
         shared = self.shared.bound if self.shared is not None else 0
-        return sum(batch.bound for batch in [*self.host, Batch(self.gpu)]) + len(self.skeleton) + shared + FIXED_TABLE_BYTES
+        gpu = sum(size_in_object(chunk.nbytes, chunk.name) for chunk in self.gpu)
+        return sum(batch.bound for batch in self.host) + gpu + len(self.skeleton) + shared + FIXED_TABLE_BYTES
 
 
 def _float_to_json(value: float) -> Any:

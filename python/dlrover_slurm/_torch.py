@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from . import _cuda
-from ._chunks import Batch, Chunk, Columns, Names, StoredChunk, fits_table
+from ._chunks import Batch, Chunk, Columns, Names, StoredChunk, fits_table, pack
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
 from ._library import MAX_DIMS
@@ -91,6 +91,8 @@ class _View:
 
     tensor: Any
     path: str
+    place: int
+    """of the first of these tensors in the state"""
     nodes: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -142,6 +144,8 @@ class _Plan:
     told: list[str]
     batch: Batch
     shared: Shared | None
+    gpu: list[tuple[int, Chunk]]
+    """chunks on a GPU without their owners: those are the tensors with these places in the state"""
 
 
 _last_plan: _Plan | None = None  # a training saves the same tensors again and again
@@ -170,6 +174,7 @@ class TensorEncoder:
         self._mark = os.urandom(12).hex()
         self._told: list[str] = []
         self._views: dict[Any, _View] = {}
+        self._places: dict[str, int] = {}  # by the names of chunks that are one view
         self._in_place = True
 
     def add(self, tensor: Any, path: str) -> str:
@@ -196,14 +201,14 @@ class TensorEncoder:
         if plan is not None and fingerprint is not None and plan.fingerprint == fingerprint:
             self._told = plan.told
             self.shared = plan.shared
-            return plan.batch, []
+            return plan.batch, [chunk.of(self._tensors[place]) for place, chunk in plan.gpu]
         if fingerprint is not None and self._dealer is None:
             columns = self._columns(fingerprint)
             if columns is not None:
                 return self._finish_separate(fingerprint, columns), []
         nodes: list[dict[str, Any]] = [{"$": "tensor", "o": number} for number in self._numbers()]
-        for tensor, path, node in zip(self._tensors, self._paths, nodes):
-            self._look(tensor, path, node)
+        for place, (tensor, path, node) in enumerate(zip(self._tensors, self._paths, nodes)):
+            self._look(tensor, path, node, place)
         self._chunks = self._make_chunks()
         self._told = _in_json(nodes)
         own = self._chunks
@@ -212,8 +217,8 @@ class TensorEncoder:
             own = with_bytes(own, self._dealer.rank)
         gpu = [chunk for chunk in own if chunk.device is not None]
         batch = Batch([chunk for chunk in own if chunk.device is None])
-        if self._in_place and fingerprint is not None and not gpu:
-            _last_plan = _Plan(fingerprint, self._told, batch, self.shared)
+        if self._in_place and fingerprint is not None:
+            _last_plan = _Plan(fingerprint, self._told, batch, self.shared, [(self._places[chunk.name], chunk.of(None)) for chunk in gpu if pack(chunk)])
         return batch, gpu
 
     def _columns(self, fingerprint: _Fingerprint) -> Columns | None:
@@ -245,7 +250,7 @@ class TensorEncoder:
         quoted = map(json.encoder.encode_basestring_ascii, columns.names)
         self._told = [f'{{"$":"tensor","o":{number}{flag},"c":{name}}}' for number, (flag, name) in enumerate(zip(flags, quoted))]
         batch = Batch.of_columns(columns)
-        _last_plan = _Plan(fingerprint, self._told, batch, None)
+        _last_plan = _Plan(fingerprint, self._told, batch, None, [])
         return batch
 
     def _numbers(self) -> list[int]:
@@ -269,7 +274,7 @@ class TensorEncoder:
         dealt = self._dealer.key(self._paths) if self._dealer is not None else False
         return _Fingerprint(places, properties, strides, list(map(type, tensors)), self._numbers(), self._paths, self._names.taken(), dealt)
 
-    def _look(self, tensor: Any, path: str, node: dict[str, Any]) -> None:
+    def _look(self, tensor: Any, path: str, node: dict[str, Any], place: int) -> None:
         torch = torch_if_there()
         _refuse(torch, tensor, path)
         if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter):
@@ -283,7 +288,7 @@ class TensorEncoder:
         key = self._key(plain, id(tensor))
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = _View(plain, path)
+            view = self._views[key] = _View(plain, path, place)
         view.nodes.append(node)
 
     @staticmethod
@@ -323,6 +328,7 @@ class TensorEncoder:
 
     def _single(self, view: _View) -> Chunk:
         tensor, name = view.tensor, self._names.take(view.path)
+        self._places[name] = view.place
         extra: dict[str, Any] = {"c": name, **self._said(view.path)}
         kind = dtype_name(tensor.dtype)
         if not tensor.is_contiguous():

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import weakref
 
 import pytest
 
@@ -32,6 +33,26 @@ def test_all_kinds_of_memory_at_once(dlrover, gpu):
         for name in ("host", "small", "large", "other"):
             assert torch.equal(checkpoint.state[name], state[name]), name
     assert dlrover.wait_saved() is False
+
+
+def test_the_same_tensors_again_and_again(dlrover, gpu):
+    """From the second save on as it was planned for the first one, and what that planned holds no tensor."""
+    tied = gpu.weights(ramp())
+    state = {"tied": [tied, tied], "small": gpu.put(ramp(10)), "half": gpu.weights(ramp().bfloat16()), "host": ramp(1000), "parameter": torch.nn.Parameter(gpu.weights(ramp(first=5)))}
+    flat = lambda values: {str(i): value for i, value in enumerate([*values["tied"], *(values[name] for name in sorted(set(values) - {"tied"}))])}  # noqa: E731
+    for step in range(5):
+        assert dlrover.save(step, state) and dlrover.wait_saved()
+        loaded = dlrover.load().state
+        assert_same(flat(loaded), flat(state))
+        assert loaded["tied"][0] is loaded["tied"][1] and isinstance(loaded["parameter"], torch.nn.Parameter)
+        with torch.no_grad():
+            for value in flat(state).values():
+                value.add_(1)
+        if step == 2:
+            state["small"] = gpu.put(ramp(10, first=4))
+    gone = weakref.ref(state["small"])
+    del state, loaded, value
+    assert gone() is None
 
 
 def test_behind_what_the_program_had_given_to_the_gpu(dlrover, gpu):
