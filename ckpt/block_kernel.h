@@ -16,8 +16,8 @@ struct BlockCopy {
     std::uint64_t hash = 0;  ///< filled in
 };
 
-/// Blocks that are copied in lockstep. Of what follows them in the same call the first lines are fetched
-/// while they end.
+/// Blocks that are copied in lockstep at most. Of what follows them in the same call the first lines are
+/// fetched while they end.
 constexpr std::size_t blocks_at_once = 4;
 
 struct BlockKernel {
@@ -34,7 +34,7 @@ struct BlockKernel {
 extern const BlockKernel portable_block_kernel;
 #if defined(__x86_64__)
 extern const BlockKernel sse2_block_kernel;
-extern const BlockKernel avx2_block_kernel;
+extern const BlockKernel avx2_block_kernel, avx2_amd_block_kernel;
 #endif
 
 /// The fastest one for this processor.

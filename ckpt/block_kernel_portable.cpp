@@ -11,5 +11,5 @@
 #include "ckpt/block_kernel_body.inc"
 
 namespace dlrover::ckpt {
-const BlockKernel portable_block_kernel{"portable", kernel_hash, kernel_copy_hash, kernel_copy};
+const BlockKernel portable_block_kernel{"portable", kernel_hash, kernel_copy_hash<true>, kernel_copy<true>};
 }

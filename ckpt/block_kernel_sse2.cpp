@@ -25,6 +25,6 @@ inline void stream_64(char *to, const char *from) {
 #include "ckpt/block_kernel_body.inc"
 
 namespace dlrover::ckpt {
-const BlockKernel sse2_block_kernel{"sse2", kernel_hash, kernel_copy_hash, kernel_copy};
+const BlockKernel sse2_block_kernel{"sse2", kernel_hash, kernel_copy_hash<true>, kernel_copy<true>};
 }
 #endif

@@ -8,7 +8,9 @@ namespace dlrover::ckpt {
 
 const BlockKernel &block_kernel() noexcept {
 #if defined(__x86_64__)
-    static const BlockKernel &best = __builtin_cpu_supports("avx2") ? avx2_block_kernel : sse2_block_kernel;
+    static const BlockKernel &best = !__builtin_cpu_supports("avx2") ? sse2_block_kernel
+                                     : __builtin_cpu_is("amd")       ? avx2_amd_block_kernel
+                                                                     : avx2_block_kernel;
     return best;
 #else
     return portable_block_kernel;

@@ -20,7 +20,8 @@ std::vector<const BlockKernel *> kernels() {
     std::vector<const BlockKernel *> all{&portable_block_kernel};
 #if defined(__x86_64__)
     all.push_back(&sse2_block_kernel);
-    if (__builtin_cpu_supports("avx2")) all.push_back(&avx2_block_kernel);
+    if (__builtin_cpu_supports("avx2"))
+        for (auto *kernel : {&avx2_block_kernel, &avx2_amd_block_kernel}) all.push_back(kernel);
 #endif
     return all;
 }
