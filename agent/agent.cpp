@@ -93,14 +93,16 @@ proto::local::AgentHelloT Agent::greeting() const {
 
 void Agent::on_up(const proto::local::AgentWelcomeT &welcome) {
     loop_.cancel(start_timer_);
-    loop_.cancel(rejoin_timer_);
     welcome_ = welcome;
+    // A daemon that comes back may know no more of the group than this: its first word of that counts.
+    if (!joined_) lease_from_ = Loop::now();
     joined_ = true;
     if (welcome.job_id != 0) crew_.set_group(JobId(welcome.job_id), StepId(welcome.step_id));
-    if (lease_lost_) err_.say("dlroverd on " + config_.node + " is back");
     report_again();
-    lease_lost_ = false;
-    if (!ending_) arm_lease();
+    if (ending_) return;
+    if (!lease_lost_) return arm_lease();
+    err_.say("dlroverd on " + config_.node + " is back");
+    await_lease();
 }
 
 /// What the daemon may have missed.
@@ -156,10 +158,11 @@ void Agent::on_start_limit() {
 
 void Agent::on_message(proto::LocalMessage whole) {
     proto::local::MessageT &message = whole.message;
-    lease_lost_ = lease_lost_ && !crew_.empty();
-    loop_.cancel(rejoin_timer_);
-    if (lease_timer_ == 0 && !exit_code_ && !ending_) arm_lease();
-    if (auto *world = message.body.AsWorldPublished()) on_world(std::move(*world));
+    if (auto *renewed = message.body.AsLeaseRenewed()) renew_lease(renewed->at_us);
+    if (auto *world = message.body.AsWorldPublished()) {
+        renew_lease(world->at_us);
+        on_world(std::move(*world));
+    }
     if (auto *stop = message.body.AsStopWorkers()) on_stop(*stop);
     if (auto *ending = message.body.AsGroupEnding()) on_ending(*ending);
     if (auto *ended = message.body.AsGroupEnded()) on_ended(std::move(*ended));
@@ -260,16 +263,32 @@ void Agent::report_stopped() {
 void Agent::arm_lease() {
     loop_.cancel(lease_timer_);
     if (welcome_.lease_ms == 0) return;
-    auto due = link_.last_word() + Loop::Duration(welcome_.lease_ms);
+    auto due = lease_from_ + Loop::Duration(welcome_.lease_ms);
     auto left = std::chrono::ceil<Loop::Duration>(due - Loop::now());
     lease_timer_ = loop_.after(std::max(left, 1ms), [this] { check_lease(); });
 }
 
+bool Agent::leased() const {
+    return welcome_.lease_ms == 0 || Loop::now() - lease_from_ < Loop::Duration(welcome_.lease_ms);
+}
+
+/// What comes too late renews nothing: this process, or the daemon, may have hung meanwhile.
+void Agent::renew_lease(std::int64_t at_us) {
+    auto now = Loop::now();
+    auto said = at_us == 0 ? now : std::min(now, Loop::Time(std::chrono::microseconds(at_us)));
+    lease_from_ = std::max(lease_from_, said);
+    if (!leased()) return;
+    lease_lost_ = lease_lost_ && !crew_.empty();
+    loop_.cancel(rejoin_timer_);
+    if (lease_timer_ == 0 && !exit_code_ && !ending_) arm_lease();
+    if (wanted_) advance_soon();
+}
+
 void Agent::check_lease() {
     lease_timer_ = 0;
-    Loop::Duration lease(welcome_.lease_ms);
-    if (Loop::now() - link_.last_word() < lease) return arm_lease();
-    if (!lease_lost_ && !exit_code_) lose_lease(lease);  // the next word arms it again
+    if (leased()) return arm_lease();
+    if (!lease_lost_ && !exit_code_)
+        lose_lease(Loop::Duration(welcome_.lease_ms));  // the next word arms it again
 }
 
 std::string Agent::silence(Loop::Duration lease) const {
@@ -291,17 +310,21 @@ std::string Agent::why_giving_up() const {
 
 void Agent::lose_lease(Loop::Duration lease) {
     lease_lost_ = true;
-    wanted_.reset();
     err_.say(silence(lease) + (crew_.empty() ? ": " : ": the workers are stopped; ") + "waiting up to " +
              format_duration(config_.rejoin_limit) +
              (link_.up() ? "" : " for it to come back (" + why_not_joined_ + ")"));
+    await_lease();
+    lease_stop_ = lease_stop_ || !crew_.empty();
+    if (!crew_.empty()) crew_.stop(grace());
+}
+
+void Agent::await_lease() {
+    loop_.cancel(rejoin_timer_);
     rejoin_timer_ = loop_.after(config_.rejoin_limit, [this] {
         rejoin_timer_ = 0;
         err_.say(why_giving_up());
         end_with(exit_lost_daemon);
     });
-    lease_stop_ = lease_stop_ || !crew_.empty();
-    if (!crew_.empty()) crew_.stop(grace());
 }
 
 /// What the daemon did not ask for is a failure to it: only a new generation can follow. Two losses of the
@@ -330,7 +353,9 @@ void Agent::advance() {
         return;
     }
     if (exit_code_) return finish();
-    if (wanted_) launch();
+    // A world that was told and is not started yet stays wanted: the daemon waits for its ranks, or takes it
+    // back.
+    if (wanted_ && leased()) launch();
 }
 
 void Agent::launch() {

@@ -78,6 +78,9 @@ class Agent {
     void on_life_line(std::size_t index);
     void check_lease();
     void arm_lease();
+    void renew_lease(std::int64_t at_us);
+    bool leased() const;
+    void await_lease();
     void advance();
     void advance_soon();
     void launch();
@@ -113,6 +116,7 @@ class Agent {
     bool ending_ = false;  ///< the verdict is known to the daemon: nothing is started any more
     int end_signal_ = 0;
     Loop::Time end_signal_at_{};
+    Loop::Time lease_from_{};
     bool joined_ = false, lease_lost_ = false;
     bool lease_stop_ = false;  ///< the newest workers were stopped for the lease, not by the daemon
     std::string why_not_joined_;

@@ -117,7 +117,6 @@ Status Link::read_all() {
     if (received.status().code() == Code::timeout) return {};
     if (!received) return received.take_status();
     if (received->bytes == 0) return Status(Code::unavailable, "the daemon closed the connection");
-    last_word_ = Loop::now();
     for (auto &fd : received->fds) fds_.push_back(std::move(fd));
     DLROVER_TRY(reader_.feed({buffer, received->bytes}));
     while (socket_) {  // a message may end the link

@@ -39,8 +39,6 @@ class Link {
     }
     /// Sends what is queued, waiting at most this long.
     void flush(Loop::Duration limit);
-    /// When the daemon was last heard of.
-    Loop::Time last_word() const noexcept { return last_word_; }
     const std::string &node() const noexcept { return node_; }
 
   private:
@@ -65,7 +63,6 @@ class Link {
     std::string queued_;
     std::string last_reason_, node_;
     Loop::Timer timer_ = 0;  // next attempt, or the end of patience with the greeting
-    Loop::Time last_word_{};
     unsigned attempts_ = 0;
 };
 

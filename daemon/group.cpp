@@ -318,7 +318,11 @@ void Group::act(elastic::RenewLease &) {
     lease_pushed_ = now;
     if (world_) save_world();
     settle();
-    for (const auto &[task, agent] : agents_) services_.port.push(agent.connection, local::LeaseRenewedT{});
+    for (const auto &[task, agent] : agents_) {
+        local::LeaseRenewedT renewed;
+        renewed.at_us = now.count();
+        services_.port.push(agent.connection, std::move(renewed));
+    }
 }
 
 void Group::act(elastic::StepComplete &action) {

@@ -199,6 +199,7 @@ void Group::push_world(Agent &agent) {
     if (agent.running == world_->id) return;
     local::WorldPublishedT world = describe_world(*world_);
     if (!add_pmix(world)) return;
+    world.at_us = services_.loop.now().count();
     if (world.active) agent.running = world_->id;
     services_.port.push(agent.connection, std::move(world));
 }

@@ -78,8 +78,8 @@ class Lines:
                 return match
 
     def count(self, pattern):
-        """Lines like this so far."""
-        return sum(re.search(pattern, line) is not None for line in self.seen)
+        """Lines like this so far, also those that nobody has waited for."""
+        return sum(re.search(pattern, line) is not None for line in [*self.seen, *filter(None, list(self.queue.queue))])
 
 
 class Daemon:

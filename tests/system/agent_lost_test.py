@@ -112,6 +112,65 @@ class Lost(AgentCase):
                 self.assertEqual(agent.wait(DEADLINE), 0)
                 daemon.kill()
 
+    def test_words_that_renew_no_lease(self):
+        """Those that were said long ago, as after this process hung, and others than those of the lease."""
+        for way in ("late 1000", "silent"):
+            with self.subTest(way):
+                daemon = self.daemon(lease_ms=400, grace_ms=100)
+                agent = self.start("/bin/sleep", "600")
+                daemon.expect("agent")
+                daemon.order("world 1")
+                pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+                daemon.order(way)
+                for _ in range(30):
+                    if not alive(pid):
+                        break
+                    daemon.order("cancel")
+                    time.sleep(0.05)
+                wait_until(lambda: not alive(pid), "the worker is stopped", limit=1)
+                daemon.order("late 0")
+                daemon.order("talk")
+                daemon.order("world 2 restart=1")
+                daemon.expect(r"started gen=1:2")
+                daemon.order("ended 0")
+                self.assertEqual(agent.wait(DEADLINE), 0)
+                daemon.kill()
+
+    def test_a_world_that_came_while_the_lease_was_lost_is_started_when_it_is_back(self):
+        """The group waits for its ranks: nothing else would tell it that they are not coming."""
+        daemon = self.daemon(lease_ms=400, grace_ms=3000)
+        agent = self.start("/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        wait_until(lambda: self.text("out") == "up\n", "the program is up")
+        daemon.order("world 2 restart=1")  # waits for the first one's end, which takes longer than the lease
+        daemon.order("silent")
+        wait_until(lambda: "has not heard from its group's leader" in self.text("err"), "the lease is lost")
+        wait_until(lambda: not alive(pid), "the worker is stopped")
+        time.sleep(0.3)
+        self.assertEqual(daemon.lines.count(r"started gen=1:2"), 0, "not without a lease")
+        daemon.order("talk")
+        daemon.expect(r"started gen=1:2")
+        daemon.order("ended 0")
+        self.assertEqual(agent.wait(DEADLINE), 0)
+
+    def test_a_world_that_was_told_long_ago_is_not_started_before_the_lease_is_renewed(self):
+        daemon = self.daemon(lease_ms=400)
+        agent = self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("late 5000")
+        daemon.order("silent")
+        time.sleep(0.6)
+        daemon.order("world 1")
+        time.sleep(0.3)
+        self.assertEqual(daemon.lines.count(r"started gen=1:1"), 0)
+        daemon.order("late 0")
+        daemon.order("talk")
+        daemon.expect(r"started gen=1:1")
+        daemon.order("ended 0")
+        self.assertEqual(agent.wait(DEADLINE), 0)
+
     def test_the_end_outlasts_the_daemon_and_the_lease(self):
         daemon = self.daemon(lease_ms=300)
         agent = self.start("/bin/sleep", "600")

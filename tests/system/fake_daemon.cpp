@@ -4,7 +4,7 @@
 //   fake_daemon SOCKET [lease_ms=N] [grace_ms=N] [renew_ms=N] [refuse=TEXT]
 // Orders: world NUMBER [size=N] [local=N] [first=N] [restart=N] [inactive] | stop NUMBER | ended CODE
 // [MESSAGE] |
-//         silent | talk | drop
+//         silent | talk | late MS (what is said from now on was said so long ago) | cancel | drop
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -197,11 +197,18 @@ class Server {
         }
         if (verb == "silent") silent_ = true;
         if (verb == "talk") silent_ = false;
+        if (verb == "late") in >> late_ms_;
+        if (verb == "cancel") push(local::CancelOrderT{});  // a word that renews nothing
         if (verb == "drop")
             for (auto &[fd, reader] : agents_) ::shutdown(fd, SHUT_RDWR);
     }
 
-    static local::WorldPublishedT world_of(std::istringstream &in) {
+    static std::int64_t monotonic_us() {
+        auto since = Clock::now().time_since_epoch();
+        return std::chrono::duration_cast<std::chrono::microseconds>(since).count();
+    }
+
+    local::WorldPublishedT world_of(std::istringstream &in) {
         std::map<std::string, unsigned> values{{"size", 1}, {"local", 1}, {"first", 0}, {"restart", 0}};
         std::uint64_t number = 0;
         in >> number;
@@ -213,6 +220,7 @@ class Server {
                 values[word.substr(0, equals)] = static_cast<unsigned>(std::stoul(word.substr(equals + 1)));
         }
         world.generation = generation(number);
+        world.at_us = monotonic_us() - 1000 * late_ms_;
         world.world_size = values["size"];
         world.local_world_size = values["local"];
         world.first_rank = values["first"];
@@ -231,7 +239,9 @@ class Server {
         auto now = Clock::now();
         if (silent_ || now < next_renewal_) return;
         next_renewal_ = now + std::chrono::milliseconds(settings_.renew_ms);
-        push(local::LeaseRenewedT{});
+        local::LeaseRenewedT renewed;
+        renewed.at_us = monotonic_us() - 1000 * late_ms_;
+        push(renewed);
     }
 
     Settings settings_;
@@ -239,6 +249,7 @@ class Server {
     std::map<int, FrameReader> agents_;
     std::string orders_;
     Clock::time_point next_renewal_{};
+    std::int64_t late_ms_ = 0;
     bool silent_ = false, done_ = false;
 };
 
