@@ -146,6 +146,16 @@ std::vector<std::unique_ptr<Wire>> pack_all(const std::vector<T> &items) {
     return out;
 }
 
+/// None: there is nothing to say.
+std::unique_ptr<wire::ScalingT> pack(const Scaling &s) {
+    if (s.number == 0) return nullptr;
+    auto w = std::make_unique<wire::ScalingT>();
+    w->number = s.number;
+    w->nodes = s.nodes;
+    w->released = pack(s.released);
+    return w;
+}
+
 std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     auto w = std::make_unique<wire::NodeReportT>();
     w->ready = r.ready;
@@ -174,6 +184,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     w->number = r.number;
     w->durable = pack(r.durable);
     w->skips = pack_all<wire::SkipT>(r.skips);
+    w->scaling = pack(r.scaling);
     return w;
 }
 
@@ -239,6 +250,7 @@ std::unique_ptr<wire::PromiseT> pack(const Promise &p) {
     w->settled = pack(p.settled);
     if (p.world) w->world = pack(*p.world);
     if (p.roster != Roster{}) w->roster = pack(p.roster);  // somebody has joined
+    w->scaling = pack(p.scaling);
     return w;
 }
 
@@ -304,6 +316,7 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.whole_ago_us = optional_age(m.whole_ago);
     w.lost = pack(m.lost);
     w.durable = pack(m.durable);
+    w.scaling = pack(m.scaling);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -437,6 +450,7 @@ class Unpacker {
         for (const auto &s : w->skips)
             if (expect(s->train_step < INT64_MAX))
                 r.skips.push_back({Rank(s->rank), TrainStep(s->train_step)});
+        r.scaling = scaling(w->scaling);
         return r;
     }
     Losses losses(const wire::PrepareT &w) {
@@ -547,7 +561,12 @@ class Unpacker {
         p.settled = nodes(w->settled);
         p.world = optional_world(w->world);
         p.roster = roster(w->roster).value_or(Roster{});
+        p.scaling = scaling(w->scaling);
         return p;
+    }
+    Scaling scaling(const std::unique_ptr<wire::ScalingT> &w) {
+        if (!w || !expect(w->number > 0 && w->nodes > 0 && w->nodes <= max_table)) return {};
+        return {w->number, w->nodes, nodes(w->released)};
     }
     std::optional<Roster> roster(const std::unique_ptr<wire::RosterT> &w) {
         if (!w) return std::nullopt;
@@ -642,7 +661,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              u.roster(w.roster),
                              optional_age(w.whole_ago_us),
                              u.checkpoint(w.lost),
-                             u.checkpoint(w.durable)};
+                             u.checkpoint(w.durable),
+                             u.scaling(w.scaling)};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();

@@ -67,7 +67,8 @@ bool Member::State::suspected(NodeIndex node) const {
         return false;
     const std::string &name = config.nodes[node.value()].name;
     return !name.empty() && std::ranges::any_of(promise.removed, [&](NodeIndex n) {
-        return n.value() < node_count() && n != node && config.nodes[n.value()].name == name;
+        return n.value() < node_count() && n != node && config.nodes[n.value()].name == name &&
+               !contains(promise.scaling.released, n);
     });
 }
 

@@ -141,6 +141,7 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
     }
     if (!is_self(from) && !peer.is_late(m.report)) peer.report = m.report;
     if (m.whole_ago) whole_at = std::max(whole_at, stood - *m.whole_ago);
+    take_scaling(m.promise.scaling);
     const auto &theirs = m.promise.world;
     if (theirs && fits(*theirs) && (!world || world->id < theirs->id)) world = theirs;
     count_votes();

@@ -16,7 +16,7 @@ constexpr Duration slurm_retry = std::chrono::milliseconds(500);
 constexpr Duration longest_mark_pause = std::chrono::seconds(10);
 constexpr std::uint32_t refusals_to_requeue = 2;
 constexpr const char *gone_on = "the group has gone on without this node";
-constexpr const char *host_gone = "the batch host is gone";
+constexpr const char *host_gone = "the batch host is gone", *given_back = "given back to Slurm";
 constexpr int requeue_waits = 4;  ///< fence waits before a minority, or too few nodes, ask for a requeue
 
 }  // namespace
@@ -277,15 +277,20 @@ void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes) {
 }
 
 void Member::State::ask_shrink(const std::vector<NodeIndex> &lost_nodes) {
-    std::vector<NodeIndex> survivors;
-    for (std::uint32_t i = 0; i < node_count(); ++i) {
-        NodeIndex n(i);
-        bool stays = n == config.batch_host || (!removed(n) && !contains(lost_nodes, n) && !is_companion(n));
-        if (stays) survivors.push_back(n);
-    }
     if (slurm.told.empty() || slurm.asked != lost_nodes)
         note(Note::Kind::warning, names(lost_nodes) + " gone: Slurm is asked to take them out of the job");
     slurm.asked = lost_nodes;
+    ask_for_rest(lost_nodes);
+}
+
+/// The job is to have the others only.
+void Member::State::ask_for_rest(const std::vector<NodeIndex> &without) {
+    std::vector<NodeIndex> survivors;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex n(i);
+        bool stays = n == config.batch_host || (!removed(n) && !contains(without, n) && !is_companion(n));
+        if (stays) survivors.push_back(n);
+    }
     ask(AskSlurm::What::shrink_to, std::move(survivors));
 }
 
@@ -342,6 +347,8 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
     if (finish) return;
     if (m.result == SlurmAnswer::Result::unreachable)
         return wait_for_slurm(m.text.empty() ? "it does not answer" : m.text);
+    bool releases = slurm.what != AskSlurm::What::read_job && !releasing.nodes.empty();
+    if (releases && m.result != SlurmAnswer::Result::done) return on_held(m.text);
     if (m.result == SlurmAnswer::Result::unable) return on_unable(m);
     slurm.down = false;
     if (slurm.what == AskSlurm::What::read_job) return on_job(m);
@@ -362,7 +369,7 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
     if (slurm.what == AskSlurm::What::shrink_to) {
         slurm.inherited = false;
         slurm.unsure = node_count() > slurm.known_nodes;  // who came since was not named, and may be out too
-        return adopt_removal(slurm.asked, "Slurm took them out of the job");
+        return adopt_removal(slurm.asked, releases ? given_back : "Slurm took them out of the job");
     }
     if (slurm.what == AskSlurm::What::leave_behind) {
         add_all(slurm.marked, slurm.asked);
@@ -370,7 +377,8 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         if (role == Role::leader && !acting()) return;
         return ask(AskSlurm::What::read_job, {});
     }
-    if (slurm.what == AskSlurm::What::end_companion) adopt_removal(slurm.asked, "their jobs are over");
+    if (slurm.what == AskSlurm::What::end_companion)
+        adopt_removal(slurm.asked, releases ? given_back : "their jobs are over");
 }
 
 /// A leader in office goes on all the same. Marks are no compare-and-swap: of two halves each could leave the
@@ -439,6 +447,7 @@ void Member::State::on_job(const SlurmAnswer &m) {
     if (!absent.empty())
         return adopt_removal(absent,
                              only_batch_host(absent) ? host_gone : "they are no longer part of the job");
+    releasing.nodes.clear();  // they are all still there
     if (marks_lost) {
         slurm.read_fresh = false;
         return pause_marks("somebody writes over what it notes of nodes that the group goes on without");
@@ -468,6 +477,7 @@ void Member::State::leave_to_others(const SlurmAnswer &m) {
 
 void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why) {
     add_all(promise.removed, nodes);
+    note_released(nodes);
     persist();
     note(Note::Kind::warning, names(nodes) + " removed: " + why);
     slurm.refusals = 0;

@@ -59,6 +59,7 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     goodput_at = now;
     if (m.roster) merge_roster(*m.roster);
     merge_removed(m.removed, m.settled);
+    take_scaling(m.scaling);
     auto answered = replied.find(m.acked);
     // Only a quick round trip proves that the leader counts on this node now: heartbeats can be late.
     bool counted_on = m.acting && answered && now - *answered < config.timings.leader_silence;
@@ -126,6 +127,9 @@ void Member::State::safe_here(const std::optional<CheckpointId> &id) {
 bool Member::State::durable_here(const std::optional<CheckpointId> &id) {
     if (!id || id <= local.durable || (world && covers(world->suspects, *id))) return false;
     local.durable = id;
+    // Without copies a world of another size goes on from there.
+    bool own = role == Role::leader && world && id->generation == world->id;
+    if (own && promise.scaling.number > 0 && config.copies == 0) growing.moment = growing.stored = true;
     out.push_back(StepDurable{*id});
     return true;
 }

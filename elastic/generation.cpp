@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "elastic/member_state.h"
+#include "elastic/scaling.h"
 
 namespace dlrover::elastic {
 namespace {
@@ -24,10 +25,10 @@ std::vector<NodeIndex> Member::State::first_nodes() const {
         if (peers[i].joined && peers[i].report.ready) ready.push_back(NodeIndex(i));
     }
     bool waited = now - awaiting_since >= config.timings.join;
-    std::size_t size = std::min<std::size_t>(ready.size(), config.max_nodes);
+    std::size_t size = std::min<std::size_t>(ready.size(), wanted_nodes());
     size -= size % std::max(config.node_unit, 1u);
     if (size == 0 || size < config.min_nodes) return {};
-    if (ready.size() < present && !waited && size < config.max_nodes) return {};
+    if (ready.size() < present && !waited && size < wanted_nodes()) return {};
     if (begins_again() && !waited && !all_heard()) return {};
     return keep_places(ready, size);
 }
@@ -46,7 +47,8 @@ std::vector<NodeIndex> Member::State::choose_nodes() const {
     std::vector<bool> was_there(node_count());
     for (NodeIndex n : before) was_there[n.value()] = true;
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!was_there[i] && counts(NodeIndex(i)) && ready(NodeIndex(i))) others.push_back(NodeIndex(i));
+        if (!was_there[i] && counts(NodeIndex(i)) && ready(NodeIndex(i)) && !is_leaving(NodeIndex(i)))
+            others.push_back(NodeIndex(i));
     auto spare = others.begin();
     for (NodeIndex n : before) {
         if (!removed(n) && !lost(n) && (!waited || ready(n)))
@@ -54,11 +56,13 @@ std::vector<NodeIndex> Member::State::choose_nodes() const {
         else if (spare != others.end())
             chosen.push_back(*spare++);
     }
-    while (spare != others.end() && chosen.size() < config.max_nodes) chosen.push_back(*spare++);
-    std::size_t size = std::min<std::size_t>(chosen.size(), config.max_nodes);
+    while (spare != others.end() && chosen.size() < wanted_nodes()) chosen.push_back(*spare++);
+    std::size_t size = std::min<std::size_t>(chosen.size(), wanted_nodes());
     size -= size % std::max(config.node_unit, 1u);
-    chosen.resize(size < config.min_nodes ? 0 : size);
-    return chosen;
+    if (size < config.min_nodes) return {};
+    std::vector<NodeIndex> last_to_go{config.self};
+    if (config.batch_host) last_to_go.push_back(*config.batch_host);
+    return stay(chosen, size, last_to_go);
 }
 
 void Member::State::await_nodes(std::string reason) {
@@ -90,8 +94,10 @@ void Member::State::propose(std::string reason, bool counts) {
     if (again && bugged(PlantedBug::generation_reuse)) p.id = preparing->id;
     p.nodes = std::move(nodes);
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!contains(p.nodes, NodeIndex(i)) && !removed(NodeIndex(i)) && this->counts(NodeIndex(i)))
+        if (!contains(p.nodes, NodeIndex(i)) && !removed(NodeIndex(i)) && this->counts(NodeIndex(i)) &&
+            !is_leaving(NodeIndex(i)))
             p.spares.push_back(NodeIndex(i));
+    p.from_storage = again ? preparing->from_storage : growing.stored;
     bool first = generation_seen.number == 0;
     p.restart_count = again ? preparing->restart_count : world ? world->restart_count + 1 : first ? 0 : 1;
     p.budget_used = budget.used();
@@ -208,6 +214,9 @@ std::optional<SealTally::Complete> Member::State::newest_in_memory(
         tally_reported(holders, [&](const CheckpointId &id) { return in_force(id) && trusted(id); });
     auto newest = reported.newest(
         {bugged(PlantedBug::restore_mixes_generations), bugged(PlantedBug::restore_older_step)});
+    // Nobody moves what is on another node.
+    bool fits_all = newest && reported.world_size({newest->generation, newest->step}) == world_size(nodes);
+    if (preparing->from_storage && !fits_all) return std::nullopt;
     if (config.copies == 0) return newest;
     bool older = !newest.has_value();
     if (older) {

@@ -41,6 +41,7 @@ void Member::State::begin_reign() {
     checking = {};
     growing = {};
     growing.pause = config.timings.join;
+    releasing = {};
     sent = {};
     preparing.reset();
     incident.reset();
@@ -126,7 +127,8 @@ bool Member::State::look_around() {
     fence_lost();
     keep_word();
     consider_missing();
-    consider_growth(false);
+    consider_size(false);
+    consider_release();
     if (role == Role::leader && !finish && consider_protection()) send_heartbeats();
     return true;
 }
@@ -173,6 +175,7 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     if (p.acked < roster_sequence) h.roster = promise.roster;
     h.whole_ago = whole_ago();
     h.durable = local.durable;
+    if (!bugged(PlantedBug::scale_not_passed_on)) h.scaling = promise.scaling;
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;
     send(to, prepare_word());
@@ -222,6 +225,7 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
         out.push_back(std::move(n));
     }
     forget_dropped(from, std::exchange(p.report, report), report);
+    take_scaling(report.scaling);
     count_seals(from, report);
     if (durable_here(report.durable) && !finish) send_heartbeats();
     // What ends the step of a node that has joined is no word to the group: that node will be gone.
@@ -447,7 +451,8 @@ bool Member::State::waits_for_spares(std::size_t nodes) {
 
 void Member::State::consider_running() {
     if (all_finished()) return finish_group(0, "");
-    if (std::exchange(growing.moment, false)) consider_growth(true);
+    if (std::exchange(growing.moment, false)) consider_size(true);
+    growing.stored = false;
     if (preparing) return;
     for (NodeIndex n : world->nodes)
         if (removed(n)) return propose(names({n}) + " lost", false);

@@ -35,6 +35,7 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
     s.start_table();
     s.world = s.promise.world;
     if (s.world) s.local.knows = s.world->id;
+    s.local.scaling = s.promise.scaling;
     if (s.world) s.born_world = s.world->id;
     s.term_seen = s.promise.term;
     s.heard_at.assign(s.node_count(), now);
@@ -62,6 +63,7 @@ void Member::State::start_table() {
     if (node_count() > given) tell_added();
     if (promise.world && !fits(*promise.world)) promise.world.reset();
     std::erase_if(promise.world_nodes, [&](NodeIndex n) { return n.value() >= node_count(); });
+    std::erase_if(promise.scaling.released, [&](NodeIndex n) { return n.value() >= node_count(); });
 }
 
 Member::~Member() = default;
@@ -117,6 +119,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    [&](const LocalDamaged &m) { s.on_damaged(m.damaged); },
                    [&](const LocalDurable &m) { s.on_durable(m.id); },
                    [&](const LocalSkipped &m) { s.on_skipped(m); },
+                   [&](const LocalScale &m) { s.on_scale(m.nodes); },
                },
                input);
     return std::exchange(s.out, {});
@@ -285,6 +288,8 @@ MemberView Member::view() const {
     v.goodput = s.goodput;
     v.goodput_at = s.goodput_at;
     v.roster = s.promise.roster;
+    if (s.promise.scaling.number > 0) v.wanted_nodes = s.wanted_nodes();
+    v.not_yet = s.why_not_yet();
     return v;
 }
 

@@ -133,12 +133,16 @@ struct LocalDurable {
 struct LocalRollback {
     Rollback rollback;
 };
+/// A person's word, said at this node: so many nodes are wanted in the world, within the group's limits.
+struct LocalScale {
+    std::uint32_t nodes = 0;
+};
 struct Tick {};
 
 using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
                            LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
                            PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck,
-                           LocalRollback, LocalDamaged, LocalDurable, LocalSkipped>;
+                           LocalRollback, LocalDamaged, LocalDurable, LocalSkipped, LocalScale>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 
@@ -316,6 +320,8 @@ struct MemberView {
     Time goodput_at{0};                      ///< its wall time ends here
     Roster roster;
     std::optional<Damaged> damaged;  ///< NodeReport::damaged: for the next daemon's LocalDamaged
+    std::uint32_t wanted_nodes = 0;  ///< by a person's word; 0: there is none
+    std::string not_yet;             ///< why the world has another number, as this leader knows; else empty
 };
 
 /// Single-threaded. Deterministic: equal inputs at equal times give equal actions.

@@ -3,7 +3,8 @@
 // follower.cpp, election.cpp, leader.cpp, generation.cpp (prepare and commit), incident.cpp, fence.cpp (lost
 // nodes and Slurm), stored.cpp (checkpoints on storage), suspect.cpp (steps that failures come back
 // from), kept.cpp (memory of the job's run before),
-// roster.cpp (nodes that join), checking.cpp (nodes that were lost and come back).
+// roster.cpp (nodes that join), scaling.cpp (how many are wanted), checking.cpp (nodes that were lost and
+// come back).
 #pragma once
 
 #include <array>
@@ -49,6 +50,7 @@ struct Preparation {
     TrainStep blamed;                  ///< while searching further back: before this one
     bool by_person = false;            ///< it is a person's word to go further back
     std::optional<TrainStep> in_vain;  ///< wanted by a person, and neither it nor an older one is there
+    bool from_storage = false;         ///< of another size, which memory is of no use to
 };
 
 /// From a failure to the first step after it.
@@ -156,13 +158,23 @@ struct Checked {
     CheckReport report;
 };
 
-/// When a smaller world may become a larger one.
+/// When a world may become a larger one, or a smaller one.
 struct Growing {
     bool moment = false;  ///< a step of this world has just become complete; safe, where there are copies
+    bool stored = false;  ///< it is on storage, and a world of another size can go on from there
     std::optional<Time> since;  ///< more nodes stand by
     Time not_before{0};
     Duration pause{0};
 };
+
+/// Nodes that a leader gives back to Slurm.
+struct Releasing {
+    std::vector<NodeIndex> nodes;  ///< Slurm was asked, and may have done it
+    bool held = false;             ///< it does not do it: not asked again
+};
+
+/// The pause after the first question for nodes; each further one is twice as long.
+inline constexpr Duration first_node_pause = std::chrono::minutes(1);
 
 /// Heartbeats sent, newest last: when was sequence n sent?
 class SentTimes {
@@ -255,6 +267,7 @@ struct Member::State {
     SlurmTalk slurm;
     Joining joining;
     Growing growing;
+    Releasing releasing;
     Checking checking;
     std::optional<Checked> checked;  ///< also on followers
 
@@ -493,8 +506,24 @@ struct Member::State {
     void on_unexpanded(const std::string &why);
     void on_nodes_answer(const SlurmAnswer &m);
     void drop_coming();
-    std::size_t could_grow_by() const;
-    void consider_growth(bool step_complete);
+
+    // scaling.cpp
+    /// Most nodes of a world.
+    std::uint32_t wanted_nodes() const;
+    void on_scale(std::uint32_t nodes);
+    void take_scaling(const Scaling &other);
+    void begin_scaling();
+    bool other_size_goes_on() const;
+    std::ptrdiff_t size_change() const;
+    std::string why_resized(std::ptrdiff_t change) const;
+    void consider_size(bool step_complete);
+    std::string why_not_yet() const;
+    bool has_own_step() const;
+    bool is_leaving(NodeIndex node) const { return contains(releasing.nodes, node); }
+    std::vector<NodeIndex> too_many() const;
+    void consider_release();
+    void on_held(const std::string &why);
+    void note_released(const std::vector<NodeIndex> &nodes);
 
     // checking.cpp
     void on_check_order(NodeIndex from, const CheckOrder &m);
@@ -568,6 +597,7 @@ struct Member::State {
         return gone.size() == 1 && gone.front() == config.batch_host;
     }
     void ask_shrink(const std::vector<NodeIndex> &lost_nodes);
+    void ask_for_rest(const std::vector<NodeIndex> &without);
     void ask_end(const std::vector<NodeIndex> &companions);
     void leave_behind(const std::vector<NodeIndex> &nodes);
     void on_unable(const SlurmAnswer &m);

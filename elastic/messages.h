@@ -36,6 +36,7 @@ struct NodeReport {
     std::uint64_t number = 0;
     std::optional<CheckpointId> durable = {};  ///< StepDurable: the newest known here
     std::vector<Skip> skips = {};              ///< of `running`; at most one of each rank
+    Scaling scaling = {};                      ///< the newest on record here
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 
@@ -78,6 +79,7 @@ struct Heartbeat {
     /// this step alone.
     std::optional<CheckpointId> lost = {};
     std::optional<CheckpointId> durable = {};  ///< StepDurable
+    Scaling scaling = {};                      ///< the newest on record
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {

@@ -58,9 +58,12 @@ enum class PlantedBug : std::uint8_t {
     damage_begins_anew,             ///< where the only checkpoint is damaged all begins anew
     dropped_counts_on,              ///< what a node has dropped is one of its step's copies still
     counted_without_world,          ///< a node that joins is counted before it knows the world in force
+    scale_not_passed_on,            ///< how many nodes are wanted only the leader who was told knows
+    majority_released,              ///< so many nodes are given back at once that they could choose a leader
+    released_early,  ///< a node is given back before the smaller world has a safe step of its own
 };
 
-inline constexpr std::array<std::string_view, 49> planted_bug_names = {
+inline constexpr std::array<std::string_view, 52> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -110,6 +113,9 @@ inline constexpr std::array<std::string_view, 49> planted_bug_names = {
     "damage_begins_anew",
     "dropped_counts_on",
     "counted_without_world",
+    "scale_not_passed_on",
+    "majority_released",
+    "released_early",
 };
 
 }  // namespace dlrover::elastic

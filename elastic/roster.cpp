@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t max_offers = 64;
 constexpr std::size_t max_told = 64;
-constexpr Duration first_pause = std::chrono::minutes(1), longest_pause = std::chrono::minutes(30);
+constexpr Duration longest_pause = std::chrono::minutes(30);
 constexpr Duration drop_pause = std::chrono::seconds(10);
 
 bool later(const Roster &a, const Roster &b) {
@@ -136,7 +136,7 @@ void Member::State::write_roster() {
 /// What an earlier leader has left half done.
 void Member::State::take_over_roster() {
     joining = {};
-    joining.pause = first_pause;
+    joining.pause = first_node_pause;
     roster_sequence = promise.roster.version() > 0 ? 1 : 0;
     if (promise.roster.version() > promise.roster.firm_version()) write_roster();
 }
@@ -186,7 +186,7 @@ void Member::State::note_joined(NodeIndex node) {
     if (spec.step) n.text += " (by expansion of the job)";
     if (auto story = checking.story.find(node); story != checking.story.end()) n.text += ", " + story->second;
     out.push_back(std::move(n));
-    joining.pause = first_pause;
+    joining.pause = first_node_pause;
 }
 
 /// The next entry, if there is one to make.
@@ -243,7 +243,7 @@ const char *Member::State::why_refused(const NodeOffered &offer) const {
     std::size_t added = promise.roster.added.size();
     if (added >= max_joined || config.step_nodes + added >= max_table)
         return "too many nodes have joined and left";
-    if (present() >= std::size_t{config.max_nodes} + config.spares)
+    if (present() >= std::size_t{wanted_nodes()} + config.spares)
         return "the group has all the nodes that it can use";
     // What a side that was cut off asks Slurm rests on this: who is out of the job stays out of it.
     if (offer.step && ever_in_table(offer.name))
@@ -276,7 +276,7 @@ void Member::State::on_coming(std::uint32_t count) {
 }
 
 std::uint32_t Member::State::missing_nodes() const {
-    std::size_t wanted = std::size_t{config.max_nodes} + config.spares;
+    std::size_t wanted = std::size_t{wanted_nodes()} + config.spares;
     std::size_t here = present() + joining.offers.size();
     return static_cast<std::uint32_t>(wanted > here ? wanted - here : 0);
 }
@@ -315,7 +315,7 @@ void Member::State::ask_for_nodes(std::uint32_t missing) {
 void Member::State::on_unexpanded(const std::string &why) {
     joining.by_job = true;
     joining.looked = joining.looked || why.empty();  // else the refusal may be of what was to be taken out
-    joining.pause = std::max(joining.pause / 2, first_pause);
+    joining.pause = std::max(joining.pause / 2, first_node_pause);
     joining.retry_at = now;
     if (why.empty() || why == joining.told_unexpanded) return;
     joining.told_unexpanded = why;
@@ -340,7 +340,10 @@ void Member::State::on_nodes_answer(const SlurmAnswer &m) {
     if (joining.expands) joining.retry_at = now + drop_pause;
     if (joining.asked == 0 || why == joining.told) return;
     joining.told = why;
-    note(Note::Kind::warning, "Slurm gives no node in place of those that are gone: " + why);
+    bool scaled = promise.scaling.number > 0;
+    note(Note::Kind::warning,
+         (scaled ? "Slurm gives no more nodes: " : "Slurm gives no node in place of those that are gone: ") +
+             why);
 }
 
 /// The group is over: whoever is still to come is not needed.
@@ -348,35 +351,6 @@ void Member::State::drop_coming() {
     bool perhaps = !promise.removed.empty() || promise.roster.version() > 0 || joining.request;
     if (!config.replacements || !(joining.coming ? *joining.coming > 0 || joining.request : perhaps)) return;
     out.push_back(AskSlurm{slurm.next_request++, AskSlurm::What::drop_coming, {}, 0});
-}
-
-// ---- growing back ---------------------------------------------------------------------------------
-
-/// How many more nodes a world could have now.
-std::size_t Member::State::could_grow_by() const {
-    if (world->nodes.size() >= config.max_nodes) return 0;
-    // Where another size can not go on from memory, the world has to be of storage already.
-    bool goes_on = config.any_size || !complete || (config.copies > 0 && world->stored_world_size > 0);
-    if (!goes_on) return 0;
-    std::size_t nodes = choose_nodes().size();
-    return nodes > world->nodes.size() ? nodes - world->nodes.size() : 0;
-}
-
-/// Just after a step has become complete, so that least is lost; or, where none ever was, after a while. Not
-/// again for a while: a world that failed at once would fail again.
-void Member::State::consider_growth(bool step_complete) {
-    bool nothing_saved = world && !complete && !world->restore_step;
-    if (!world || preparing || awaiting || (incident && !incident->committed)) return;
-    if (!acting() || (!step_complete && !nothing_saved)) return;
-    std::size_t more = could_grow_by();
-    if (more == 0) return growing.since.reset();
-    if (!growing.since) growing.since = now;
-    if (now < growing.not_before) return;
-    if (!step_complete && now - *growing.since < config.timings.join) return;
-    growing.since.reset();
-    growing.not_before = now + growing.pause;
-    growing.pause = std::min(growing.pause * 2, longest_pause);
-    propose(std::to_string(more) + (more == 1 ? " node has joined" : " nodes have joined"), false);
 }
 
 }  // namespace dlrover::elastic

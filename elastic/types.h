@@ -206,6 +206,15 @@ struct Roster {
     friend bool operator==(const Roster &, const Roster &) = default;
 };
 
+/// How many nodes a person wants in the world, and what was given back to Slurm for it. Whoever knows more
+/// tells the others: words are counted, the newest holds, of two with one number the larger.
+struct Scaling {
+    std::uint64_t number = 0;  ///< of words so far; 0: none, as many as can be
+    std::uint32_t nodes = 0;
+    std::vector<NodeIndex> released;  ///< of the removed nodes those that nobody has lost
+    friend bool operator==(const Scaling &, const Scaling &) = default;
+};
+
 /// What a member has promised; stored with the keeper before any message that depends on it is sent.
 struct Promise {
     Term term;                           ///< no vote, no message of a lower term is honoured
@@ -216,6 +225,7 @@ struct Promise {
     std::vector<NodeIndex> settled;      ///< the part of `removed` that every other node has on record too
     std::optional<World> world;          ///< newest world known to be in force
     Roster roster;
+    Scaling scaling;
     friend bool operator==(const Promise &, const Promise &) = default;
 };
 

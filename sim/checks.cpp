@@ -405,7 +405,7 @@ bool Simulator::settled(std::string *state) const {
         return true;
     }
     *state = "running";
-    return steps_since_heal_ >= 3 && safe_again() && grown_back() && newest_world_ &&
+    return steps_since_heal_ >= 3 && safe_again() && grown_back() && scaled() && newest_world_ &&
            runs_.contains(newest_world_->id) && whole(runs_.at(newest_world_->id));
 }
 

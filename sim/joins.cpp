@@ -113,7 +113,7 @@ std::optional<std::string> Simulator::lost_name() const {
     for (std::uint32_t i = 0; i < config_.nodes.size(); ++i) {
         const std::string &name = config_.nodes[i].name;
         auto taken = [&](const Companion &c) { return !c.over && c.name == name; };
-        if (NodeIndex(i) != config_.batch_host && given_up(i) &&
+        if (NodeIndex(i) != config_.batch_host && given_up(i) && !is_released(i) &&
             !std::ranges::any_of(slurm_.companions, taken))
             return name;
     }
@@ -437,7 +437,7 @@ bool Simulator::grown_back() const {
         const Node &n = nodes_[i];
         usable += in_job(i) && !n.dead && !n.ended && n.agent && n.member && !given_up(i);
     }
-    usable = std::min<std::size_t>(usable, config_.max_nodes);
+    usable = std::min(usable, wanted_nodes());
     return newest_world_->nodes.size() >= usable - usable % config_.node_unit;
 }
 

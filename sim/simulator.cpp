@@ -28,7 +28,7 @@ const char *const input_names[] = {
     "Tick",        "LocalReady",    "LocalExit",     "LocalFinished",   "LocalStopped", "LocalSealed",
     "LocalParity", "LocalObjects",  "LocalProgress", "LocalProtection", "LocalSignal",  "Stored",
     "PeerMessage", "PeerLink",      "SlurmAnswer",   "LocalStorage",    "NodeOffered",  "NodesComing",
-    "LocalCheck",  "LocalRollback", "LocalDamaged",  "LocalDurable",    "LocalSkipped"};
+    "LocalCheck",  "LocalRollback", "LocalDamaged",  "LocalDurable",    "LocalSkipped", "LocalScale"};
 const char *const message_names[] = {"VoteRequest", "VoteReply",    "Heartbeat",   "HeartbeatReply",
                                      "Prepare",     "PrepareReply", "Commit",      "Report",
                                      "Finish",      "CheckOrder",   "CheckReport", "Dismissal"};
@@ -64,6 +64,7 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
     plan_joins();
     plan_faults();
     if (options_.rollbacks) plan_rollbacks();
+    if (options_.scales) plan_scales();
     if (options_.damage) plan_damage();
 }
 
@@ -105,8 +106,8 @@ Outcome Simulator::run() {
             if (e.kind != Kind::fault && e.kind != Kind::heal && e.kind != Kind::check &&
                 e.kind != Kind::next_run && e.kind != Kind::cut && e.kind != Kind::cut_check &&
                 e.kind != Kind::offer && e.kind != Kind::coming && e.kind != Kind::rollback &&
-                e.kind != Kind::damage && e.kind != Kind::expanded && e.kind != Kind::expansion_late &&
-                nodes_[e.node].frozen_until > now_) {
+                e.kind != Kind::scale && e.kind != Kind::damage && e.kind != Kind::expanded &&
+                e.kind != Kind::expansion_late && nodes_[e.node].frozen_until > now_) {
                 Node &n = nodes_[e.node];
                 if (e.kind == Kind::deadline && n.deadline_at == e.at) n.deadline_at = n.frozen_until;
                 e.at = n.frozen_until;  // its order keeps it in sequence
@@ -219,6 +220,8 @@ void Simulator::handle(const Event &e) {
             return look_at_queue();
         case Kind::rollback:
             return roll_back();
+        case Kind::scale:
+            return scale();
         case Kind::damage:
             return on_damage(e.payload);
         case Kind::check:
@@ -433,6 +436,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                    [&](Note &a) {
                        check_note(a);
                        if (a.text.starts_with("Checkpoints have no copies")) check_given_up(node);
+                       if (a.text.find(" given back to Slurm: ") != a.text.npos) check_released();
                        if (options_.trace) trace("node " + std::to_string(node) + ": " + a.text);
                    },
                },

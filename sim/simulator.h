@@ -34,6 +34,7 @@ struct Options {
     bool no_shrink = false;     ///< Slurm takes nodes out of the job once, or never; marks get lost
     bool rollbacks = false;     ///< persons want older steps back (dlrover rollback)
     bool damage = false;        ///< what nodes hold turns out to be damaged; without storage
+    bool scales = false;        ///< persons want more nodes or fewer (dlrover scale)
 };
 
 struct Outcome {
@@ -90,6 +91,7 @@ class Simulator {
         expansion_late,
         coming,
         rollback,
+        scale,
         damage,
         check
     };
@@ -415,6 +417,8 @@ class Simulator {
     void inject_local(Fault fault, std::uint32_t node);
     void heal();
     void plan_rollbacks();
+    void plan_scales();
+    void scale();
     void roll_back();
     std::uint32_t random_node();
     std::optional<std::uint32_t> leader() const;
@@ -451,6 +455,11 @@ class Simulator {
     const elastic::World *world_known_before(std::uint32_t decider, const elastic::World &world) const;
     void check_suspects(std::uint32_t decider, const elastic::World &world) const;
     void check_rollback(std::uint32_t decider, const elastic::World &world) const;
+    std::optional<elastic::Scaling> scaling() const;
+    std::size_t wanted_nodes() const;
+    bool is_released(std::uint32_t node) const;
+    bool scaled() const;
+    void check_released() const;
     void check_void(const elastic::StepsVoid &steps);
     void check_sealed(const elastic::Seal &seal);
     /// By one of the ranks.
@@ -493,6 +502,7 @@ class Simulator {
     Random marks_random_{options_.seed ^ 0x6d61726b73u};
     Random poison_random_{options_.seed ^ 0x706f69736f6eu};
     Random rollback_random_{options_.seed ^ 0x726f6c6c6261636bu};
+    Random scale_random_{options_.seed ^ 0x7363616c65u};
     Random damage_random_{options_.seed ^ 0x64616d616765u};
     Random expansion_random_{options_.seed ^ 0x657870616e64u};
     elastic::LocalStorage storage_;  ///< what is there before the run

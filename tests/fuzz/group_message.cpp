@@ -91,6 +91,7 @@ std::vector<Bytes> seeds() {
     report.exposed = true;
     report.safe = id;
     report.rollback = Rollback{generation, TrainStep(7)};
+    report.scaling = {4, 3, {NodeIndex(1)}};
     report.damaged = Damaged{id, Rank(1)};
     report.number = 200001;
     world.suspects.push_back({id, TrainStep(7), {Term(3), 5}, 0, true});

@@ -35,6 +35,7 @@ NodeReport full_report() {
     r.safe = CheckpointId{generation, TrainStep(6)};
     r.knows = generation;
     r.rollback = Rollback{generation, TrainStep(3)};
+    r.scaling = {4, 3, {NodeIndex(1)}};
     r.damaged = Damaged{{generation, TrainStep(9)}, Rank(5)};
     r.number = 1234567;
     r.durable = CheckpointId{generation, TrainStep(5)};

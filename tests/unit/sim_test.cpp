@@ -42,6 +42,20 @@ Outcome run_damaged(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug, std
     return Simulator(options).run();
 }
 
+Outcome run_scaled(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug,
+                   std::optional<std::uint32_t> copies = std::nullopt,
+                   std::optional<elastic::CodeSize> code = std::nullopt) {
+    Options options;
+    options.seed = seed;
+    options.nodes = nodes;
+    options.bug = bug;
+    options.copies = copies;
+    options.code = code;
+    options.joins = seed % 2 == 0;
+    options.scales = true;
+    return Simulator(options).run();
+}
+
 void expect_clean(std::uint32_t nodes, std::uint64_t seeds) {
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         Outcome outcome = run(seed, nodes);
@@ -81,6 +95,19 @@ BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_persons_go_back, boost::unit_te
         BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
                               "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
     }
+}
+
+/// dlrover scale, amid other faults.
+BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_persons_want_other_numbers_of_nodes,
+                     boost::unit_test::data::make({3u, 4u, 5u, 7u}), nodes) {
+    for (std::uint64_t seed = 1; seed <= 300; ++seed)
+        BOOST_TEST_REQUIRE(run_scaled(seed, nodes, PlantedBug::none).violation == "",
+                           "seed " << seed << " of " << nodes << " nodes");
+}
+
+/// A world of one node was lost to a spare that led, which began another before that one's lease was over.
+BOOST_AUTO_TEST_CASE(the_lease_of_a_world_that_is_lost_as_a_whole_runs_out_first) {
+    BOOST_TEST(run_scaled(752, 4, PlantedBug::none, std::nullopt, elastic::CodeSize{2, 1}).violation == "");
 }
 
 /// A flipped bit in the only checkpoint, amid other faults.
@@ -324,6 +351,7 @@ BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
         std::uint32_t nodes = seed % 2 == 0 ? 4 : 5;  // halves and majorities
         auto run_with = [&](PlantedBug planted) {
             if (bug == PlantedBug::damage_begins_anew) return run_damaged(seed, nodes, planted);
+            if (bug >= PlantedBug::scale_not_passed_on) return run_scaled(seed, nodes, planted);
             if (bug == PlantedBug::dropped_counts_on)
                 return run_damaged(seed, nodes, planted, 1 + static_cast<std::uint32_t>(seed % 2));
             return run(seed, nodes, planted, std::nullopt, std::nullopt, code, no_shrink);
