@@ -168,6 +168,7 @@ void Member::State::step_down(const std::string &why) {
     preparing.reset();
     incident.reset();
     awaiting.reset();
+    releasing = {};
     meter.reset();
     if (slurm.pending) slurm.unsure = true;
     reset_election();

@@ -142,11 +142,13 @@ bool Member::State::has_own_step() const {
 /// Idle nodes above what is wanted: those that joined last first.
 std::vector<NodeIndex> Member::State::too_many() const {
     std::vector<NodeIndex> nodes;
-    std::size_t wanted = std::size_t{wanted_nodes()} + config.spares, here = present();
+    auto is_here = [&](NodeIndex n) { return counts(n) && !removed(n) && answers(n); };
+    std::size_t wanted = std::size_t{wanted_nodes()} + config.spares, here = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i) here += is_here(NodeIndex(i));
     for (std::uint32_t i = node_count(); i-- > 0 && here > wanted + nodes.size();) {
         NodeIndex n(i);
-        bool idle = counts(n) && !removed(n) && !is_self(n) && n != config.batch_host && answers(n) &&
-                    !contains(world->nodes, n) && !contains(world->partners, n);
+        bool idle = is_here(n) && !is_self(n) && n != config.batch_host && !contains(world->nodes, n) &&
+                    !contains(world->partners, n);
         if (idle) nodes.push_back(n);
     }
     return nodes;
