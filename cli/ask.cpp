@@ -102,6 +102,18 @@ Result<proto::local::RollbackReplyT> ask_rollback(const proto::local::GroupStatu
     return std::move(*rollback);
 }
 
+Result<proto::local::ScaleReplyT> ask_scale(const proto::local::GroupStatusT &group, std::uint32_t nodes) {
+    proto::local::ScaleRequestT request;
+    request.job_id = group.job_id;
+    request.step_id = group.step_id;
+    request.nodes = nodes;
+    auto reply = ask(std::move(request));
+    if (!reply) return reply.take_status();
+    auto *scale = reply->message.body.AsScaleReply();
+    if (!scale) return Status(Code::corrupt, "the daemon's answer is not one to a number of nodes");
+    return std::move(*scale);
+}
+
 Result<proto::local::NodeCheckReplyT> ask_node_check() {
     auto reply = ask(proto::local::NodeCheckRequestT());
     if (!reply) return reply.take_status();

@@ -26,6 +26,8 @@ Result<proto::local::EventsReplyT> ask_events(const JobStep &job);
 /// step: the group, as its status said, is to go on from it.
 Result<proto::local::RollbackReplyT> ask_rollback(const proto::local::GroupStatusT &group,
                                                   std::uint64_t step);
+/// nodes: so many are wanted in the group's world.
+Result<proto::local::ScaleReplyT> ask_scale(const proto::local::GroupStatusT &group, std::uint32_t nodes);
 /// What the site and this node have.
 Result<proto::local::NodeCheckReplyT> ask_node_check();
 

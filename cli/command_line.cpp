@@ -12,7 +12,8 @@ namespace dlrover::cli {
 namespace {
 
 constexpr std::uint64_t largest_step = static_cast<std::uint64_t>(INT64_MAX) - 1;  // as the daemon
-constexpr const char *commands = "(there are: status, events, rollback, node, ckpt)";
+constexpr std::uint64_t most_nodes = 16384;                                        // as the daemon
+constexpr const char *commands = "(there are: status, events, rollback, scale, node, ckpt)";
 
 Status wrong(std::string text) {
     return Status(Code::invalid_argument, std::move(text));
@@ -47,6 +48,11 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
     std::string step;
     rollback->add_option("--step", step, "training step of a checkpoint")->required();
     rollback->add_flag("--yes", line.yes, "do not ask");
+    auto *scale = app.add_subcommand("scale", "Let a running job have more nodes or fewer");
+    scale->add_option("job", line.job, "JOB or JOB.STEP")->required();
+    std::string nodes;
+    scale->add_option("nodes", nodes, "how many are wanted, within --dlrover-elastic=MIN:MAX")->required();
+    scale->add_flag("!--no-wait", line.wait, "return when it is on record");
     auto *node = app.add_subcommand("node", "What this node and the site have: node check");
     auto *check = node->add_subcommand(
         "check", "Is this node fit for elastic steps, and what does the site allow after a lost node?");
@@ -57,6 +63,7 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
     } catch (const CLI::RequiredError &) {
         if (rollback->parsed())
             return wrong("rollback needs a job and a step: dlrover rollback JOB --step N");
+        if (scale->parsed()) return wrong("scale needs a job and a number of nodes: dlrover scale JOB N");
         return wrong("events needs a job: dlrover events JOB");
     } catch (const CLI::ParseError &error) {
         std::ostringstream out, err;
@@ -70,16 +77,22 @@ Result<CommandLine> parse_command_line(std::vector<std::string> words) {
     if (app.get_subcommands().size() > 1) return wrong("one command at a time");
     if (auto extra = app.remaining(true); !extra.empty()) return unknown(extra, "unexpected word", "");
     if (node->parsed() && !check->parsed()) return wrong("node needs a command: dlrover node check");
-    if (!status->parsed() && !events->parsed() && !rollback->parsed() && !node->parsed())
+    if (!status->parsed() && !events->parsed() && !rollback->parsed() && !scale->parsed() && !node->parsed())
         return wrong("ckpt has to be the first word");
     if (rollback->parsed()) {
         auto parsed = parse_uint(step, 0, largest_step);
         if (!parsed) return wrong("--step: \"" + step + "\" is not a training step");
         line.train_step = *parsed;
     }
+    if (scale->parsed()) {
+        auto parsed = parse_uint(nodes, 1, most_nodes);
+        if (!parsed) return wrong("\"" + nodes + "\" is not a number of nodes");
+        line.nodes = static_cast<std::uint32_t>(*parsed);
+    }
     line.command = status->parsed()     ? Command::status
                    : events->parsed()   ? Command::events
                    : rollback->parsed() ? Command::rollback
+                   : scale->parsed()    ? Command::scale
                                         : Command::node_check;
     return line;
 }

@@ -10,7 +10,7 @@
 
 namespace dlrover::cli {
 
-enum class Command { show_text, status, events, node_check, rollback };
+enum class Command { show_text, status, events, node_check, rollback, scale };
 
 struct CommandLine {
     Command command = Command::show_text;
@@ -19,6 +19,8 @@ struct CommandLine {
     bool json = false;
     std::uint64_t train_step = 0;  ///< of a rollback
     bool yes = false;              ///< do not ask
+    std::uint32_t nodes = 0;       ///< that are wanted
+    bool wait = true;              ///< until they are there
 };
 
 /// words: without the program's name. An error says what is wrong with them.

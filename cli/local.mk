@@ -10,7 +10,8 @@ libclickpt_la_SOURCES = cli/ckpt_change.cpp cli/ckpt_command.cpp cli/ckpt_comman
 	cli/ckpt_options.cpp cli/ckpt_options.h cli/ckpt_places.cpp cli/ckpt_places.h cli/ckpt_removal.cpp cli/ckpt_removal.h \
 	cli/ckpt_survey.cpp cli/ckpt_survey.h cli/ckpt_view.cpp cli/ckpt_view.h cli/ckpt_work.h cli/confirm.cpp cli/confirm.h \
 	cli/export_plan.cpp cli/export_plan.h cli/import_source.cpp cli/import_source.h cli/json_reader.cpp cli/json_reader.h \
-	cli/output_file.cpp cli/output_file.h cli/progress.cpp cli/progress.h cli/rollback_command.cpp cli/rollback_command.h cli/python_writer.cpp cli/python_writer.h \
+	cli/output_file.cpp cli/output_file.h cli/progress.cpp cli/progress.h cli/rollback_command.cpp cli/rollback_command.h cli/running_job.cpp cli/running_job.h \
+	cli/scale_command.cpp cli/scale_command.h cli/python_writer.cpp cli/python_writer.h \
 	cli/safetensors.cpp cli/safetensors.h cli/tensor_reader.cpp cli/tensor_reader.h cli/tensor_type.cpp cli/tensor_type.h
 libclickpt_la_CPPFLAGS = $(AM_CPPFLAGS) -DDLROVER_PYTHONDIR='"$(dlroverpythondir)"'
 libclickpt_la_LIBADD = libcli.la

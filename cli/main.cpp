@@ -9,6 +9,7 @@
 #include "cli/events_text.h"
 #include "cli/node_text.h"
 #include "cli/rollback_command.h"
+#include "cli/scale_command.h"
 #include "cli/status_text.h"
 
 namespace {
@@ -65,14 +66,26 @@ int run_events(const CommandLine &options) {
     return 0;
 }
 
-int run_rollback(const CommandLine &options) {
+/// change: to a job that is known.
+template <typename Change>
+int run_change(const CommandLine &options, Change change) {
     auto job = parse_job_step(options.job);
     if (!job) return complain(job.status(), exit_usage);
     auto reply = ask_status(*job);
     if (!reply) return complain(reply.status(), exit_failure);
     if (reply->groups.empty()) return no_such_job(options.job);
-    Status done = roll_back_job(*reply, options.train_step, options.yes);
+    Status done = change(*reply);
     return done.ok() ? 0 : complain(done, exit_failure);
+}
+
+int run_rollback(const CommandLine &options) {
+    return run_change(
+        options, [&](const auto &reply) { return roll_back_job(reply, options.train_step, options.yes); });
+}
+
+int run_scale(const CommandLine &options) {
+    return run_change(options,
+                      [&](const auto &reply) { return scale_job(reply, options.nodes, options.wait); });
 }
 
 int run_node_check(const CommandLine &options) {
@@ -99,6 +112,8 @@ int main(int argc, char **argv) {
             return run_events(*line);
         case Command::rollback:
             return run_rollback(*line);
+        case Command::scale:
+            return run_scale(*line);
         case Command::node_check:
             return run_node_check(*line);
     }

@@ -12,6 +12,7 @@
 #include "cli/ckpt_places.h"
 #include "cli/ckpt_work.h"
 #include "cli/confirm.h"
+#include "cli/running_job.h"
 #include "cli/status_text.h"
 #include "cli/table.h"
 
@@ -19,25 +20,15 @@ namespace dlrover::cli {
 namespace {
 
 using namespace dlrover::ckpt;
-using namespace std::chrono_literals;
 using proto::local::GroupState;
 using proto::local::GroupStatusT;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto look_again = 300ms;
 constexpr auto patience = std::chrono::minutes(3);
 constexpr std::size_t most_named = 8;  ///< steps that an error names
 
-std::string name_of(const GroupStatusT &g) {
-    return std::to_string(g.job_id) + "." + std::to_string(g.step_id);
-}
-
 GenerationId generation_of(const std::unique_ptr<proto::Generation> &g) {
     return g ? GenerationId{Term(g->term()), g->number()} : GenerationId{};
-}
-
-bool ended(const GroupStatusT &g) {
-    return g.state == GroupState::Finished || g.state == GroupState::Failed;
 }
 
 std::string lineage_folder(const GroupStatusT &g) {
@@ -106,20 +97,12 @@ Result<bool> agreed(const GroupStatusT &g, std::uint64_t step, const StepPlace &
     return yes;
 }
 
-/// The group as it is now.
-Result<std::unique_ptr<GroupStatusT>> look(const GroupStatusT &g) {
-    auto reply = ask_status({g.job_id, g.step_id});
-    if (!reply) return reply.take_status();
-    if (reply->groups.empty()) return Status(Code::not_found, "job " + name_of(g) + " is gone");
-    return std::move(reply->groups.front());
-}
-
 /// Another world runs.
 Result<std::unique_ptr<GroupStatusT>> await_world(const GroupStatusT &before) {
     auto end = Clock::now() + patience;
     while (true) {
-        auto now = look(before);
-        if (now.ok() && ended(**now))
+        auto now = look_at(before);
+        if (now.ok() && has_ended(**now))
             return Status(Code::unavailable, "job " + name_of(before) + " has ended meanwhile (" +
                                                  printable((*now)->note) + "): see dlrover events " +
                                                  std::to_string(before.job_id));
@@ -137,7 +120,7 @@ Result<std::unique_ptr<GroupStatusT>> await_world(const GroupStatusT &before) {
 Status await_writer(const GroupStatusT &now, std::uint64_t step) {
     auto end = Clock::now() + patience;
     while (true) {
-        auto seen = look(now);
+        auto seen = look_at(now);
         if (!seen) return seen.take_status();
         const auto *storing = (*seen)->storage ? (*seen)->storage->storing.get() : nullptr;
         bool older = storing && storing->train_step > step &&
@@ -199,22 +182,12 @@ Result<StepPlace> find_step(const GroupStatusT &group, std::uint64_t step) {
 }
 
 Result<const GroupStatusT *> running_group(const proto::local::StatusReplyT &reply) {
-    std::vector<const GroupStatusT *> live;
-    for (const auto &g : reply.groups)
-        if (!ended(*g)) live.push_back(g.get());
-    if (live.empty())
-        return Status(Code::invalid_argument,
-                      "job " + name_of(*reply.groups.back()) +
-                          " has ended: dlrover ckpt rollback DIR --step N is for jobs that do not run");
-    if (live.size() > 1)
-        return Status(Code::invalid_argument,
-                      "job " + std::to_string(live.front()->job_id) + " has " + std::to_string(live.size()) +
-                          " elastic steps: name one, for example " + name_of(*live.front()));
-    if (live.front()->state != GroupState::Running)
-        return Status(Code::invalid_argument, "job " + name_of(*live.front()) + " is " +
-                                                  state_name(live.front()->state) +
+    auto live = live_group(reply, ": dlrover ckpt rollback DIR --step N is for jobs that do not run");
+    if (!live) return live;
+    if ((*live)->state != GroupState::Running)
+        return Status(Code::invalid_argument, "job " + name_of(**live) + " is " + state_name((*live)->state) +
                                                   ": ask again when it runs");
-    return live.front();
+    return live;
 }
 
 Status roll_back_job(const proto::local::StatusReplyT &reply, std::uint64_t step, bool yes) {

@@ -348,7 +348,10 @@ void write_group(JsonWriter &json, const GroupStatusT &g) {
     json.end_array()
         .field("ready_nodes", g.ready_nodes)
         .field("min_nodes", g.min_nodes)
-        .field("max_nodes", g.max_nodes);
+        .field("max_nodes", g.max_nodes)
+        .field("world_nodes", g.world_nodes)
+        .field("wanted_nodes", g.wanted_nodes == 0 ? g.max_nodes : g.wanted_nodes)
+        .field("wanted_text", g.wanted_text);
     json.field("spares", g.spares)
         .field("restarts_left", g.restarts_left)
         .field("max_restarts", g.max_restarts);
@@ -418,6 +421,17 @@ std::string memory_text(const GroupStatusT &g) {
            ", redundancy " + g.redundancy;
 }
 
+/// To another size than it began with, or on the way back to that.
+bool is_scaled(const GroupStatusT &g) {
+    return g.wanted_nodes != 0 && (g.wanted_nodes != g.max_nodes || g.world_nodes != g.wanted_nodes);
+}
+
+/// "3 of 4 wanted (Slurm gives no more nodes: ...)"
+std::string wanted_text(const GroupStatusT &g) {
+    std::string text = std::to_string(g.world_nodes) + " of " + std::to_string(g.wanted_nodes) + " wanted";
+    return g.wanted_text.empty() ? text : text + " (" + g.wanted_text + ")";
+}
+
 std::string joined_text(const GroupStatusT &g) {
     std::string text;
     for (const auto &node : g.joined) text += (text.empty() ? "" : ", ") + printable(node);
@@ -472,6 +486,7 @@ std::string status_details(const GroupStatusT &g) {
              std::to_string(g.world_size) + " ranks on " + std::to_string(g.nodes.size()) +
                  " nodes (elastic " + std::to_string(g.min_nodes) + ":" + std::to_string(g.max_nodes) +
                  ", spares " + std::to_string(g.spares) + "), generation " + generation_text(g));
+    if (is_scaled(g)) add_line(out, "nodes", wanted_text(g));
     if (!g.joined.empty()) add_line(out, "joined", joined_text(g));
     add_line(out, "leader", g.leader.empty() ? "none yet" : g.leader);
     add_line(out, "lineage", g.lineage);

@@ -91,7 +91,9 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     local::EventsReplyT events_for(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
 
     std::optional<local::MessageT> answer_query(std::uint32_t uid, const local::MessageT &message);
+    Group *commanded(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
     local::RollbackReplyT roll_back(std::uint32_t uid, const local::RollbackRequestT &request);
+    local::ScaleReplyT scale(std::uint32_t uid, const local::ScaleRequestT &request);
     void on_peer_request(const std::string &node, const transport::PeerEnvelope &envelope);
 
     void on_peer(const std::string &node, transport::PeerEnvelope envelope);

@@ -93,6 +93,7 @@ class Group : private JobMemory {
     local::OutcomeReplyT outcome() const;
     /// uid: who asks, for the log.
     local::RollbackReplyT roll_back(const local::RollbackRequestT &request, std::uint32_t uid);
+    local::ScaleReplyT scale(const local::ScaleRequestT &request, std::uint32_t uid);
     bool step_ended() const { return record_.removed_us != 0; }
     bool has_agents() const { return !agents_.empty(); }
     /// Since nobody of it is connected.
@@ -213,6 +214,13 @@ class Group : private JobMemory {
     void watch_job();
     void look_at_job();
 
+    // group_scale.cpp
+    local::ScaleReplyT scale_refusal(std::uint64_t nodes) const;
+    local::ScaleReplyT take_scale(std::uint64_t nodes, const std::string &who);
+    local::PmixScaleReplyT pmix_scale(const local::PmixScaleRequestT &request);
+    bool is_released(NodeIndex node) const;
+    void tell_allocation();
+
     // group_rollback.cpp
     std::string rollback_refusal(const local::RollbackRequestT &request) const;
 
@@ -261,7 +269,8 @@ class Group : private JobMemory {
     Status check_newcomer_with_job(const SlurmStep &slurm, const std::string &node, StepKey joins) const;
     std::string in_place_of() const;
     void add_companions(std::uint64_t request, std::uint32_t wanted, std::uint32_t tries);
-    CompanionOrder companion_order() const;
+    /// expands: for a node of the job itself.
+    CompanionOrder companion_order(bool expands = false) const;
     void drop_coming(std::uint64_t request);
     void end_companions(std::uint64_t request, const std::vector<NodeIndex> &nodes);
     void read_job(std::uint64_t request);
@@ -438,6 +447,7 @@ class Group : private JobMemory {
     std::unique_ptr<GroupCopies> copies_;        ///< none where no copies are kept on other nodes
     std::unique_ptr<GroupCheck> check_;          ///< once it was needed
     std::unique_ptr<PmixRelay> pmix_;            ///< none without --dlrover-pmix
+    std::optional<std::uint32_t> nodes_told_;    ///< AllocationChanged
     std::set<std::pair<local::PmixEventKind, std::uint64_t>> losses_told_;  ///< of the world in force
     std::map<NodeIndex, EventLoop::Time> removed_at_;  ///< or when this daemon first knew it
     bool dismissed_ = false;

@@ -52,6 +52,7 @@ void Group::act(elastic::NodeUnfit &action) {
 void Group::note_removed() {
     if (!promise_) return;
     for (NodeIndex node : promise_->removed) removed_at_.emplace(node, services_.loop.now());
+    tell_allocation();
 }
 
 /// So long a dead node may look alive to Slurm.
@@ -62,12 +63,13 @@ EventLoop::Time Group::distrust() const {
 }
 
 bool Group::is_excluded(const std::string &node) const {
-    if (!has_mover() || node == registration().batch_host) return true;
+    if (node == registration().batch_host) return true;
     const auto &names = registration().node_names;
     for (std::uint32_t i = 0; i < names.size(); ++i) {
-        if (names[i] != node) continue;
+        if (names[i] != node || is_released(NodeIndex(i))) continue;
         auto since = removed_at_.find(NodeIndex(i));
-        if (since == removed_at_.end() || services_.loop.now() - since->second < distrust()) return true;
+        bool is_new = since == removed_at_.end() || services_.loop.now() - since->second < distrust();
+        if (is_new || !has_mover()) return true;
     }
     return false;
 }

@@ -94,7 +94,7 @@ void Group::begin_expansion(std::uint32_t wanted, const std::vector<std::string>
 }
 
 void Group::grow() {
-    services_.slurm.grow_job(companion_order(), [this, alive = alive_](Result<Growth> grown) {
+    services_.slurm.grow_job(companion_order(true), [this, alive = alive_](Result<Growth> grown) {
         if (!*alive || !expansion_) return;
         if (grown.status().code() == Code::not_found)  // a partition, not the job
             return end_expansion(Status(Code::invalid_argument, grown.status().message()));

@@ -90,6 +90,7 @@ void Group::act(elastic::NodesAdded &action) {
     }
     if (!news) return;
     save();
+    tell_allocation();
     find_newcomers_addresses();
     if (leads())
         services_.loop.post([this, alive = alive_] {
@@ -270,8 +271,9 @@ std::string Group::in_place_of() const {
     return lost ? " in place of " + node_name(promise_->removed.back()) : "";
 }
 
-/// As they are in the job now, and those that are gone for some time: Slurm may not know that these are dead.
-CompanionOrder Group::companion_order() const {
+/// Excluded: who is in the job now, and who is gone for some time: Slurm may not know that these are dead. By
+/// expansion nobody comes back.
+CompanionOrder Group::companion_order(bool expands) const {
     const auto &r = registration();
     CompanionOrder order;
     order.job = job();
@@ -279,7 +281,7 @@ CompanionOrder Group::companion_order() const {
     order.restart_count = r.restart_count;
     order.tasks = r.tasks_per_node.front();
     for (const auto &node : r.node_names)
-        if (is_excluded(node)) order.excluded.push_back(node);
+        if (expands || is_excluded(node)) order.excluded.push_back(node);
     std::sort(order.excluded.begin(), order.excluded.end());
     order.excluded.erase(std::unique(order.excluded.begin(), order.excluded.end()), order.excluded.end());
     if (!r.options->ckpt_dir.empty()) order.options.push_back("--dlrover-ckpt-dir=" + r.options->ckpt_dir);

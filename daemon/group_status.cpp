@@ -222,6 +222,9 @@ std::unique_ptr<local::GroupStatusT> Group::status() const {
     out->ready_nodes = view.ready_nodes;
     out->min_nodes = r.options->min_nodes;
     out->max_nodes = r.options->max_nodes;
+    out->world_nodes = world_ ? static_cast<std::uint32_t>(world_->nodes.size()) : 0;
+    out->wanted_nodes = view.wanted_nodes;
+    out->wanted_text = view.not_yet;
     out->spares = r.options->spares;
     out->restarts_left = view.restarts_left;
     out->max_restarts = r.options->max_restarts;

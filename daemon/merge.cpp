@@ -138,6 +138,10 @@ void merge_rollback(proto::local::RollbackReplyT &into, const proto::local::Roll
     if (from.state > into.state) into = from;
 }
 
+void merge_scale(proto::local::ScaleReplyT &into, const proto::local::ScaleReplyT &from) {
+    if (from.state > into.state) into = from;
+}
+
 void merge_events(EventsReplyT &into, EventsReplyT from) {
     for (auto &group : from.groups) {
         GroupEventsT *same = find_same(into.groups, *group);

@@ -13,6 +13,7 @@ void merge_status(proto::local::StatusReplyT &into, proto::local::StatusReplyT f
 /// Who knows more.
 void merge_outcome(proto::local::OutcomeReplyT &into, const proto::local::OutcomeReplyT &from);
 void merge_rollback(proto::local::RollbackReplyT &into, const proto::local::RollbackReplyT &from);
+void merge_scale(proto::local::ScaleReplyT &into, const proto::local::ScaleReplyT &from);
 /// Adds the groups of `from` to `into`; the events of a group that both have are put in order of time.
 void merge_events(proto::local::EventsReplyT &into, proto::local::EventsReplyT from);
 

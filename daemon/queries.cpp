@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people ask: status, events, a rollback. A user has a say in his own groups; root in all.
+// What people ask: status, events, a rollback, another size. A user has a say in his own groups; root in all.
 #include "daemon/daemon.h"
 #include "daemon/merge.h"
 
@@ -18,12 +18,14 @@ std::optional<std::uint32_t> relayed_job(const local::MessageT &message) {
         return outcome->job_id;
     if (const auto *rollback = message.body.AsRollbackRequest(); rollback && rollback->relay)
         return rollback->job_id;
+    if (const auto *scale = message.body.AsScaleRequest(); scale && scale->relay) return scale->job_id;
     return std::nullopt;
 }
 
 bool is_known(local::MessageT &reply) {
     if (auto *rollback = reply.body.AsRollbackReply())
         return rollback->state != local::RollbackState::Unknown;
+    if (auto *scale = reply.body.AsScaleReply()) return scale->state != local::ScaleState::Unknown;
     auto *outcome = reply.body.AsOutcomeReply();
     return outcome && outcome->outcome != local::Outcome::Unknown;
 }
@@ -36,6 +38,7 @@ void merge_answer(local::MessageT &into, local::MessageT from) {
         merge_events(*events, std::move(*from.body.AsEventsReply()));
     if (auto *outcome = into.body.AsOutcomeReply()) merge_outcome(*outcome, *from.body.AsOutcomeReply());
     if (auto *rollback = into.body.AsRollbackReply()) merge_rollback(*rollback, *from.body.AsRollbackReply());
+    if (auto *scale = into.body.AsScaleReply()) merge_scale(*scale, *from.body.AsScaleReply());
 }
 
 }  // namespace
@@ -92,6 +95,8 @@ std::optional<local::MessageT> Daemon::answer_query(std::uint32_t uid, const loc
         return proto::make_local(0, outcome_for(uid, *outcome));
     if (const auto *rollback = message.body.AsRollbackRequest())
         return proto::make_local(0, roll_back(uid, *rollback));
+    if (const auto *scale = message.body.AsScaleRequest())
+        return proto::make_local(0, this->scale(uid, *scale));
     return std::nullopt;
 }
 
@@ -102,10 +107,21 @@ local::OutcomeReplyT Daemon::outcome_for(std::uint32_t uid, const local::Outcome
     return his ? it->second->outcome() : local::OutcomeReplyT();
 }
 
-local::RollbackReplyT Daemon::roll_back(std::uint32_t uid, const local::RollbackRequestT &request) {
-    auto it = groups_.find({JobId(request.job_id), StepId(request.step_id)});
+/// His own, or root's word; none: it is not here.
+Group *Daemon::commanded(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const {
+    auto it = groups_.find({JobId(job_id), StepId(step_id)});
     bool his = it != groups_.end() && (uid == 0 || it->second->uid() == uid);
-    return his ? it->second->roll_back(request, uid) : local::RollbackReplyT();
+    return his ? it->second.get() : nullptr;
+}
+
+local::RollbackReplyT Daemon::roll_back(std::uint32_t uid, const local::RollbackRequestT &request) {
+    Group *group = commanded(uid, request.job_id, request.step_id);
+    return group ? group->roll_back(request, uid) : local::RollbackReplyT();
+}
+
+local::ScaleReplyT Daemon::scale(std::uint32_t uid, const local::ScaleRequestT &request) {
+    Group *group = commanded(uid, request.job_id, request.step_id);
+    return group ? group->scale(request, uid) : local::ScaleReplyT();
 }
 
 /// A daemon asks for one of its users.

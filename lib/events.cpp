@@ -101,6 +101,12 @@ dlrover_event of_step(std::uint32_t kind, const local::PmixEventT &event, const 
     return out;
 }
 
+dlrover_event of_allocation(const local::PmixEventT &event) {
+    auto out = make_event(DLROVER_EVENT_ALLOCATION_CHANGED, event.generation);
+    set_text(out.text, "the group has " + std::to_string(event.number) + " nodes now");
+    return out;
+}
+
 std::optional<dlrover_event> of_group(const local::PmixWorldT &world, const local::PmixEventT &event) {
     switch (event.kind) {
         case local::PmixEventKind::None:
@@ -113,6 +119,8 @@ std::optional<dlrover_event> of_group(const local::PmixWorldT &world, const loca
             return of_step(DLROVER_EVENT_CHECKPOINT_SAFE, event, "safe on other nodes");
         case local::PmixEventKind::StepDurable:
             return of_step(DLROVER_EVENT_CHECKPOINT_DURABLE, event, "on storage");
+        case local::PmixEventKind::AllocationChanged:
+            return of_allocation(event);
     }
     return std::nullopt;
 }

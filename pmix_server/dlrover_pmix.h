@@ -15,6 +15,8 @@
 #define DLROVER_PMIX_EVENT_STEP_SAFE (-3704)
 /** The whole checkpoint of DLROVER_PMIX_STEP is on storage. */
 #define DLROVER_PMIX_EVENT_STEP_DURABLE (-3705)
+/** Nodes have come or gone: the group has DLROVER_PMIX_NODE_COUNT of them now. */
+#define DLROVER_PMIX_EVENT_ALLOCATION_CHANGED (-3706)
 
 /** From the first to the last one: kept for this suite. */
 #define DLROVER_PMIX_EVENT_FIRST (-3799)
@@ -28,6 +30,8 @@
 #define DLROVER_PMIX_NODE "dlrover.node"
 /** uint64_t: which training step. */
 #define DLROVER_PMIX_STEP "dlrover.step"
+/** uint32_t: how many nodes the group has, spares too. */
+#define DLROVER_PMIX_NODE_COUNT "dlrover.node.count"
 /** A string: why, for people. */
 #define DLROVER_PMIX_REASON "dlrover.reason"
 

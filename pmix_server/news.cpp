@@ -41,6 +41,10 @@ std::optional<News> make_news(const World &world, const local::PmixEventT &event
             return News{DLROVER_PMIX_EVENT_STEP_SAFE, {{DLROVER_PMIX_STEP, event.number}}, {}};
         case Kind::StepDurable:
             return News{DLROVER_PMIX_EVENT_STEP_DURABLE, {{DLROVER_PMIX_STEP, event.number}}, {}};
+        case Kind::AllocationChanged:
+            return News{DLROVER_PMIX_EVENT_ALLOCATION_CHANGED,
+                        {{DLROVER_PMIX_NODE_COUNT, static_cast<std::uint32_t>(event.number)}},
+                        {}};
     }
     return std::nullopt;
 }

@@ -91,6 +91,9 @@ std::vector<Bytes> seeds() {
     reply.groups.push_back(std::make_unique<GroupStatusT>());
     reply.groups[0]->storage = std::make_unique<StorageStatusT>();
     reply.groups[0]->storage->progress.push_back(std::make_unique<StorageProgressT>());
+    ScaleRequestT scale;
+    scale.job_id = 7;
+    scale.nodes = 3;
     RollbackRequestT rollback;
     rollback.job_id = 7;
     rollback.train_step = 100;
@@ -117,9 +120,9 @@ std::vector<Bytes> seeds() {
             seed(NodeCheckRequestT()), seed(std::move(check)),   seed(std::move(measure)),
             seed(NodeMeasuredT()),     seed(StepEndedT()),       seed(std::move(start)),
             seed(ObjectProgressT()),   seed(std::move(reply)),   seed(std::move(rollback)),
-            seed(RollbackReplyT()),    seed(VerifyObjectT()),    seed(ObjectVerifiedT()),
-            seed(std::move(stop)),     seed(std::move(event)),   seed(PmixStateRequestT()),
-            seed(std::move(state))};
+            seed(std::move(scale)),    seed(RollbackReplyT()),   seed(VerifyObjectT()),
+            seed(ObjectVerifiedT()),   seed(std::move(stop)),    seed(std::move(event)),
+            seed(PmixStateRequestT()), seed(std::move(state))};
 }
 
 }  // namespace dlrover::fuzz

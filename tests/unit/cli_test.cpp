@@ -124,9 +124,10 @@ BOOST_AUTO_TEST_CASE(help_has_the_name_of_the_program) {
 BOOST_AUTO_TEST_CASE(a_wrong_command_line_is_named) {
     using Words = std::vector<std::string>;
     const std::pair<Words, const char *> wrong[] = {
-        {{}, "no command is given (there are: status, events, rollback, node, ckpt)"},
-        {{"stats"}, "unknown command \"stats\" (there are: status, events, rollback, node, ckpt)"},
-        {{"stats", "12"}, "unknown command \"stats\" (there are: status, events, rollback, node, ckpt)"},
+        {{}, "no command is given (there are: status, events, rollback, scale, node, ckpt)"},
+        {{"stats"}, "unknown command \"stats\" (there are: status, events, rollback, scale, node, ckpt)"},
+        {{"stats", "12"},
+         "unknown command \"stats\" (there are: status, events, rollback, scale, node, ckpt)"},
         {{"--bogus"}, "unknown option --bogus"},
         {{"--bogus", "status"}, "unknown option --bogus"},
         {{"status", "--bogus"}, "unknown option --bogus"},
@@ -134,6 +135,9 @@ BOOST_AUTO_TEST_CASE(a_wrong_command_line_is_named) {
         {{"events"}, "events needs a job: dlrover events JOB"},
         {{"rollback", "12"}, "rollback needs a job and a step: dlrover rollback JOB --step N"},
         {{"rollback", "--step", "7"}, "rollback needs a job and a step: dlrover rollback JOB --step N"},
+        {{"scale", "12"}, "scale needs a job and a number of nodes: dlrover scale JOB N"},
+        {{"scale", "12", "0"}, "\"0\" is not a number of nodes"},
+        {{"scale", "12", "many"}, "\"many\" is not a number of nodes"},
         {{"status", "12", "13"}, "unexpected word \"13\""},
         {{"status", "events", "12"}, "one command at a time"},
     };
@@ -262,6 +266,34 @@ BOOST_AUTO_TEST_CASE(the_command_line_of_a_rollback) {
     BOOST_TEST(parse_command_line({"rollback", "12", "--step", "100", "--yes"})->yes);
     for (const char *bad : {"-1", "x", "1.5", "99999999999999999999"})
         BOOST_TEST(!parse_command_line({"rollback", "12", "--step", bad}).ok(), bad);
+}
+
+BOOST_AUTO_TEST_CASE(the_command_line_of_another_number_of_nodes) {
+    auto line = parse_command_line({"scale", "12.0", "3"});
+    BOOST_REQUIRE(line.ok());
+    BOOST_TEST((line->command == Command::scale));
+    BOOST_TEST(line->job == "12.0");
+    BOOST_TEST(line->nodes == 3u);
+    BOOST_TEST(line->wait);
+    BOOST_TEST(!parse_command_line({"scale", "12", "3", "--no-wait"})->wait);
+}
+
+BOOST_AUTO_TEST_CASE(the_status_tells_how_many_nodes_are_wanted) {
+    auto g = example_group();
+    BOOST_TEST(!contains(status_details(g), "wanted"));
+    g.max_nodes = g.wanted_nodes = 4;
+    g.world_nodes = 4;
+    BOOST_TEST(!contains(status_details(g), "wanted"), "all that it can have");
+    g.world_nodes = 3;
+    g.wanted_text = "Slurm gives no more nodes: no hours are left";
+    BOOST_TEST(contains(status_details(g), "3 of 4 wanted (Slurm gives no more nodes: no hours are left)\n"));
+    g.wanted_nodes = 3;
+    g.wanted_text.clear();
+    BOOST_TEST(contains(status_details(g), "3 of 3 wanted\n"));
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>(g));
+    BOOST_TEST(contains(status_json(reply), "\"world_nodes\":3"));
+    BOOST_TEST(contains(status_json(reply), "\"wanted_nodes\":3"));
 }
 
 BOOST_AUTO_TEST_CASE(only_a_running_group_is_rolled_back) {

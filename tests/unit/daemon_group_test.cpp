@@ -349,6 +349,18 @@ local::RollbackReplyT roll_back_at(Node &node, const proto::Generation &generati
     return std::move(*reply);
 }
 
+local::ScaleReplyT scale_at(Node &node, std::uint32_t nodes, std::uint32_t uid = alice) {
+    auto person = node.client(local::Role::Cli, uid);
+    local::ScaleRequestT request;
+    request.job_id = 7;
+    request.nodes = nodes;
+    node.say(person, std::move(request));
+    node.world.loop.advance(5s);
+    auto reply = node.port->take<local::ScaleReplyT>(person.id);
+    BOOST_REQUIRE(reply.has_value());
+    return std::move(*reply);
+}
+
 /// n2 goes on without n1, the batch host, which Slurm does not give up, and ends well.
 struct WithoutHost : TwoNodes {
     WithoutHost() : TwoNodes(StepOf{.min_nodes = 1}) {
@@ -440,6 +452,23 @@ BOOST_AUTO_TEST_CASE(a_person_goes_back) {
     BOOST_TEST(t.n2.port->take<local::StopWorkersT>(t.a2.id).has_value());
     auto again = roll_back_at(t.n1, before, 20);
     BOOST_TEST((again.state == State::Refused), again.text);
+}
+
+BOOST_AUTO_TEST_CASE(another_number_of_nodes_is_refused_that_can_not_be) {
+    using State = local::ScaleState;
+    TwoNodes t(StepOf{.min_nodes = 1});
+    BOOST_TEST((scale_at(t.n1, 1).state == State::NotNow));
+    t.await_worlds();
+    BOOST_TEST((scale_at(t.n1, 1, bob).state == State::Unknown));
+    auto refused = scale_at(t.n1, 3);
+    BOOST_TEST((refused.state == State::OutOfLimits));
+    BOOST_TEST(refused.text == "it can have 1 to 2 nodes (--dlrover-elastic=1:2), not 3");
+    BOOST_TEST((scale_at(t.n2, 0).state == State::OutOfLimits));
+    refused = scale_at(t.n2, 1);
+    BOOST_TEST((refused.state == State::Unable));
+    BOOST_TEST(refused.text.starts_with("it has no copies in memory"), refused.text);
+    Node login{t, "login"};
+    BOOST_TEST((scale_at(login, 3).state == State::OutOfLimits), "it asks the job's nodes");
 }
 
 /// A login node knows no group: it asks the job's nodes.

@@ -54,6 +54,10 @@ BOOST_AUTO_TEST_CASE(news_name_what_they_are_about) {
         BOOST_TEST(step->code == code);
         expect(step->values[0], DLROVER_PMIX_STEP, std::uint64_t{1} << 40);
     }
+    auto nodes = news(Kind::AllocationChanged, 5);
+    BOOST_REQUIRE((nodes && nodes->values.size() == 1));
+    BOOST_TEST(nodes->code == DLROVER_PMIX_EVENT_ALLOCATION_CHANGED);
+    expect(nodes->values[0], DLROVER_PMIX_NODE_COUNT, std::uint32_t{5});
 }
 
 BOOST_AUTO_TEST_CASE(news_of_what_can_not_be_are_none) {
