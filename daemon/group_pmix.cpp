@@ -32,6 +32,7 @@ void Group::create_pmix() {
     hooks.failed = [this](const std::string &why) { on_pmix_failed(why); };
     hooks.aborted = [this](const local::PmixAbortedT &aborted) { on_pmix_aborted(aborted); };
     hooks.state = [this] { return pmix_state(); };
+    hooks.scale = [this](const local::PmixScaleRequestT &request) { return pmix_scale(request); };
     pmix_ = std::make_unique<PmixRelay>(
         PmixRelay::Services{services_.loop, services_.port, services_.settings}, std::move(hooks));
 }

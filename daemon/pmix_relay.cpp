@@ -47,12 +47,15 @@ bool PmixRelay::on_message(const Client &from, const local::MessageT &message) {
     const auto *parcel = body.AsPmixParcel();
     const auto *aborted = body.AsPmixAborted();
     const auto *asks = body.AsPmixStateRequest();
-    if (ready == nullptr && parcel == nullptr && aborted == nullptr && asks == nullptr) return false;
+    const auto *scales = body.AsPmixScaleRequest();
+    bool known = ready || parcel || aborted || asks || scales;
+    if (!known) return false;
     if (server_ != from.id) return true;  // of one that has a successor
     if (ready != nullptr) on_ready(*ready);
     if (parcel != nullptr) on_parcel(*parcel);
     if (aborted != nullptr && is_present(aborted->generation)) hooks_.aborted(*aborted);
     if (asks != nullptr) push_state(asks->number);
+    if (scales != nullptr) on_scale(*scales);
     return true;
 }
 
@@ -137,6 +140,13 @@ void PmixRelay::push_state(std::uint64_t number) {
     local::PmixStateT state = hooks_.state();
     state.number = number;
     services_.port.push(*server_, std::move(state));
+}
+
+/// Where the group knows of no ranks, nobody could have asked.
+void PmixRelay::on_scale(const local::PmixScaleRequestT &request) {
+    auto reply = hooks_.scale(request);
+    reply.number = request.number;
+    services_.port.push(*server_, std::move(reply));
 }
 
 void PmixRelay::on_stopped(GenerationId generation) {

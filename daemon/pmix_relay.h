@@ -40,6 +40,7 @@ class PmixRelay {
         std::function<void(const local::PmixAbortedT &)> aborted;
         /// But for its number.
         std::function<local::PmixStateT()> state;
+        std::function<local::PmixScaleReplyT(const local::PmixScaleRequestT &)> scale;
     };
 
     PmixRelay(Services services, Hooks hooks) : services_(services), hooks_(std::move(hooks)) {}
@@ -80,6 +81,7 @@ class PmixRelay {
     };
     void push_world();
     void push_state(std::uint64_t number);
+    void on_scale(const local::PmixScaleRequestT &request);
     void on_ready(const local::PmixReadyT &ready);
     void on_parcel(const local::PmixParcelT &parcel);
     void tell_unreachable(Place place, const std::string &why);

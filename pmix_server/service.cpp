@@ -135,6 +135,7 @@ void Service::take(proto::LocalMessage push) {
     if (auto *event = body.AsPmixEvent(); event && is_present(event->generation))
         if (auto news = make_news(exchange_->world(), *event)) notify(*news);
     if (auto *state = body.AsPmixState()) on_state(*state);
+    if (auto *reply = body.AsPmixScaleReply()) on_scaled(*reply);
     if (auto *gone = body.AsWorkersStopped(); gone && gone->generation)
         on_gone({Term(gone->generation->term()), gone->generation->number()});
     if (auto *lost = body.AsPmixUnreachable(); lost && is_present(lost->generation))
@@ -353,6 +354,28 @@ void Service::on_query(Query query, std::shared_ptr<QueryCompletion> done) {
 void Service::on_state(const local::PmixStateT &state) {
     auto node = querying_.extract(state.number);
     if (!node.empty()) answer(node.mapped().query, *node.mapped().done, state);
+}
+
+/// Taken or not is told at once: the nodes come, or go, with a later generation.
+void Service::on_allocation(AllocationRequest request, std::shared_ptr<QueryCompletion> done) {
+    if (!is_present(request.name_space)) return done->finish(PMIX_ERR_LOST_CONNECTION, {});
+    if (allocating_.size() >= max_querying) return done->finish(PMIX_ERR_OUT_OF_RESOURCE, {});
+    std::uint64_t number = ++last_token_;
+    auto given_up = loop_.after(answer_limit, [this, number] {
+        auto node = allocating_.extract(number);
+        node.mapped().done->finish(PMIX_ERR_TIMEOUT, {});
+    });
+    allocating_.emplace(number, Allocating{request.wanted, std::move(done), std::move(given_up)});
+    local::PmixScaleRequestT message;
+    message.number = number;
+    message.more = request.wanted.more;
+    message.fewer = request.wanted.fewer;
+    tell(std::move(message));
+}
+
+void Service::on_scaled(const local::PmixScaleReplyT &reply) {
+    auto node = allocating_.extract(reply.number);
+    if (!node.empty()) node.mapped().done->finish(allocation_status(reply.state, node.mapped().wanted), {});
 }
 
 void Service::answer(const Query &query, QueryCompletion &done, const local::PmixStateT &state) const {

@@ -30,6 +30,7 @@ class Service final : public Upcalls {
     void on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done) override;
     void on_event(Event event) override;
     void on_query(Query query, std::shared_ptr<QueryCompletion> done) override;
+    void on_allocation(AllocationRequest request, std::shared_ptr<QueryCompletion> done) override;
 
   private:
     Status connect();
@@ -49,6 +50,7 @@ class Service final : public Upcalls {
     void announced(const Announcement &announcement);
     void notify(const News &news) const;
     void on_state(const proto::local::PmixStateT &state);
+    void on_scaled(const proto::local::PmixScaleReplyT &reply);
     void answer(const Query &query, QueryCompletion &done, const proto::local::PmixStateT &state) const;
     void send(std::uint32_t to, const Parcel &parcel);
     void finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data);
@@ -78,6 +80,12 @@ class Service final : public Upcalls {
         EventLoop::Handle timer;
     };
     std::map<std::uint64_t, Asked> querying_;  ///< by the number that the daemon brings back
+    struct Allocating {
+        Allocation wanted;
+        std::shared_ptr<QueryCompletion> done;
+        EventLoop::Handle timer;
+    };
+    std::map<std::uint64_t, Allocating> allocating_;  ///< the same
     Exchange::Token last_token_ = 0;
     Board board_;  ///< between generations
     EventLoop::Time pause_{0};

@@ -279,6 +279,19 @@ pmix_status_t on_query(pmix_proc_t *, pmix_query_t *queries, std::size_t count, 
     return PMIX_SUCCESS;
 }
 
+pmix_status_t on_allocation(const pmix_proc_t *proc, pmix_alloc_directive_t directive,
+                            const pmix_info_t infos[], std::size_t count, pmix_info_cbfunc_t function,
+                            void *cbdata) noexcept {
+    Upcalls::AllocationRequest request{name_space_of(*proc), {}};
+    pmix_status_t status = parse_allocation(directive, std::span(infos, count), request.wanted);
+    if (status != PMIX_SUCCESS) return status;
+    auto done = std::make_shared<QueryCompletion>(function, cbdata);
+    to_loop->post([request = std::move(request), done]() mutable {
+        receiver->on_allocation(std::move(request), done);
+    });
+    return PMIX_SUCCESS;
+}
+
 }  // namespace
 
 pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
@@ -295,6 +308,7 @@ pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
     module.unpublish = on_unpublish;
     module.notify_event = on_event;
     module.query = on_query;
+    module.allocate = on_allocation;
     return module;
 }
 

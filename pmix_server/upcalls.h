@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/event_loop.h"
+#include "pmix_server/allocation.h"
 #include "pmix_server/announcement.h"
 #include "pmix_server/completion.h"
 #include "pmix_server/notice.h"
@@ -54,6 +55,10 @@ class Upcalls {
     struct Query {
         std::vector<std::string> keys;
     };
+    struct AllocationRequest {
+        std::string name_space;
+        Allocation wanted;
+    };
     struct Event {
         std::string name_space;
         Announcement announcement;
@@ -69,6 +74,7 @@ class Upcalls {
     /// PMIx tells this node's ranks itself.
     virtual void on_event(Event event) = 0;
     virtual void on_query(Query query, std::shared_ptr<QueryCompletion> done) = 0;
+    virtual void on_allocation(AllocationRequest request, std::shared_ptr<QueryCompletion> done) = 0;
 };
 
 /// The table of functions for PMIx. What is not in it PMIx refuses with PMIX_ERR_NOT_SUPPORTED. `loop` and

@@ -126,6 +126,7 @@ void on_event(std::size_t, pmix_status_t, const pmix_proc_t *, pmix_info_t info[
         if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_GENERATION))
             heard_word = std::string(info[i].value.data.string) == "1:1" ? 1 : 2;
         if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_RANK)) heard_word = info[i].value.data.uint32;
+        if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_NODE_COUNT)) heard_word = info[i].value.data.uint32;
         if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_STEP))
             heard_word = static_cast<std::uint32_t>(info[i].value.data.uint64);
         if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC)) affected = info[i].value.data.proc->rank;
@@ -213,6 +214,15 @@ bool query_state() {
            query(names, "dlrover.step.safe=41;dlrover.step.durable=7;dlrover.goodput=0.750000;", true);
 }
 
+/// What is said of it is what is left of the answer.
+bool allocate(pmix_alloc_directive_t directive, std::uint64_t nodes) {
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &nodes, PMIX_UINT64);
+    pmix_info_t *results = nullptr;
+    std::size_t count = 0;
+    return good("allocate", PMIx_Allocation_request(directive, &info, 1, &results, &count));
+}
+
 bool run(const std::string &what) {
     if (what == "collect") return exchange(true);
     if (what == "modex") return exchange(false);
@@ -238,6 +248,10 @@ bool run(const std::string &what) {
     if (what == "query unknown") return query({"dlrover.nothing"}, "");
     if (what == "query state") return query_state();
     if (what == "query safe") return query({DLROVER_PMIX_SAFE_STEP}, "");
+    if (what == "extend") return allocate(PMIX_ALLOC_EXTEND, 2);
+    if (what == "release") return allocate(PMIX_ALLOC_RELEASE, 1);
+    if (what == "new") return allocate(PMIX_ALLOC_NEW, 1);
+    if (what == "changed") return news(DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, 5, "");
     if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
     if (what != "spawn") return false;
     pmix_app_t app;

@@ -80,11 +80,20 @@ class PmixdNode : public HelperNode {
         }
         push(proto::make_local(0, std::move(state)));
     }
+    /// More are refused, unless they are no more than room.
+    void answer_scale(const local::PmixScaleRequestT &asks) {
+        local::PmixScaleReplyT reply;
+        reply.number = asks.number;
+        reply.state = asks.more > room ? local::ScaleState::OutOfLimits : local::ScaleState::Taken;
+        push(proto::make_local(0, std::move(reply)));
+        scaled.emplace_back(asks.more, asks.fewer);
+    }
     /// What it says to the other node goes there.
     void pump(PmixdNode &to) {
         while (auto message = take_within(0ms)) {
             if (auto *aborted = message->body.AsPmixAborted()) aborts.push_back(*aborted);
             if (auto *asks = message->body.AsPmixStateRequest()) answer_state(asks->number);
+            if (auto *scales = message->body.AsPmixScaleRequest()) answer_scale(*scales);
             auto *parcel = message->body.AsPmixParcel();
             if (parcel == nullptr || cut) continue;
             BOOST_TEST(parcel->place == to.place_);
@@ -101,6 +110,8 @@ class PmixdNode : public HelperNode {
     std::vector<local::PmixAbortedT> aborts;
     bool cut = false;
     std::int64_t safe_step = -1;
+    std::uint32_t room = 0;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> scaled;  ///< more, fewer
     int carried = 0;
 
   private:
@@ -392,6 +403,29 @@ BOOST_AUTO_TEST_CASE(ranks_may_ask_how_the_group_stands) {
     g.nodes[0].stop_daemon();
     g.start(1, "query safe");
     g.expect_failure(1, "query: ");
+}
+
+BOOST_AUTO_TEST_CASE(ranks_may_ask_for_more_nodes_or_fewer) {
+    Group g;
+    g.start(0, "extend");
+    g.expect_failure(0, "allocate: ");
+    g.nodes[0].room = 2;
+    g.start(0, "extend");
+    auto ended = g.wait(0);
+    BOOST_TEST(ended.wait_status == 0, ended.output);
+    g.start(1, "release");
+    ended = g.wait(1);
+    BOOST_TEST(ended.wait_status == 0, ended.output);
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted{{2, 0}, {2, 0}, {0, 1}};
+    BOOST_TEST((g.nodes[0].scaled == wanted));
+    g.start(2, "new");
+    g.expect_failure(2, "allocate: ");
+    BOOST_TEST(g.nodes[1].scaled.empty());
+    g.start(3, "changed");
+    g.pass(500ms);
+    g.nodes[1].say_event(local::PmixEventKind::AllocationChanged, 5);
+    ended = g.wait(3);
+    BOOST_TEST(ended.wait_status == 0, ended.output);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_published_has_bounds) {
