@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that speaks PMIx and saves by dlrover.h: takes steps, each with a fence and a checkpoint, up to the one that the file FOLDER/go
 // names, and writes what it hears into FOLDER/heard-RANK, one line each: microseconds since the epoch, host, generation, event, and what the event
-// carries. At the end rank 0 asks how the group stands: "asked NAME VALUE" on stdout.
+// carries. What FOLDER/request says ("extend N", "release N") rank 0 asks for, and writes the status into FOLDER/answer. At the end rank 0 asks how the group stands: "asked NAME VALUE" on stdout.
 #include <dlrover.h>
 #include <dlrover_pmix.h>
 #include <pmix.h>
@@ -29,7 +29,8 @@ static const struct {
               {DLROVER_PMIX_EVENT_RANK_LOST, "rank-lost"},
               {DLROVER_PMIX_EVENT_NODE_LOST, "node-lost"},
               {DLROVER_PMIX_EVENT_STEP_SAFE, "safe"},
-              {DLROVER_PMIX_EVENT_STEP_DURABLE, "durable"}};
+              {DLROVER_PMIX_EVENT_STEP_DURABLE, "durable"},
+              {DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, "allocation"}};
 enum { event_count = sizeof events / sizeof events[0] };
 
 static void print_value(FILE *file, const pmix_value_t *value) {
@@ -110,13 +111,41 @@ static uint64_t last_step(const char *folder) {
     return step;
 }
 
+/// The answer comes into its place as a whole.
+static void allocate(const char *folder) {
+    char name[4096], made[4096], what[16];
+    unsigned long nodes = 0;
+    snprintf(name, sizeof name, "%s/request", folder);
+    FILE *file = fopen(name, "r");
+    if (file == NULL) return;
+    int good = fscanf(file, "%15s %lu", what, &nodes);
+    fclose(file);
+    remove(name);
+    expect("request", good == 2);
+    pmix_info_t info, *results = NULL;
+    size_t count = 0;
+    uint64_t number = nodes;
+    PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &number, PMIX_UINT64);
+    pmix_alloc_directive_t directive = strcmp(what, "extend") == 0 ? PMIX_ALLOC_EXTEND : PMIX_ALLOC_RELEASE;
+    pmix_status_t status = PMIx_Allocation_request(directive, &info, 1, &results, &count);
+    snprintf(name, sizeof name, "%s/answer", folder);
+    snprintf(made, sizeof made, "%s/answer.new", folder);
+    file = fopen(made, "w");
+    expect("answer", file != NULL);
+    fprintf(file, "%s\n", PMIx_Error_string(status));
+    fclose(file);
+    expect("answer", rename(made, name) == 0);
+}
+
 static void train(const char *folder) {
     dlrover_context *context;
     uint64_t state[512] = {0}, step = 0;
     expect("open", dlrover_open(&context) == DLROVER_OK);
-    expect("protect", dlrover_protect(context, 0, state, 512, DLROVER_UINT64) == DLROVER_OK);
+    uint64_t whole = 512, begin = 0;  // all ranks have the same, however many they are
+    expect("protect", dlrover_protect_array(context, 0, "state", state, DLROVER_UINT64, 1, &whole, &begin, &whole) == DLROVER_OK);
     if (dlrover_restart(context) == DLROVER_OK) step = state[0];
     for (uint64_t last = 0; last == 0 || step < last; last = last_step(folder)) {
+        if (self.rank == 0) allocate(folder);
         state[0] = ++step;
         usleep(20000);
         if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS) leave();
