@@ -364,7 +364,7 @@ void Simulator::check_job_end(std::uint32_t node, const End &end) const {
 std::vector<std::uint32_t> Simulator::larger_side() const {
     std::vector<std::uint32_t> side;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i)
-        if (nodes_[i].side == 2 && !nodes_[i].dead) side.push_back(i);
+        if (nodes_[i].side == 2 && !nodes_[i].dead && in_job(i)) side.push_back(i);
     return side;
 }
 
@@ -378,7 +378,9 @@ void Simulator::check_larger_side() const {
     std::size_t usable = std::min<std::size_t>(side.size(), config_.max_nodes);
     usable -= usable % config_.node_unit;
     bool over = nodes_[side.front()].ended;
-    if (over || usable < config_.min_nodes || left * 2 <= world_before_cut_.size()) return;
+    // A node that was given back counts until all know of it.
+    bool is_less = scaling() && side.size() * 2 <= nodes_.size();
+    if (over || is_less || usable < config_.min_nodes || left * 2 <= world_before_cut_.size()) return;
     bool goes_on = std::ranges::all_of(newest_world_->nodes, [&](NodeIndex n) {
         const Node &node = nodes_[n.value()];
         return node.side == 2 && node.lease_until > now_ && node.published == newest_world_->id;
