@@ -336,7 +336,8 @@ void Member::State::on_nodes_answer(const SlurmAnswer &m) {
     if (joining.expands && m.result == SlurmAnswer::Result::refused) return on_unexpanded(m.text);
     std::string why = m.text;
     if (m.result == SlurmAnswer::Result::unreachable) why = "Slurm does not answer";
-    // What was done without an answer is nobody's: it is looked for soon, also where no more nodes are wanted then.
+    // What was done without an answer is nobody's: it is looked for soon, also where no more nodes are wanted
+    // then.
     if (joining.expands) {
         joining.retry_at = now + drop_pause;
         joining.looked = false;

@@ -270,7 +270,9 @@ BOOST_DATA_TEST_CASE(
         {{.seed = 2305, .nodes = 3, .copies = 0},
          "a leader before that was heard, but heard nobody, was kept, and had the job requeued"},
         {{.seed = 25693, .nodes = 6},
-         "a node that Slurm took out with others, while it joined, was waited for and asked of again"}}),
+         "a node that Slurm took out with others, while it joined, was waited for and asked of again"},
+        {{.seed = 1000371, .nodes = 4, .scales = true},
+         "what Slurm had added without an answer was not looked for once no more nodes were wanted"}}),
     c) {
     BOOST_TEST(Simulator(c.options).run().violation == "");
 }
