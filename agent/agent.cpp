@@ -158,6 +158,7 @@ void Agent::on_start_limit() {
 
 void Agent::on_message(proto::LocalMessage whole) {
     proto::local::MessageT &message = whole.message;
+    if (auto *notice = message.body.AsNotice()) return err_.say(notice->text);
     if (auto *renewed = message.body.AsLeaseRenewed()) renew_lease(renewed->at_us);
     if (auto *world = message.body.AsWorldPublished()) {
         renew_lease(world->at_us);

@@ -26,6 +26,9 @@ struct FlushWord {
     friend bool operator==(const FlushWord &, const FlushWord &) = default;
 };
 
+/// Of a Trouble that is of no order: that node does not see the mark in the folder for checkpoints.
+inline constexpr std::uint64_t no_order = 0;
+
 /// What is above it is not sent.
 inline constexpr std::size_t max_flush_ranks = 4096;
 

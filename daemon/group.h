@@ -198,6 +198,8 @@ class Group : private JobMemory {
     void act(elastic::NodeUnfit &action);
     void act(elastic::End &action);
     void act(elastic::Note &action);
+    void act(elastic::Tell &action);
+    void say_on_terminal(const std::string &text);
     void send_to(const std::string &node, const elastic::Message &message);
     void say_finished(const std::string &node, const elastic::Message &message);
     void answer_slurm(std::uint64_t request, const Status &status, const SlurmJob *job = nullptr,

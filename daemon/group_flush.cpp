@@ -24,6 +24,8 @@ void Group::create_storage() {
         add_event(kind, std::move(text), id.generation, -1,
                   known ? static_cast<std::int64_t>(id.step.value()) : -1, took);
     };
+    hooks.say_on_terminal = [this](const std::string &text) { say_on_terminal(text); };
+    hooks.name_of = [this](NodeIndex node) { return node_name(node); };
     hooks.stored = [this](const CheckpointId &id) { feed(elastic::LocalDurable{id}); };
     hooks.over = [this] { finish_end(); };
     storage_ = std::make_unique<GroupStorage>(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a group tells people: its time line and its state.
 #include <algorithm>
+#include <cctype>
 
 #include "common/log.h"
 #include "daemon/group.h"
@@ -61,6 +62,21 @@ void Group::act(elastic::Note &note) {
               note.step ? static_cast<std::int64_t>(note.step->value()) : -1,
               note.duration ? note.duration->count() : -1,
               note.node ? node_name(*note.node) : services_.node);
+}
+
+void Group::act(elastic::Tell &action) {
+    std::string text = action.text + ".";
+    say_on_terminal(text);
+    text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+    add_event(proto::EventKind::Warning, std::move(text));
+}
+
+/// By one agent: they all write to the same.
+void Group::say_on_terminal(const std::string &text) {
+    if (agents_.empty()) return;
+    local::NoticeT notice;
+    notice.text = text;
+    services_.port.push(agents_.begin()->second.connection, std::move(notice));
 }
 
 void Group::add_event(proto::EventKind kind, std::string text, GenerationId generation, std::int32_t rank,

@@ -64,6 +64,7 @@ void GroupStorage::on_writer_hello(const Client &from, std::uint32_t id) {
     welcome.keep_every = facts_.options.ckpt_keep_every;
     services_.port.answer(from.id, id, std::move(welcome));
     if (question_) ask_writer();
+    ask_for_mark();
     store_next();
     complete_order();
 }
@@ -81,12 +82,14 @@ bool GroupStorage::on_writer_message(const Client &from, const local::MessageT &
     auto *object = body.AsObjectStored();
     auto *checkpoint = body.AsCheckpointStored();
     auto *progress = body.AsObjectProgress();
-    if (!found && !object && !checkpoint && !progress && !body.AsStorageAnswered()) return false;
+    auto *tested = body.AsFolderTested();
+    if (!found && !object && !checkpoint && !progress && !tested && !body.AsStorageAnswered()) return false;
     if (!is_writer(from.id)) return true;  // its successor does it again
     silence_.on_answer();
     if (found) on_folder_found(*found);
     if (object) on_object_stored(*object);
     if (progress) on_progress(*progress);
+    if (tested) on_folder_tested(*tested);
     if (checkpoint) on_checkpoint_stored(*checkpoint);
     silence_.set_owed(writer_owes());
     return true;
@@ -196,6 +199,7 @@ void GroupStorage::on_world(const elastic::World &world, std::optional<elastic::
     world_nodes_ = world.nodes;
     home_heard_ = services_.loop.now();
     if (part_ && part_->home != *home_) release_part();
+    test_folder();
     bool fresh = std::exchange(world_, world.id) != world.id;
     bool stored = fresh && world.stored_world_size > 0 && world.restore_step;
     bool nodes_left = flying_ && !std::ranges::all_of(flying_->step.nodes, [&](NodeIndex node) {
@@ -278,6 +282,8 @@ void GroupStorage::on_word(NodeIndex from, const FlushWord &word) {
         case Kind::Stored:
         case Kind::Lacks:
         case Kind::Trouble:
+            if (is_home() && word.order == no_order && word.kind == Kind::Trouble)
+                return on_mark_not_seen(from);
             if (!is_home() || !flying_ || flying_->number != word.order) return;
             if (word.kind == Kind::Trouble)
                 return act(flusher_->failed(services_.loop.now(), word.order, word.text));

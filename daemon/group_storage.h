@@ -13,6 +13,7 @@
 #include "daemon/local_port.h"
 #include "daemon/storage_silence.h"
 #include "elastic/flusher.h"
+#include "elastic/mark_search.h"
 #include "elastic/member.h"
 
 namespace dlrover::daemon {
@@ -42,6 +43,8 @@ class GroupStorage {
         std::function<void(proto::EventKind kind, std::string text, const CheckpointId &id,
                            std::int64_t duration_us)>
             tell;
+        std::function<void(const std::string &text)> say_on_terminal;
+        std::function<std::string(NodeIndex node)> name_of;
         /// Here the last part of it was put on storage. Never from inside a call.
         std::function<void(const CheckpointId &id)> stored;
         /// After end(): this node has nothing to wait for any more. Once, never from inside a call.
@@ -139,6 +142,13 @@ class GroupStorage {
     void schedule();
     std::unique_ptr<local::StoredCheckpointT> describe(const CheckpointId &id, std::uint32_t ranks) const;
 
+    // whether the nodes share the folder
+    void test_folder();
+    void ask_for_mark();
+    void on_folder_tested(const local::FolderTestedT &tested);
+    void on_mark_not_seen(NodeIndex from);
+    void tell_apart();
+
     // the question and the end
     void ask_writer();
     void on_folder_found(const local::FolderFoundT &found);
@@ -180,8 +190,12 @@ class GroupStorage {
     bool ending_ = false, over_ = false;
     EventLoop::Time ending_since_{0}, home_heard_{0}, writer_gone_{0};
     StorageSilence silence_;
+    std::optional<NodeIndex> marks_;             ///< whose mark is made or looked for
+    std::optional<elastic::MarkSearch> search_;  ///< here, after another node's mark
+    elastic::MarkedFolder marked_;               ///< rank 0's node
+    std::uint64_t test_order_ = 0;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-    EventLoop::Handle flush_timer_, remind_timer_, question_timer_, end_timer_;
+    EventLoop::Handle flush_timer_, remind_timer_, question_timer_, end_timer_, test_timer_, apart_timer_;
 };
 
 }  // namespace dlrover::daemon

@@ -39,6 +39,7 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
     if (s.world) s.born_world = s.world->id;
     s.term_seen = s.promise.term;
     s.heard_at.assign(s.node_count(), now);
+    s.met.resize(s.config.step_nodes);
     s.linked_at.assign(s.node_count(), now);
     s.broken_at.resize(s.node_count());
     s.slurm.unsure = s.reborn;
@@ -88,6 +89,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                            s.on_tick_candidate();
                        else
                            s.on_tick_follower();
+                       s.tell_absent();
                    },
                    [&](const LocalReady &m) { s.on_ready(m); },
                    [&](const LocalExit &m) { s.on_exit(m.exit); },
@@ -133,6 +135,7 @@ void Member::State::on_message(NodeIndex from, const Message &message) {
         return;
     }
     heard_at[from.value()] = now;
+    if (from.value() < met.size()) met[from.value()] = true;
     if (!removed(from)) peer_contact = now;
     std::visit(Overload{
                    [&](const VoteRequest &m) { on_vote_request(from, m); },

@@ -210,6 +210,10 @@ struct StepSafe {
 struct StepDurable {
     CheckpointId id;
 };
+/// For who sits before the terminal.
+struct Tell {
+    std::string text;
+};
 struct AskSlurm {
     std::uint64_t request = 0;
     enum class What {
@@ -294,7 +298,7 @@ struct Note {
 
 using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepFreed,
                             Protect, StepsVoid, StorageAsked, StepSafe, StepDurable, AskSlurm, NodesAdded,
-                            LookAtStorage, RunCheck, NodeUnfit, End, Note>;
+                            LookAtStorage, RunCheck, NodeUnfit, End, Note, Tell>;
 
 // ---- the machine -----------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
 // nodes and Slurm), stored.cpp (checkpoints on storage), suspect.cpp (steps that failures come back
 // from), kept.cpp (memory of the job's run before),
 // roster.cpp (nodes that join), scaling.cpp (how many are wanted), checking.cpp (nodes that were lost and
-// come back).
+// come back), absence.cpp (nodes that are waited for at the start).
 #pragma once
 
 #include <array>
@@ -217,6 +217,8 @@ struct Member::State {
     std::uint32_t finish_rounds = 0;
     bool not_let_in = false;
     bool evicted = false;  ///< ended because this node left the job: the others go on
+    std::pair<std::vector<NodeIndex>, std::vector<NodeIndex>> absent_told;  ///< as absent()
+    std::optional<Time> absent_told_at;
 
     Role role = Role::follower;
     std::optional<NodeIndex> leader;
@@ -230,6 +232,7 @@ struct Member::State {
     // Candidate and leader.
     std::vector<Peer> peers;
     std::vector<Time> heard_at;   ///< by node: its newest message
+    std::vector<bool> met;        ///< by node of the step: it has said something
     std::vector<Time> linked_at;  ///< by node: its link came up (a handshake is a sign of life)
     std::vector<std::optional<Time>> broken_at;  ///< by node: since when its link is down
     Time began{0}, stood{0}, next_heartbeat{0};
@@ -341,6 +344,12 @@ struct Member::State {
     void safe_here(const std::optional<CheckpointId> &id);
     bool durable_here(const std::optional<CheckpointId> &id);
     void hear_leader();
+
+    // absence.cpp
+    bool tells_of_absent() const;
+    std::pair<std::vector<NodeIndex>, std::vector<NodeIndex>> absent() const;
+    std::string some_names(std::vector<NodeIndex> nodes) const;
+    void tell_absent();
 
     // election.cpp
     bool may_lead() const;

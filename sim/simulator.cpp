@@ -432,6 +432,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                    [&](LookAtStorage &a) { look_at_storage(node, a); },
                    [&](RunCheck &a) { run_check(node, a); },
                    [&](NodeUnfit &) {},
+                   [&](Tell &) {},
                    [&](End &a) { act_end(node, a); },
                    [&](Note &a) {
                        check_note(a);

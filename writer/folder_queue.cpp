@@ -38,6 +38,14 @@ bool FolderQueue::submit(LookOrder order) {
     return true;
 }
 
+bool FolderQueue::submit(TestOrder order) {
+    std::lock_guard lock(mutex_);
+    if (tests_.size() >= max_looks) return false;
+    tests_.push_back(std::move(order));
+    wake_.notify_one();
+    return true;
+}
+
 bool FolderQueue::submit(CompleteOrder order) {
     std::lock_guard lock(mutex_);
     if (completions_.size() >= max_completions) return false;
@@ -64,6 +72,7 @@ void FolderQueue::cancel(const Ticket &ticket) {
 void FolderQueue::cancel_all() {
     std::lock_guard lock(mutex_);
     looks_.clear();
+    tests_.clear();
     for (const auto &waiting : completions_) waiting->cancelled = true;
     completions_.clear();
 }
@@ -79,15 +88,20 @@ FolderQueue::Job FolderQueue::next_job() {
     std::unique_lock lock(mutex_);
     for (;;) {
         if (!looks_.empty()) {
-            Job job{std::move(looks_.front()), nullptr};
+            Job job{std::move(looks_.front()), {}, nullptr};
             looks_.pop_front();
+            return job;
+        }
+        if (!tests_.empty()) {
+            Job job{{}, std::move(tests_.front()), nullptr};
+            tests_.pop_front();
             return job;
         }
         auto waiting = earliest();
         if (!waiting)
             wake_.wait(lock);
         else if (waiting->next_look <= Clock::now())
-            return Job{std::nullopt, std::move(waiting)};
+            return Job{{}, {}, std::move(waiting)};
         else
             wake_.wait_until(lock, waiting->next_look);
     }
@@ -135,6 +149,18 @@ void FolderQueue::look(const LookOrder &order) {
     outbox_.put(order.ticket, std::move(answer));
 }
 
+void FolderQueue::test(const TestOrder &order) {
+    auto seen = attempt<bool>([&] {
+        if (!order.make) return see_mark(order.to, run_, order.node, node_);
+        Status made = make_mark(order.to, run_, order.node);
+        return made.ok() ? Result<bool>(true) : Result<bool>(std::move(made));
+    });
+    proto::local::FolderTestedT answer;
+    answer.ok = seen.ok() && *seen;
+    if (!seen.ok()) answer.text = in_words(seen.status(), order.to);
+    outbox_.put(order.ticket, std::move(answer));
+}
+
 void FolderQueue::serve(const std::shared_ptr<Waiting> &waiting) {
     const CompleteOrder &order = waiting->order;
     auto missing = attempt<std::vector<std::uint32_t>>([&] { return missing_ranks(order); });
@@ -156,6 +182,8 @@ void FolderQueue::run() {
         Job job = next_job();
         if (job.look)
             look(*job.look);
+        else if (job.test)
+            test(*job.test);
         else
             serve(job.completion);
     }

@@ -11,6 +11,7 @@
 #include "helper/outbox.h"
 #include "writer/completion.h"
 #include "writer/folder_look.h"
+#include "writer/folder_mark.h"
 
 namespace dlrover::writer {
 
@@ -21,6 +22,14 @@ struct LookOrder {
     Ticket ticket;
     Destination to;
     std::vector<PassedOver> passed_over;
+};
+
+/// Of proto::local::TestFolder.
+struct TestOrder {
+    Ticket ticket;
+    Destination to;
+    std::string node;
+    bool make = false;
 };
 
 /// Checkpoints that wait for files are looked at in turns. Thread of the members: any. Lives as long as the
@@ -39,6 +48,7 @@ class FolderQueue {
 
     /// False: too many wait.
     [[nodiscard]] bool submit(LookOrder order);
+    [[nodiscard]] bool submit(TestOrder order);
     [[nodiscard]] bool submit(CompleteOrder order);
     /// Not answered. What is begun ends at the next opportunity before the manifest.
     void cancel(const Ticket &ticket);
@@ -55,12 +65,14 @@ class FolderQueue {
     /// One of them.
     struct Job {
         std::optional<LookOrder> look;
+        std::optional<TestOrder> test;
         std::shared_ptr<Waiting> completion;
     };
     void run();
     Job next_job();
     std::shared_ptr<Waiting> earliest() const;
     void look(const LookOrder &order);
+    void test(const TestOrder &order);
     void serve(const std::shared_ptr<Waiting> &waiting);
     void finish(const std::shared_ptr<Waiting> &waiting, Result<Completed> result);
     std::vector<ckpt::CheckpointId> others_than(const Waiting *waiting);
@@ -72,6 +84,7 @@ class FolderQueue {
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<LookOrder> looks_;
+    std::deque<TestOrder> tests_;
     std::vector<std::shared_ptr<Waiting>> completions_;  ///< the one in hand is among them
 };
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # dlrover-writer: only with HDF5. Everything but main() is a library, for the tests.
 writer_sources = writer/attempt.h writer/completion.cpp writer/completion.h writer/destination.cpp writer/destination.h writer/environment.cpp writer/environment.h \
-	writer/folder_look.cpp writer/folder_look.h writer/folder_queue.cpp writer/folder_queue.h writer/life_sign.cpp writer/life_sign.h \
+	writer/folder_look.cpp writer/folder_look.h writer/folder_mark.cpp writer/folder_mark.h writer/folder_queue.cpp writer/folder_queue.h writer/life_sign.cpp writer/life_sign.h \
 	writer/line.h writer/object_progress.cpp writer/object_progress.h \
 	writer/other_runs.cpp writer/other_runs.h \
 	writer/service.cpp writer/service.h writer/store_order.cpp writer/store_order.h \

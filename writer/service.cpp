@@ -52,6 +52,7 @@ void Service::take(proto::LocalMessage push) {
     auto &body = push.message.body;
     if (auto *store = body.AsStoreObject()) return take_store(*store, std::move(push.fds));
     if (auto *look = body.AsLookAtFolder()) return take_look(*look);
+    if (auto *test = body.AsTestFolder()) return take_test(*test);
     if (auto *complete = body.AsCompleteCheckpoint()) return take_complete(*complete);
     if (auto *order = body.AsCancelOrder()) {
         stores_.cancel(ticket(order->order));
@@ -82,6 +83,11 @@ void Service::take_look(const local::LookAtFolderT &message) {
     local::FolderFoundT refusal;
     refusal.text = too_many;
     outbox_.put(ticket(message.order), std::move(refusal));
+}
+
+/// Of too many the daemon hears nothing: it asks again.
+void Service::take_test(const local::TestFolderT &message) {
+    (void)folders_.submit(TestOrder{ticket(message.order), to_, message.node, message.make});
 }
 
 void Service::take_complete(const local::CompleteCheckpointT &message) {

@@ -22,6 +22,7 @@ class Service {
     void lose();
     void take_store(const proto::local::StoreObjectT &message, std::vector<UniqueFd> fds);
     void take_look(const proto::local::LookAtFolderT &message);
+    void take_test(const proto::local::TestFolderT &message);
     void take_complete(const proto::local::CompleteCheckpointT &message);
     Ticket ticket(std::uint64_t order) const { return session_.ticket(order); }
 

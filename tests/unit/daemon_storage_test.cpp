@@ -137,6 +137,40 @@ BOOST_AUTO_TEST_CASE(what_the_writer_says_of_the_folder_is_told_once) {
     BOOST_TEST(t.trouble() == "");
 }
 
+BOOST_AUTO_TEST_CASE(the_nodes_share_their_folder) {
+    Fixture t(100);
+    t.await_worlds();
+    t.run(200s);
+    BOOST_TEST((t.home().marks_made == std::vector{t.home().node.name}));
+    BOOST_TEST((t.other().marks_sought == std::vector{t.home().node.name}));
+    BOOST_TEST(t.told("is not the same folder") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_is_not_shared_is_told_at_the_start) {
+    Fixture t(100, [](Fixture &f) { f.d1->apart = f.d2->apart = true; });
+    t.await_worlds();
+    t.run(13s);
+    BOOST_TEST(t.told("is not the same folder") == 0u);
+    t.run(15s);
+    std::string words = "/data/run is not the same folder on all nodes: what " + t.home().node.name +
+                        " has put there is not seen on " + t.other().node.name;
+    BOOST_TEST(t.told(words) == 1u);
+    auto notice = t.home().node.port->take<local::NoticeT>(t.w1.first_rank == 0 ? t.a1.id : t.a2.id);
+    BOOST_REQUIRE(notice.has_value());
+    BOOST_TEST(notice->text.find(words) != std::string::npos, notice->text);
+    t.run(200s);
+    BOOST_TEST(t.told("is not the same folder") == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_mark_that_is_seen_late_is_no_trouble) {
+    Fixture t(100, [](Fixture &f) { f.d1->apart = f.d2->apart = true; });
+    t.await_worlds();
+    t.run(10s);
+    t.d1->apart = t.d2->apart = false;
+    t.run(200s);
+    BOOST_TEST(t.told("is not the same folder") == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_step_that_a_rank_asks_for_goes_to_storage_and_no_other) {
     Fixture t(0);
     t.await_worlds();

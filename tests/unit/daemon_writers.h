@@ -16,6 +16,7 @@ struct Writer : Helper {
     void pump() {
         for (auto &message : take_orders()) {
             if (auto *look = message.body.AsLookAtFolder()) answer_look(*look);
+            if (auto *test = message.body.AsTestFolder()) answer_test(*test);
             if (auto *store = message.body.AsStoreObject()) {
                 stored.emplace_back(store->checkpoint->train_step, store->rank);
                 if (slow)
@@ -48,6 +49,13 @@ struct Writer : Helper {
         }
         say(std::move(found));
     }
+    void answer_test(const local::TestFolderT &test) {
+        (test.make ? marks_made : marks_sought).push_back(test.node);
+        local::FolderTestedT answer;
+        answer.order = test.order;
+        answer.ok = test.make || !apart;
+        say(std::move(answer));
+    }
     void say_storage_answers() { say(local::StorageAnsweredT{}); }
     void say_written(std::uint64_t bytes, std::uint64_t order_offset = 0) {
         local::ObjectProgressT word;
@@ -68,7 +76,8 @@ struct Writer : Helper {
 
     std::optional<local::WriterWelcomeT> welcome;
     std::string trouble, remark;
-    bool slow = false;
+    bool slow = false, apart = false;  ///< apart: its folder is another one than the others'
+    std::vector<std::string> marks_made, marks_sought;
     std::set<std::uint32_t> damaged;               ///< ranks whose objects in memory are
     std::pair<std::uint64_t, std::uint32_t> held;  ///< (order, rank) that is not answered
     std::uint64_t newest_step = 0, next_term = 0;

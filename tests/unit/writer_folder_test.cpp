@@ -83,6 +83,45 @@ BOOST_AUTO_TEST_CASE(an_empty_folder) {
     BOOST_TEST(leftovers(dir.path).empty());
 }
 
+BOOST_AUTO_TEST_CASE(a_mark_is_seen_where_the_folder_is_shared) {
+    Folder dir, other;
+    Node first(dir.path), second(dir.path), apart(other.path), next_run(dir.path, {.restarts = 1});
+    for (Node *node : {&first, &second, &apart, &next_run}) node->start_writer();
+    BOOST_TEST(!second.test_folder("n1", false).ok);
+    BOOST_TEST(first.test_folder("n1", true).ok);
+    BOOST_TEST(second.test_folder("n1", false).ok);
+    BOOST_TEST(!second.test_folder("n2", false).ok);
+    BOOST_TEST(!next_run.test_folder("n1", false).ok);
+    BOOST_TEST(!apart.test_folder("n1", false).ok);
+    BOOST_TEST(!fs::exists(lineage_folder(other.path)));
+    BOOST_TEST(leftovers(dir.path).empty());
+}
+
+BOOST_AUTO_TEST_CASE(old_marks_go_when_a_new_one_is_made) {
+    Folder dir;
+    Node node(dir.path);
+    node.start_writer();
+    BOOST_TEST(node.test_folder("n1", true).ok);
+    std::string folder = lineage_folder(dir.path);
+    auto old = folder + "/.mark-1.0.0-n1", young = folder + "/.mark-2.0.0-n1";
+    for (const auto &path : {old, young}) std::ofstream(path).put('\n');
+    fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(2));
+    BOOST_TEST(node.test_folder("n1", true).ok);
+    BOOST_TEST(!fs::exists(old));
+    BOOST_TEST(fs::exists(young));
+    BOOST_TEST(node.test_folder("n1", false).ok);
+}
+
+BOOST_AUTO_TEST_CASE(a_mark_that_can_not_be_made) {
+    Folder dir;
+    std::ofstream(dir / "file").put('x');
+    Node node(dir / "file");
+    node.start_writer();
+    auto tested = node.test_folder("n1", true);
+    BOOST_TEST(!tested.ok);
+    BOOST_TEST(!tested.text.empty());
+}
+
 BOOST_AUTO_TEST_CASE(the_newest_whole_one_and_why_not_a_newer_one) {
     Folder dir;
     Node node(dir.path);

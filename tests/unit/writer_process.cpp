@@ -107,6 +107,18 @@ local::FolderFoundT Node::look(std::optional<std::uint64_t> after) {
     return found;
 }
 
+local::FolderTestedT Node::test_folder(const std::string &node, bool make) {
+    local::TestFolderT test;
+    test.order = next_order++;
+    test.node = node;
+    test.make = make;
+    push(proto::make_local(0, test));
+    auto message = wait_for(local::Body::FolderTested);
+    auto tested = std::move(*message.body.AsFolderTested());
+    BOOST_TEST(tested.order == test.order);
+    return tested;
+}
+
 local::ObjectStoredT Node::store(const MemoryObject &object, ckpt::CheckpointId id, std::uint32_t world,
                                  std::uint32_t rank) {
     return stored(push_store(object, id, world, rank));

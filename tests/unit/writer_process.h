@@ -40,6 +40,7 @@ class Node : public HelperNode {
     local::ObjectStoredT stored(std::uint64_t order);
     local::CheckpointStoredT completed(std::uint64_t order);
     local::FolderFoundT look(std::optional<std::uint64_t> after = {});  ///< steps after it are passed over
+    local::FolderTestedT test_folder(const std::string &node, bool make);
     /// Store and wait.
     local::ObjectStoredT store(const MemoryObject &object, ckpt::CheckpointId id, std::uint32_t world,
                                std::uint32_t rank);
