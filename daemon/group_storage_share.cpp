@@ -8,7 +8,9 @@
 namespace dlrover::daemon {
 namespace {
 
-constexpr EventLoop::Time look_pause = std::chrono::seconds(2), apart_delay = std::chrono::seconds(2);
+// So that all nodes without the mark have said so, and one line names them.
+constexpr EventLoop::Time look_pause = std::chrono::seconds(2),
+                          apart_delay = elastic::mark_pause + look_pause;
 
 }  // namespace
 

@@ -13,6 +13,8 @@ namespace dlrover::elastic {
 
 /// A mark may be seen late: its node begins later, or the file system keeps what it knows of a folder.
 inline constexpr Duration mark_patience = std::chrono::seconds(20);
+/// From one word on a missing mark to the next.
+inline constexpr Duration mark_pause = std::chrono::seconds(5);
 
 /// On a node that looks for the mark, again and again.
 class MarkSearch {
@@ -22,14 +24,14 @@ class MarkSearch {
     explicit MarkSearch(Time begun) : begun_(begun) {}
     /// After a look. tell: and look again; a word may be lost, or come before the mark is there.
     Next looked(Time now, bool found) {
-        if (found || now - begun_ > most_words * mark_patience) return Next::over;
-        if (now - begun_ < (told_ + 1) * mark_patience) return Next::look_again;
+        if (found || told_ == most_words) return Next::over;
+        if (now - begun_ < mark_patience + told_ * mark_pause) return Next::look_again;
         ++told_;
         return Next::tell;
     }
 
   private:
-    static constexpr int most_words = 6;
+    static constexpr int most_words = 20;
     Time begun_;
     int told_ = 0;
 };

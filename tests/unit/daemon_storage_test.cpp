@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(a_folder_that_is_not_shared_is_told_at_the_start) {
     t.await_worlds();
     t.run(13s);
     BOOST_TEST(t.told("is not the same folder") == 0u);
-    t.run(15s);
+    t.run(20s);
     std::string words = "/data/run is not the same folder on all nodes: what " + t.home().node.name +
                         " has put there is not seen on " + t.other().node.name;
     BOOST_TEST(t.told(words) == 1u);
