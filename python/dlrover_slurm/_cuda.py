@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import threading
 from ctypes import c_void_p
+from operator import attrgetter
 from typing import Any, Callable, Union
 
 from ._chunks import Chunk
@@ -18,6 +19,8 @@ Stage = Union[bool, Callable[[str], bool]]
 SMALL_BYTES = 1 << 20
 """A smaller tensor is copied before the program's stream goes on: to hold it back is not worth it."""
 
+_IS_CPU = attrgetter("is_cpu")
+
 _UNCOUNTED = ("running_mean", "running_var")
 """torch's normalisations change these in the forward pass, and its counter of versions does not see it."""
 
@@ -28,6 +31,14 @@ _changing: set[str] = set()
 def device_of(tensor: Any) -> int | None:
     """None: not on an NVIDIA GPU."""
     return tensor.device.index if tensor.is_cuda and not _by_amd() else None
+
+
+_device_of = device_of
+
+
+def all_on_host(tensors: list[Any]) -> bool:
+    """Thousands are looked at at once: torch's own word is enough where nobody (a GPU that tests make up) has put another device_of() in its place."""
+    return all(map(_IS_CPU, tensors)) and (device_of is _device_of or all(device_of(tensor) is None for tensor in tensors))
 
 
 def _by_amd() -> bool:

@@ -11,6 +11,7 @@ import weakref
 from typing import Any
 
 from . import _hook, _optimizers
+from ._errors import UnsupportedError
 
 _NAME_BYTES = 256
 """What a tensor's name may take more in the checkpoint than here, where it has a number."""
@@ -63,14 +64,25 @@ def after_first_step() -> None:
 
 
 def _bytes_of(tensors: list[Any], saves: Saves) -> int:
-    from . import _session, _state
+    from . import _session
 
-    if saves is Saves.ALIKE:  # as save() will deal them out
-        state = {str(i): _optimizers.local_of(tensor).detach() for i, tensor in enumerate(tensors)}
-        return _state.encode(state, allow_pickle=False, dealer=_session.dealer(True)).bound() + _NAME_BYTES * len(tensors)
+    if saves is not Saves.WHOLE:
+        try:
+            return _encoded_bytes(tensors, saves) + _NAME_BYTES * len(tensors)
+        except UnsupportedError:  # a tensor that no state can hold, so none will
+            pass
     whole = saves is Saves.WHOLE
     sizes = [_optimizers.nbytes_of(tensor if whole else _optimizers.local_of(tensor)) + _NAME_BYTES for tensor in tensors]
     sharers = _session.world().local_world_size
     if not whole or sharers < 2:
         return sum(sizes)
     return math.ceil(sum(sizes) / sharers) + max(sizes, default=0)
+
+
+def _encoded_bytes(tensors: list[Any], saves: Saves) -> int:
+    """As save() will encode and, where they are alike, deal them out. That takes about twice as long the first time in a process as later: here, not in the first save."""
+    from . import _session, _state
+
+    state = {str(i): _optimizers.local_of(tensor).detach() for i, tensor in enumerate(tensors)}
+    with _session.collector_waits():
+        return _state.encode(state, allow_pickle=False, dealer=_session.dealer(saves is Saves.ALIKE)).bound()

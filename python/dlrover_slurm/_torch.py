@@ -7,7 +7,9 @@ with the whole storage. They share memory again after load().
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import os
 import sys
 from collections import OrderedDict
@@ -228,14 +230,13 @@ class TensorEncoder:
         names = {dtype: dtype_name(dtype) for dtype in {dtype for _, dtype, *_ in properties}}
         if not all(fits_table(name, 0) for name in names.values()) or max(map(len, shapes)) > MAX_DIMS:
             return None
-        on_host = all(cpu for *_, cpu in properties) and all(device is None for device in map(_cuda.device_of, self._tensors))
-        if not on_host or not all(map(torch.Tensor.is_contiguous, self._tensors)):
+        if not _cuda.all_on_host(self._tensors) or not all(map(torch.Tensor.is_contiguous, self._tensors)):
             return None
         table = {dtype: TABLE[name] for dtype, name in names.items()}
         kinds = [table[dtype] for _, dtype, *_ in properties]
         sizes = [count * size for count, (_, size) in zip(map(torch.Tensor.numel, self._tensors), kinds)]
         extents = sorted(zip(fingerprint.places, sizes))
-        apart = all(place + size <= after for (place, size), (after, _) in zip(extents, extents[1:]))
+        apart = all(map(operator.le, itertools.starmap(operator.add, extents), [place for place, _ in extents[1:]]))
         if not apart or 0 in sizes:
             return None
         return Columns(self._names.take_all(self._paths), [number for number, _ in kinds], shapes, fingerprint.places, sizes)
