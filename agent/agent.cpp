@@ -276,7 +276,10 @@ bool Agent::leased() const {
 /// What comes too late renews nothing: this process, or the daemon, may have hung meanwhile.
 void Agent::renew_lease(std::int64_t at_us) {
     auto now = Loop::now();
-    auto said = at_us == 0 ? now : std::min(now, Loop::Time(std::chrono::microseconds(at_us)));
+    auto now_us = std::chrono::floor<std::chrono::microseconds>(now.time_since_epoch()).count();
+    bool is_now =
+        at_us == 0 || at_us >= now_us;  // before it is made a time: that of any number could overflow
+    auto said = is_now ? now : Loop::Time(std::chrono::microseconds(std::max<std::int64_t>(at_us, 0)));
     lease_from_ = std::max(lease_from_, said);
     if (!leased()) return;
     lease_lost_ = lease_lost_ && !crew_.empty();

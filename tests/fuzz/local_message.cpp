@@ -40,6 +40,36 @@ bool run(std::span<const std::uint8_t> input) {
     return true;
 }
 
+/// Of programs that ask, of PMIx and of helpers that are done.
+std::vector<Bytes> answers() {
+    StatusReplyT reply;
+    reply.groups.push_back(std::make_unique<GroupStatusT>());
+    reply.groups[0]->storage = std::make_unique<StorageStatusT>();
+    reply.groups[0]->storage->progress.push_back(std::make_unique<StorageProgressT>());
+    ScaleRequestT scale;
+    scale.job_id = 7;
+    scale.nodes = 3;
+    RollbackRequestT rollback;
+    rollback.job_id = 7;
+    rollback.train_step = 100;
+    rollback.generation = std::make_unique<proto::Generation>(3, 4);
+    PmixStopT stop;
+    stop.generation = std::make_unique<proto::Generation>(3, 4);
+    stop.reason = "n3 lost";
+    PmixEventT event;
+    event.generation = std::make_unique<proto::Generation>(3, 4);
+    event.kind = PmixEventKind::RankLost;
+    event.number = 5;
+    PmixStateT state;
+    state.safe_step = 10;
+    state.goodput = std::make_unique<GoodputT>();
+    SegmentFilledT filled;
+    filled.text = "no room";
+    return {seed(std::move(filled)), seed(std::move(reply)), seed(std::move(rollback)),
+            seed(std::move(scale)),  seed(std::move(stop)),  seed(std::move(event)),
+            seed(std::move(state))};
+}
+
 std::vector<Bytes> seeds() {
     WorldPublishedT world;
     world.node_names = {"n1", "n2"};
@@ -87,42 +117,19 @@ std::vector<Bytes> seeds() {
     start.argv = {"srun", "--jobid=57", "--", "train"};
     start.environment = {"PATH=/bin"};
     start.cwd = "/home/alice";
-    StatusReplyT reply;
-    reply.groups.push_back(std::make_unique<GroupStatusT>());
-    reply.groups[0]->storage = std::make_unique<StorageStatusT>();
-    reply.groups[0]->storage->progress.push_back(std::make_unique<StorageProgressT>());
-    ScaleRequestT scale;
-    scale.job_id = 7;
-    scale.nodes = 3;
-    RollbackRequestT rollback;
-    rollback.job_id = 7;
-    rollback.train_step = 100;
-    rollback.generation = std::make_unique<proto::Generation>(3, 4);
-    PmixStopT stop;
-    stop.generation = std::make_unique<proto::Generation>(3, 4);
-    stop.reason = "n3 lost";
-    PmixEventT event;
-    event.generation = std::make_unique<proto::Generation>(3, 4);
-    event.kind = PmixEventKind::RankLost;
-    event.number = 5;
-    PmixStateT state;
-    state.safe_step = 10;
-    state.goodput = std::make_unique<GoodputT>();
-    SegmentFilledT filled;
-    filled.text = "no room";
-    return {seed(MoverHelloT()),       seed(std::move(expect)),  seed(std::move(send)),
-            seed(std::move(ready)),    seed(HelloT()),           seed(step()),
-            seed(AgentHelloT()),       seed(std::move(world)),   seed(std::move(seal)),
-            seed(std::move(exited)),   seed(std::move(granted)), seed(StatusRequestT()),
-            seed(EventsRequestT()),    seed(std::move(filled)),  seed(FillSegmentT()),
-            seed(std::move(prepared)), seed(std::move(plan)),    seed(RestoreKeptT()),
-            seed(OutcomeRequestT()),   seed(std::move(fold)),    seed(ObjectFoldedT()),
-            seed(NodeCheckRequestT()), seed(std::move(check)),   seed(std::move(measure)),
-            seed(NodeMeasuredT()),     seed(StepEndedT()),       seed(std::move(start)),
-            seed(ObjectProgressT()),   seed(std::move(reply)),   seed(std::move(rollback)),
-            seed(std::move(scale)),    seed(RollbackReplyT()),   seed(VerifyObjectT()),
-            seed(ObjectVerifiedT()),   seed(std::move(stop)),    seed(std::move(event)),
-            seed(PmixStateRequestT()), seed(std::move(state))};
+    std::vector<Bytes> all = {seed(MoverHelloT()),      seed(std::move(expect)),  seed(std::move(send)),
+                              seed(std::move(ready)),   seed(HelloT()),           seed(step()),
+                              seed(AgentHelloT()),      seed(std::move(world)),   seed(std::move(seal)),
+                              seed(std::move(exited)),  seed(std::move(granted)), seed(StatusRequestT()),
+                              seed(EventsRequestT()),   seed(FillSegmentT()),     seed(std::move(prepared)),
+                              seed(std::move(plan)),    seed(RestoreKeptT()),     seed(OutcomeRequestT()),
+                              seed(std::move(fold)),    seed(ObjectFoldedT()),    seed(NodeCheckRequestT()),
+                              seed(std::move(check)),   seed(std::move(measure)), seed(NodeMeasuredT()),
+                              seed(StepEndedT()),       seed(std::move(start)),   seed(ObjectProgressT()),
+                              seed(RollbackReplyT()),   seed(VerifyObjectT()),    seed(ObjectVerifiedT()),
+                              seed(PmixStateRequestT())};
+    for (Bytes &more : answers()) all.push_back(std::move(more));
+    return all;
 }
 
 }  // namespace dlrover::fuzz

@@ -150,8 +150,13 @@ class Lost(AgentCase):
         wait_until(lambda: not alive(pid), "the worker is stopped")
         time.sleep(0.3)
         self.assertEqual(daemon.lines.count(r"started gen=1:2"), 0, "not without a lease")
+        self.expect_start_under_the_lease(daemon, agent, "1:2")
+
+    def expect_start_under_the_lease(self, daemon, agent, generation):
+        """Once it is renewed; and the end."""
+        daemon.order("late 0")
         daemon.order("talk")
-        daemon.expect(r"started gen=1:2")
+        daemon.expect(f"started gen={generation}")
         daemon.order("ended 0")
         self.assertEqual(agent.wait(DEADLINE), 0)
 
@@ -165,11 +170,7 @@ class Lost(AgentCase):
         daemon.order("world 1")
         time.sleep(0.3)
         self.assertEqual(daemon.lines.count(r"started gen=1:1"), 0)
-        daemon.order("late 0")
-        daemon.order("talk")
-        daemon.expect(r"started gen=1:1")
-        daemon.order("ended 0")
-        self.assertEqual(agent.wait(DEADLINE), 0)
+        self.expect_start_under_the_lease(daemon, agent, "1:1")
 
     def test_the_end_outlasts_the_daemon_and_the_lease(self):
         daemon = self.daemon(lease_ms=300)
