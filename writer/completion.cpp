@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "writer/completion.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -117,6 +119,8 @@ Result<std::vector<std::uint32_t>> missing_ranks(const CompleteOrder &order) {
     }
     ckpt::note_storage_answer();
     if (error && error.value() != ENOENT) return ckpt::file_error("listing of", data, error.value());
+    // A file that another node has made shows up later; a whole folder that is gone is worth no wait.
+    if (error && ::access(order.to.top.c_str(), F_OK) != 0) return ckpt::file_error("look for", order.to.top);
     std::vector<std::uint32_t> missing;
     for (std::uint32_t i = 0; i < there.size(); ++i)
         if (!there[i]) missing.push_back(i);

@@ -30,7 +30,8 @@ struct Completed {
     std::string text;  ///< what did not work after the checkpoint was complete, or other runs in the folder
 };
 
-/// The ranks whose files are not there yet. A folder that is not there has none.
+/// The ranks whose files are not there yet. A checkpoint's folder that is not there has none; an error where
+/// the folder for all checkpoints is gone.
 Result<std::vector<std::uint32_t>> missing_ranks(const CompleteOrder &order);
 
 /// Precondition: none is missing. Opens every file and compares it with the order. unavailable: cancelled

@@ -122,6 +122,20 @@ BOOST_AUTO_TEST_CASE(missing_files_are_named) {
     BOOST_TEST(!fs::exists(lineage_folder(dir.path) + "/" + ckpt::manifest_name(checkpoint(7))));
 }
 
+BOOST_AUTO_TEST_CASE(a_folder_that_is_gone_is_not_waited_for) {
+    Folder dir;
+    Node node(dir.path);
+    node.start_writer();
+    BOOST_TEST(node.store(make_object(7, 0, 1), checkpoint(7), 1, 0).ok);
+    auto away = dir.path.string() + ".away";
+    fs::rename(dir.path, away);
+    auto answer = node.completed(node.push_complete(checkpoint(7), 1, 600000));
+    fs::rename(away, dir.path);
+    BOOST_TEST(!answer.ok);
+    BOOST_TEST(contains(answer.text, "is " + dir.path.string() + " still there, and mounted"), answer.text);
+    BOOST_TEST(node.completed(node.push_complete(checkpoint(7), 1, 0)).ok);
+}
+
 BOOST_AUTO_TEST_CASE(an_object_that_is_not_the_ordered_one) {
     Folder dir;
     Node node(dir.path);
