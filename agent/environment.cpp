@@ -10,8 +10,9 @@ namespace dlrover::agent {
 namespace {
 
 /// Messages of the module to the agent; see docs/internals.md.
-constexpr const char *agent_only[] = {"DLROVER_AGENT_ARGV0", "DLROVER_REGISTER_ERROR", "DLROVER_OPTIONAL",
-                                      "DLROVER_LOCAL_TASK",  "DLROVER_TASKS_HERE",     "DLROVER_JOINS"};
+constexpr const char *agent_only[] = {
+    "DLROVER_AGENT_ARGV0", "DLROVER_REGISTER_ERROR", "DLROVER_REGISTER_LATE", "DLROVER_OPTIONAL",
+    "DLROVER_LOCAL_TASK",  "DLROVER_TASKS_HERE",     "DLROVER_JOINS"};
 
 void remove_agent_only(Environment &env) {
     for (const char *name : agent_only) env.erase(name);

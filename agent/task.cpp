@@ -13,6 +13,8 @@
 namespace dlrover::agent {
 namespace {
 
+/// Where the daemon is held up: Slurm lets the module wait for two seconds only.
+constexpr Loop::Duration late_start_limit{30000};
 constexpr std::uint64_t most_id = 0xffffffffU, most_tasks = 65535;
 
 Result<std::uint64_t> number_from(const Environment &env, const char *name, std::uint64_t high) {
@@ -50,6 +52,7 @@ int run_agent(const TaskSpec &spec, const GuardedContext &context, const std::st
     config.task = spec.task;
     config.optional = value_of(spec.env, "DLROVER_OPTIONAL") == "1";
     config.joins = value_of(spec.env, "DLROVER_JOINS") == "1";
+    if (value_of(spec.env, "DLROVER_REGISTER_LATE") == "1") config.start_limit = late_start_limit;
     config.hangup_ends = !spec.under_slurm;
     config.life_lines = context.life_lines;
     Outcome outcome = Agent(**loop, std::move(config), context.taken).run();

@@ -296,7 +296,10 @@ void LocalServer::flush(Connection &connection) {
         auto sent = proto::send_with_fds(connection.socket.get(),
                                          std::span<const std::uint8_t>(out.frame).subspan(out.sent), fds);
         if (!sent) {
-            if (sent.status().code() != Code::timeout) return end(id, "");
+            Code why = sent.status().code();
+            if (why == Code::unavailable && !connection.held && !connection.closing)
+                return drop_answers(connection);
+            if (why != Code::timeout) return end(id, "");
             if (!connection.writable)
                 connection.writable = loop_.when_writable(connection.socket.get(), [this, id] {
                     auto it = connections_.find(id);
@@ -313,6 +316,14 @@ void LocalServer::flush(Connection &connection) {
     }
     connection.writable.reset();
     if (connection.closing) end(id, "");
+}
+
+/// Who is gone may have asked for something before (LocalClient::ask_once); the end comes behind it.
+void LocalServer::drop_answers(Connection &connection) {
+    add_queued_fds(connection, 0, connection.queued_fds);
+    connection.queued_bytes = 0;
+    connection.queue.clear();
+    connection.writable.reset();
 }
 
 void LocalServer::close(ConnectionId id) {

@@ -63,6 +63,7 @@ class LocalServer final : public LocalPort {
     const char *too_much(const Connection &connection) const;
     void add_queued_fds(Connection &connection, std::size_t more, std::size_t less);
     void flush(Connection &connection);
+    void drop_answers(Connection &connection);
     void forget(std::uint32_t uid);
     /// Ends it now, or when it is no longer held; the handler is told later.
     void end(ConnectionId id, const std::string &why);

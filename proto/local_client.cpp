@@ -26,6 +26,18 @@ Status wait_for(int fd, short events, SteadyTime deadline) {
     }
 }
 
+/// Never 0: what is there already is taken.
+LocalClient::Timeout time_left(SteadyTime deadline) {
+    auto left = std::chrono::ceil<LocalClient::Timeout>(deadline - std::chrono::steady_clock::now());
+    return std::max(left, LocalClient::Timeout(1));
+}
+
+local::HelloT greeting(local::Role role) {
+    local::HelloT hello;
+    hello.role = role;
+    return hello;
+}
+
 Result<UniqueFd> open_socket(const std::string &path, SteadyTime deadline) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -102,18 +114,33 @@ Status to_status(const local::FailureT &failure) {
 
 Result<LocalClient> LocalClient::connect(const std::string &socket_path, local::Role role, Timeout timeout) {
     auto deadline = std::chrono::steady_clock::now() + timeout;
+    auto client = open(socket_path, deadline);
+    if (!client) return client;
+    auto reply = client->call(greeting(role), time_left(deadline));
+    if (!reply) return reply.take_status();
+    auto *answer = reply->message.body.AsHelloReply();
+    if (!answer) return Status(Code::corrupt, "the daemon did not answer the greeting");
+    client->server_ = std::move(*answer);
+    return client;
+}
+
+Result<LocalMessage> LocalClient::ask_message(const std::string &socket_path, local::Role role,
+                                              const local::MessageT &message, Timeout timeout) {
+    auto deadline = std::chrono::steady_clock::now() + timeout;
+    auto client = open(socket_path, deadline);
+    if (!client) return client.take_status();
+    DLROVER_TRY(client->send_message(make_local(first_id, greeting(role)), time_left(deadline)));
+    DLROVER_TRY(client->send_message(message, time_left(deadline)));
+    auto greeted = client->await_answer(first_id, deadline);
+    if (!greeted) return greeted;
+    return client->await_answer(message.id, deadline);
+}
+
+Result<LocalClient> LocalClient::open(const std::string &socket_path, SteadyTime deadline) {
     auto socket = open_socket(socket_path, deadline);
     if (!socket) return socket.take_status();
     LocalClient client;
     client.socket_ = std::move(*socket);
-    local::HelloT hello;
-    hello.role = role;
-    auto left = std::chrono::ceil<Timeout>(deadline - std::chrono::steady_clock::now());
-    auto reply = client.call(std::move(hello), std::max(left, Timeout(1)));
-    if (!reply) return reply.take_status();
-    auto *answer = reply->message.body.AsHelloReply();
-    if (!answer) return Status(Code::corrupt, "the daemon did not answer the greeting");
-    client.server_ = std::move(*answer);
     return client;
 }
 
@@ -175,10 +202,14 @@ Result<LocalMessage> LocalClient::next_message(SteadyTime deadline) {
 Result<LocalMessage> LocalClient::call_message(const local::MessageT &message, Timeout timeout) {
     auto deadline = std::chrono::steady_clock::now() + timeout;
     DLROVER_TRY(send_message(message, timeout));
+    return await_answer(message.id, deadline);
+}
+
+Result<LocalMessage> LocalClient::await_answer(std::uint32_t id, SteadyTime deadline) {
     for (;;) {
         auto reply = next_message(deadline);
         if (!reply) return fail(reply.take_status());
-        if (reply->message.id == message.id) {
+        if (reply->message.id == id) {
             if (auto *failure = reply->message.body.AsFailure()) return to_status(*failure);
             return reply;
         }

@@ -28,6 +28,13 @@ class LocalClient {
     /// Connects and says Hello as `role`. unavailable: nobody listens there; timeout; unsupported: no common
     /// protocol version.
     static Result<LocalClient> connect(const std::string &socket_path, local::Role role, Timeout timeout);
+    /// The one request of somebody who has no other, sent along with the greeting. timeout: a daemon that is
+    /// held up finds it later, though nobody waits for its answer any more.
+    template <typename BodyT>
+    static Result<LocalMessage> ask_once(const std::string &socket_path, local::Role role, BodyT body,
+                                         Timeout timeout) {
+        return ask_message(socket_path, role, make_local(second_id, std::move(body)), timeout);
+    }
 
     /// Sends `body` as a request and waits for its answer; pushes that come meanwhile are kept for receive().
     /// A Failure answer becomes a Status whose message is the daemon's sentence.
@@ -56,6 +63,12 @@ class LocalClient {
     void close() noexcept { socket_.reset(); }
 
   private:
+    static constexpr std::uint32_t first_id = 1, second_id = 2;
+
+    static Result<LocalClient> open(const std::string &socket_path, std::chrono::steady_clock::time_point);
+    static Result<LocalMessage> ask_message(const std::string &socket_path, local::Role role,
+                                            const local::MessageT &message, Timeout timeout);
+    Result<LocalMessage> await_answer(std::uint32_t id, std::chrono::steady_clock::time_point deadline);
     Result<LocalMessage> call_message(const local::MessageT &message, Timeout timeout);
     Status send_message(const local::MessageT &message, Timeout timeout);
     Result<LocalMessage> next_message(std::chrono::steady_clock::time_point deadline);
@@ -66,7 +79,7 @@ class LocalClient {
     std::deque<UniqueFd> fds_;
     std::deque<LocalMessage> pushes_;
     local::HelloReplyT server_;
-    std::uint32_t next_id_ = 1;
+    std::uint32_t next_id_ = first_id;
 };
 
 /// How many descriptors travel with this message (SlotGranted, Prepared, RestorePlan, StoreObject,

@@ -86,27 +86,22 @@ std::chrono::milliseconds time_left(Clock::time_point deadline) {
 }
 
 /// A daemon that is being restarted or replaced is back in a moment.
-Result<proto::LocalClient> connect_to_daemon(const ModuleArgs &args, Clock::time_point deadline) {
-    auto give_up = std::min(deadline, Clock::now() + longest_restart);
+template <typename Request>
+Status ask_daemon(const ModuleArgs &args, const Request &request, std::chrono::milliseconds timeout) {
+    auto begin = Clock::now(), deadline = begin + timeout,
+         give_up = begin + std::min(timeout, longest_restart);
     while (true) {
-        auto client =
-            proto::LocalClient::connect(args.socket, proto::local::Role::Spank, time_left(deadline));
-        bool away = !client && client.status().code() == Code::unavailable;
-        if (!away || Clock::now() + connect_again >= give_up) return client;
+        auto answer = proto::LocalClient::ask_once(args.socket, proto::local::Role::Spank, request,
+                                                   time_left(deadline));
+        if (answer.ok())
+            return answer->message.body.type == proto::local::Body::Done
+                       ? Status()
+                       : Status(Code::corrupt,
+                                "the daemon gave an answer that does not belong to the request");
+        bool away = answer.status().code() == Code::unavailable;
+        if (!away || Clock::now() + connect_again >= give_up) return answer.take_status();
         ::poll(nullptr, 0, static_cast<int>(connect_again.count()));
     }
-}
-
-template <typename Request>
-Status ask_daemon(const ModuleArgs &args, Request request, std::chrono::milliseconds timeout) {
-    auto deadline = Clock::now() + timeout;
-    auto client = connect_to_daemon(args, deadline);
-    if (!client) return client.take_status();
-    auto answer = client->call(std::move(request), time_left(deadline));
-    if (!answer) return answer.take_status();
-    if (answer->message.body.type != proto::local::Body::Done)
-        return Status(Code::corrupt, "the daemon gave an answer that does not belong to the request");
-    return {};
 }
 
 std::unique_ptr<proto::JoinTargetT> make_target(const JoinTarget &given) {
@@ -152,23 +147,28 @@ void set_step_env(spank_t handle, const char *name, const std::string &value) {
         slurm_error("dlrover: %s could not be set", name);
 }
 
-void tell_tasks(spank_t handle, const ModuleArgs &args, const Group &group, const std::string &error) {
+void set_or_unset(spank_t handle, const char *name, const std::string &value) {
+    if (value.empty())
+        spank_unsetenv(handle, name);
+    else
+        set_step_env(handle, name, value);
+}
+
+/// `status`: of the registration.
+void tell_tasks(spank_t handle, const ModuleArgs &args, const Group &group, const Status &status,
+                const std::string &error) {
     set_step_env(handle, "DLROVER_JOB_ID", std::to_string(group.job_id));
     set_step_env(handle, "DLROVER_STEP_ID", std::to_string(group.step_id));
     set_step_env(handle, "DLROVER_SOCKET", args.socket);
     set_step_env(handle, "DLROVER_TASKS_HERE", std::to_string(group.tasks_here));
     set_step_env(handle, "DLROVER_OPTIONAL", group.optional ? "1" : "0");
     set_step_env(handle, "DLROVER_JOINS", group.joins ? "1" : "0");
-    if (group.ckpt_dir.empty())
-        spank_unsetenv(handle, "DLROVER_CKPT_DIR");
-    else
-        set_step_env(handle, "DLROVER_CKPT_DIR", group.ckpt_dir);
+    set_or_unset(handle, "DLROVER_CKPT_DIR", group.ckpt_dir);
     set_step_env(handle, "DLROVER_REDUNDANCY", group.redundancy);
     set_step_env(handle, "DLROVER_PMIX", group.pmix ? "1" : "0");
-    if (error.empty())
-        spank_unsetenv(handle, "DLROVER_REGISTER_ERROR");
-    else
-        set_step_env(handle, "DLROVER_REGISTER_ERROR", error);
+    bool late = status.code() == Code::timeout;
+    set_or_unset(handle, "DLROVER_REGISTER_ERROR", late ? "" : error);
+    set_or_unset(handle, "DLROVER_REGISTER_LATE", late ? "1" : "");
 }
 
 /// The request of an ordinary step that srun made a group of; none for every other step.
@@ -218,9 +218,10 @@ Status remote_step_starts(spank_t handle, Module &module) {
     group.node = this_node(facts);
     group.agent = open_agent(module.args.agent);
     Status status = register_step(handle, module.args, facts, *request, *size);
-    group.registered = status.ok();
+    // A daemon that is held up finds the request when it goes on; the agents wait for that.
+    group.registered = status.ok() || status.code() == Code::timeout;
     std::string error = status.ok() ? "" : register_error(module.args, group.node, status);
-    tell_tasks(handle, module.args, group, error);
+    tell_tasks(handle, module.args, group, status, error);
     if (!status.ok()) slurm_error("dlrover: step %u.%u: %s", facts.job_id, facts.step_id, error.c_str());
     return {};
 }

@@ -49,6 +49,18 @@ class Lost(AgentCase):
                                                 "DLROVER_AGENT_ARGV0": "/bin/sh"})
         self.assertEqual(agent.wait(DEADLINE), 4)
 
+    def test_a_registration_that_comes_late(self):
+        agent = self.start("/bin/sh", "-c", "echo ${DLROVER_REGISTER_LATE-gone}", env={"DLROVER_REGISTER_LATE": "1"})
+        time.sleep(2.5)  # longer than an agent waits otherwise
+        self.assertIsNone(agent.poll(), self.text("err"))
+        daemon = self.daemon()
+        daemon.expect("agent")
+        daemon.order("world 1")
+        daemon.expect("exited gen=1:1 local=0 status=0 stopped=0")
+        daemon.order("ended 0")
+        self.assertEqual(agent.wait(DEADLINE), 0)
+        self.assertEqual(self.text("out"), "gone\n")
+
     def test_daemon_returns_within_the_lease(self):
         daemon = self.daemon(lease_ms=5000)
         agent = self.start("/bin/sleep", "600")

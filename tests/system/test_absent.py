@@ -44,6 +44,13 @@ class Absent(unittest.TestCase):
             self.assertLess(took, 10)
             time.sleep(1)
             self.assertEqual(file.read_text().count("the step waits for other nodes"), 1, "by one agent")
+            self.assertEqual(self.sleepers(), [])
+        # The request that its module could not wait for was found.
+        wait_until(lambda: self.sleepers() == self.cluster.nodes[:nodes] or process.poll() is not None, 20, "the program on all nodes", 0.1)
+        self.assertIsNone(process.poll(), file.read_text())
+
+    def sleepers(self) -> "list[str]":
+        return sorted(node for node, process in self.cluster.processes() if process.command[:2] == ["sleep", "300"])
 
     def test_a_node_without_its_daemon_is_named_by_the_leader(self) -> None:
         self.expect_named(3, ["n3"], "n3")

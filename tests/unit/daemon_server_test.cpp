@@ -169,6 +169,20 @@ BOOST_AUTO_TEST_CASE(it_greets_and_answers) {
     BOOST_TEST(client->call(local::StatusRequestT{}, 5s).ok());
 }
 
+/// As of a module whose patience has ended while this process was held up.
+BOOST_AUTO_TEST_CASE(a_request_of_somebody_who_is_gone_is_served) {
+    Server server({});
+    std::promise<void> go_on;
+    server.loop.post([&] { go_on.get_future().wait(); });
+    auto answer = proto::LocalClient::ask_once(server.path, local::Role::Spank, local::RegisterStepT{}, 20ms);
+    BOOST_TEST((answer.status().code() == Code::timeout));
+    go_on.set_value();
+    BOOST_TEST(wait_until([&] { return server.closed == 1; }));
+    std::promise<std::size_t> served;
+    server.loop.post([&] { served.set_value(server.order.size()); });
+    BOOST_TEST(served.get_future().get() == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(a_message_that_is_never_whole_ends_the_connection) {
     Server server({.frame_time = 50ms});
     auto silent = server.raw();

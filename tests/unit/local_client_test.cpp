@@ -118,4 +118,40 @@ BOOST_AUTO_TEST_CASE(a_silent_daemon_costs_the_timeout_and_the_connection) {
     BOOST_TEST(!c->connected());
 }
 
+BOOST_AUTO_TEST_CASE(one_request_is_answered_like_a_call) {
+    FakeDaemon daemon([](const local::MessageT &m) {
+        auto replies = greet(m);
+        if (replies.empty()) replies.push_back(make_local(m.id, local::DoneT{}));
+        return replies;
+    });
+    auto answer = LocalClient::ask_once(daemon.path, local::Role::Spank, local::RestoreT{}, 1s);
+    BOOST_REQUIRE(answer.ok());
+    BOOST_TEST((answer->message.body.type == local::Body::Done));
+}
+
+BOOST_AUTO_TEST_CASE(one_request_of_a_wrong_version_is_refused) {
+    FakeDaemon daemon([](const local::MessageT &m) {
+        local::FailureT refusal;
+        refusal.code = local::Refusal::Unsupported;
+        std::vector<local::MessageT> replies;
+        replies.push_back(make_local(m.id, std::move(refusal)));
+        return replies;
+    });
+    auto answer = LocalClient::ask_once(daemon.path, local::Role::Spank, local::RestoreT{}, 1s);
+    BOOST_TEST((answer.status().code() == Code::unsupported));
+}
+
+BOOST_AUTO_TEST_CASE(one_request_comes_though_nobody_answers) {
+    int requests = 0;
+    {
+        FakeDaemon daemon([&](const local::MessageT &m) {
+            requests += m.body.type == local::Body::Restore;
+            return std::vector<local::MessageT>{};
+        });
+        auto answer = LocalClient::ask_once(daemon.path, local::Role::Spank, local::RestoreT{}, 50ms);
+        BOOST_TEST((answer.status().code() == Code::timeout));
+    }
+    BOOST_TEST(requests == 1);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
