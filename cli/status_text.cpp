@@ -244,6 +244,12 @@ std::string trouble_place(const proto::local::CopiesStatusT &c) {
     return text;
 }
 
+/// " (switch leaf2)", where Slurm knows of switches.
+std::string switch_text(const proto::local::CopiesStatusT &c, std::size_t partner) {
+    bool known = partner < c.switches.size() && !c.switches[partner].empty();
+    return known ? " (switch " + printable(c.switches[partner]) + ")" : "";
+}
+
 std::string copies_text(const proto::local::CopiesStatusT &c) {
     std::string text =
         c.safe_step >= 0 ? "step " + std::to_string(c.safe_step) + " is safe" : "no step is safe yet";
@@ -252,7 +258,11 @@ std::string copies_text(const proto::local::CopiesStatusT &c) {
                 (c.nodes > 1 ? " the nodes have copied " : " this node has copied ") +
                 std::to_string(c.copied) + " of " + std::to_string(c.to_copy);
     for (std::size_t i = 0; c.nodes == 1 && i < c.partners.size(); ++i)
-        text += (i == 0 ? "; kept by " : ", ") + printable(c.partners[i]);
+        text += (i == 0 ? "; kept by " : ", ") + printable(c.partners[i]) + switch_text(c, i);
+    if (c.same_switch > 0)
+        text += c.nodes == 1 ? "; on the same switch as this node"
+                             : "; of " + std::to_string(c.same_switch) + " of " + std::to_string(c.nodes) +
+                                   " nodes on the same switch as the node itself";
     if (c.partners.empty() && c.nodes == 1) text += "; no other node keeps them";
     if (c.parities > 0)
         text += "; " + std::to_string(c.parities) + (c.parities == 1 ? " parity of " : " parities of ") +
@@ -264,7 +274,12 @@ void write_copies(JsonWriter &json, const proto::local::CopiesStatusT &c) {
     json.begin_object().field("safe_step", c.safe_step).field("target_step", c.target_step);
     json.field("copied", c.copied).field("to_copy", c.to_copy).key("partners").begin_array();
     for (const auto &partner : c.partners) json.value(partner);
-    json.end_array().field("parities", c.parities).field("parity_bytes", c.parity_bytes);
+    json.end_array().key("switches").begin_array();
+    for (const auto &name : c.switches) json.value(name);
+    json.end_array()
+        .field("same_switch", c.same_switch)
+        .field("parities", c.parities)
+        .field("parity_bytes", c.parity_bytes);
     json.field("trouble", c.text).field("nodes", c.nodes).key("in_trouble").begin_array();
     for (const auto &node : c.in_trouble) json.value(node);
     json.end_array().end_object();

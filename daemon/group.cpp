@@ -193,6 +193,7 @@ void Group::create_member() {
     if (sums_) member_->resume(from_record(*sums_), elastic::Time(sums_->at_us));
     sums_.reset();
     if (storage_ && storage_->stored()) feed_later(elastic::LocalDurable{*storage_->stored()});
+    tell_switches();
     schedule();
 }
 
@@ -546,10 +547,32 @@ void Group::on_closed(const Client &client) {
 }
 
 void Group::connect_peers(const std::vector<NodeAddress> &addresses) {
-    for (const auto &[node, address, memory] : addresses) {
-        bool fresh = addresses_.emplace(node, address).second;
-        if (fresh && node != services_.node) services_.peers.connect_to(node, address);
+    for (const NodeAddress &found : addresses) {
+        bool fresh = addresses_.emplace(found.node, found.address).second;
+        if (!found.leaf_switch.empty()) switches_[found.node] = found.leaf_switch;
+        if (fresh && found.node != services_.node) services_.peers.connect_to(found.node, found.address);
     }
+    tell_switches();
+}
+
+/// Empty: not known.
+std::string Group::switch_of(const std::string &node) const {
+    auto found = switches_.find(node);
+    return found == switches_.end() ? "" : found->second;
+}
+
+/// Copies are kept on other switches' nodes first.
+void Group::tell_switches() {
+    if (switches_.empty()) return;
+    std::set<std::string> all;
+    for (const auto &[node, name] : switches_) all.insert(name);
+    elastic::LocalDomains domains;
+    for (const auto &node : registration().node_names) {
+        auto found = all.find(switch_of(node));
+        auto number = found == all.end() ? 0 : 1 + std::distance(all.begin(), found);
+        domains.of.push_back(static_cast<std::uint32_t>(number));
+    }
+    feed_later(std::move(domains));
 }
 
 std::optional<NodeIndex> Group::index_of(const std::string &node) const {

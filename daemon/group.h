@@ -176,6 +176,8 @@ class Group : private JobMemory {
     elastic::GroupConfig config() const;
     void feed(const elastic::Input &input);
     void feed_later(elastic::Input input);
+    std::string switch_of(const std::string &node) const;
+    void tell_switches();
     void schedule();
     void perform(elastic::Action &action);
     void act(elastic::SendMessage &action);
@@ -468,6 +470,7 @@ class Group : private JobMemory {
     std::unique_ptr<records::SumsRecordT> sums_;  ///< a former daemon's, until the member has them
     EventLoop::Time lease_pushed_{0}, last_seen_{0}, job_asked_{0};
     std::map<std::string, std::string> addresses_;  ///< of the group's nodes; the others are linked
+    std::map<std::string, std::string> switches_;   ///< that nodes hang on, as far as known
     std::unique_ptr<proto::LaunchSpecT> launch_;
     std::size_t launch_bytes_ = 0;
     std::map<unsigned, records::LaunchRecordT> launch_pieces_;  ///< while records are restored

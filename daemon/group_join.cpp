@@ -91,6 +91,7 @@ void Group::act(elastic::NodesAdded &action) {
     if (!news) return;
     save();
     tell_allocation();
+    tell_switches();
     find_newcomers_addresses();
     if (leads())
         services_.loop.post([this, alive = alive_] {

@@ -185,7 +185,12 @@ std::vector<std::unique_ptr<local::CheckpointStatusT>> Group::checkpoint_statuse
 std::unique_ptr<local::CopiesStatusT> Group::copies_status(const elastic::MemberView &view) const {
     auto out = std::make_unique<local::CopiesStatusT>();
     if (world_)
-        for (NodeIndex node : part_in(*world_).partners) out->partners.push_back(node_name(node));
+        for (NodeIndex node : part_in(*world_).partners) {
+            out->partners.push_back(node_name(node));
+            out->switches.push_back(switch_of(out->partners.back()));
+            std::string own = switch_of(services_.node);
+            if (!own.empty() && out->switches.back() == own) out->same_switch = 1;
+        }
     if (view.safe) out->safe_step = static_cast<std::int64_t>(view.safe->step.value());
     if (view.protecting) out->target_step = static_cast<std::int64_t>(view.protecting->step.value());
     out->copied = static_cast<std::uint32_t>(copies_->copied());

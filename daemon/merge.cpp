@@ -54,7 +54,11 @@ void merge_movers(std::unique_ptr<MoverStatusT> &into, std::unique_ptr<MoverStat
 void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesStatusT> &from, bool own_from) {
     if (!from) return;
     if (!into) return into.swap(from);
-    if (own_from) into->partners.swap(from->partners);
+    if (own_from) {
+        into->partners.swap(from->partners);
+        into->switches.swap(from->switches);
+    }
+    into->same_switch += from->same_switch;
     into->nodes += from->nodes;
     if (into->target_step == from->target_step) {
         into->copied += from->copied;

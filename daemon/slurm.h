@@ -39,6 +39,7 @@ struct NodeAddress {
     std::string node;
     std::string address;                  ///< NodeAddr
     std::uint64_t memory_spec_bytes = 0;  ///< MemSpecLimit; 0: none
+    std::string leaf_switch = {};         ///< that it hangs on, by Slurm's topology; empty: not known
 };
 
 /// A job of one node that is to take the place of a lost one.

@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <memory>
+#include <optional>
 
 #include "daemon/companion.h"
 #include "daemon/slurm_client.h"
@@ -48,6 +51,11 @@ struct FreeAllocation {
 struct FreeSubmitted {
     void operator()(submit_response_msg_t *p) const { ::slurm_free_submit_response_response_msg(p); }
 };
+#ifdef HAVE_SLURM_TOPOLOGY_ARRAY
+struct FreeTopology {
+    void operator()(topo_info_response_msg_t *p) const { ::slurm_free_topo_info_msg(p); }
+};
+#endif
 using Jobs = std::unique_ptr<job_info_msg_t, FreeJobs>;
 using Steps = std::unique_ptr<job_step_info_response_msg_t, FreeSteps>;
 using Nodes = std::unique_ptr<node_info_msg_t, FreeNodes>;
@@ -295,6 +303,41 @@ SiteCapabilities convert(const slurm_conf_t &conf) {
     return site;
 }
 
+/// Which leaf switch each node hangs on, by topology.conf. None where the site has no such topology, or this
+/// Slurm tells of it in another way.
+class Topology {
+  public:
+    void name_switches(std::vector<NodeAddress> &nodes) {
+        load();
+        for (NodeAddress &node : nodes)
+            if (auto found = leaves_.find(node.node); found != leaves_.end())
+                node.leaf_switch = found->second;
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr auto valid = std::chrono::minutes(10);
+
+    void load() {
+#ifdef HAVE_SLURM_TOPOLOGY_ARRAY
+        if (loaded_ && Clock::now() - *loaded_ < valid) return;
+        topo_info_response_msg_t *raw = nullptr;
+        if (::slurm_load_topo(&raw) != SLURM_SUCCESS) return;  // what was known still is
+        std::unique_ptr<topo_info_response_msg_t, FreeTopology> topology(raw);
+        loaded_ = Clock::now();
+        leaves_.clear();
+        for (std::uint32_t i = 0; topology && i < topology->record_count; ++i) {
+            const topo_info_t &entry = topology->topo_array[i];
+            if (entry.level != 0 || !entry.name) continue;
+            for (std::string &node : expand(entry.nodes)) leaves_.emplace(std::move(node), entry.name);
+        }
+#endif
+    }
+
+    std::map<std::string, std::string> leaves_;
+    std::optional<Clock::time_point> loaded_;
+};
+
 class LibSlurmCalls final : public SlurmCalls {
   public:
     Result<SlurmJob> load_job(JobId id) override {
@@ -337,6 +380,7 @@ class LibSlurmCalls final : public SlurmCalls {
             for (const auto &name : names) DLROVER_TRY(add_one(name, addresses));
         }
         if (addresses.empty()) return Status(Code::not_found, "Slurm knows none of these nodes");
+        topology_.name_switches(addresses);
         return addresses;
     }
 
@@ -756,6 +800,8 @@ class LibSlurmCalls final : public SlurmCalls {
                 addresses.push_back({node.name, node.node_addr, node.mem_spec_limit << 20});
         }
     }
+
+    Topology topology_;
 };
 
 }  // namespace

@@ -122,6 +122,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    [&](const LocalDurable &m) { s.on_durable(m.id); },
                    [&](const LocalSkipped &m) { s.on_skipped(m); },
                    [&](const LocalScale &m) { s.on_scale(m.nodes); },
+                   [&](const LocalDomains &m) { s.domains = m.of; },
                },
                input);
     return std::exchange(s.out, {});

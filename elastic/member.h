@@ -137,12 +137,17 @@ struct LocalRollback {
 struct LocalScale {
     std::uint32_t nodes = 0;
 };
+/// By NodeIndex: what the nodes fail together with (a switch): equal numbers are one domain. Of nodes beyond
+/// it nothing is known, which is one domain, 0. Heeded when partners are chosen next; who has one keeps it.
+struct LocalDomains {
+    std::vector<std::uint32_t> of;
+};
 struct Tick {};
 
 using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
                            LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
                            PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck,
-                           LocalRollback, LocalDamaged, LocalDurable, LocalSkipped, LocalScale>;
+                           LocalRollback, LocalDamaged, LocalDurable, LocalSkipped, LocalScale, LocalDomains>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 

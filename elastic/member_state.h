@@ -285,6 +285,8 @@ struct Member::State {
     GenerationId port_generation;
     std::vector<Held> held;
 
+    std::vector<std::uint32_t> domains;  ///< LocalDomains
+
     // member.cpp
     void on_message(NodeIndex from, const Message &message);
     void on_stored(const Stored &m);
@@ -457,6 +459,7 @@ struct Member::State {
     void close_incident(Duration since_first_step);
 
     // protection.cpp
+    PlacedNode placed(NodeIndex node) const;
     std::vector<NodeIndex> choose_partners(const World &w) const;
     std::vector<PlacedNode> usable_spares(const World &w) const;
     void choose_holders(World &w) const;

@@ -60,10 +60,11 @@ enum class PlantedBug : std::uint8_t {
     counted_without_world,          ///< a node that joins is counted before it knows the world in force
     scale_not_passed_on,            ///< how many nodes are wanted only the leader who was told knows
     majority_released,              ///< so many nodes are given back at once that they could choose a leader
-    released_early,  ///< a node is given back before the smaller world has a safe step of its own
+    released_early,    ///< a node is given back before the smaller world has a safe step of its own
+    switches_ignored,  ///< copies are kept wherever there is room
 };
 
-inline constexpr std::array<std::string_view, 52> planted_bug_names = {
+inline constexpr std::array<std::string_view, 53> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -116,6 +117,7 @@ inline constexpr std::array<std::string_view, 52> planted_bug_names = {
     "scale_not_passed_on",
     "majority_released",
     "released_early",
+    "switches_ignored",
 };
 
 }  // namespace dlrover::elastic

@@ -18,11 +18,16 @@ constexpr std::uint32_t max_pause = 5;  ///< when no more copies come: tried aga
 
 }  // namespace
 
+PlacedNode Member::State::placed(NodeIndex node) const {
+    bool known = node.value() < domains.size() && !bugged(PlantedBug::switches_ignored);
+    return {node, known ? domains[node.value()] : 0};
+}
+
 /// Those that had a part come first.
 std::vector<PlacedNode> Member::State::usable_spares(const World &w) const {
     std::vector<PlacedNode> spares;
     for (NodeIndex n : w.spares)
-        if (!removed(n) && answers(n)) spares.push_back({n, 0});
+        if (!removed(n) && answers(n)) spares.push_back(placed(n));
     std::ranges::stable_partition(
         spares, [&](const PlacedNode &n) { return world && contains(world->partners, n.node); });
     return spares;
@@ -34,7 +39,7 @@ void Member::State::choose_holders(World &w) const {
         return;
     }
     std::vector<PlacedNode> nodes;
-    for (NodeIndex n : w.nodes) nodes.push_back({n, 0});
+    for (NodeIndex n : w.nodes) nodes.push_back(placed(n));
     Groups groups = choose_groups(nodes, usable_spares(w), config.code, world ? &*world : nullptr);
     w.groups = groups.of;
     for (std::uint32_t group : groups.of)
@@ -45,9 +50,9 @@ void Member::State::choose_holders(World &w) const {
 std::vector<NodeIndex> Member::State::choose_partners(const World &w) const {
     std::vector<NodeIndex> partners;
     std::vector<PlacedNode> candidates;
-    for (NodeIndex n : w.nodes) candidates.push_back({n, 0});
+    for (NodeIndex n : w.nodes) candidates.push_back(placed(n));
     for (NodeIndex n : w.spares)
-        if (candidates.size() <= config.copies && !removed(n) && answers(n)) candidates.push_back({n, 0});
+        if (candidates.size() <= config.copies && !removed(n) && answers(n)) candidates.push_back(placed(n));
     Placement before;
     std::size_t each = world && !world->nodes.empty() ? world->partners.size() / world->nodes.size() : 0;
     for (std::size_t i = 0; each > 0 && i < world->nodes.size(); ++i) {
@@ -249,13 +254,14 @@ bool Member::State::consider_protection() {
         p.given_up = Protection::GivenUp::no;
         p.late_times = 0;
     }
-    choose_target(consider_giving_up());
+    bool afresh = consider_giving_up();
+    choose_target(afresh);
     if (auto oldest = oldest_wanted()) tally.drop_older_than(oldest->step);
     CheckpointId newest{complete->generation, complete->step};
     // Where nothing is safe, one older than the target may still be the best there is. But a world of another
-    // size needs the slots.
+    // size needs the slots, and so do copies that are tried again: half of the step before may lie there.
     auto freed = p.given_up != Protection::GivenUp::no || !p.target ? newest : p.target;
-    if (p.given_up == Protection::GivenUp::no && p.target && !p.safe) freed.reset();
+    if (p.given_up == Protection::GivenUp::no && p.target && !p.safe && !afresh) freed.reset();
     if (bugged(PlantedBug::other_size_freed_early) && world->memory_world_size > 0 && p.target) {
         p.kept.reset();
         local.safe.reset();

@@ -27,6 +27,12 @@ AC_DEFUN([DLROVER_SLURM], [
 #include <slurm/spank.h>
 }]])
       AC_CHECK_DECL([slurm_init], [AC_DEFINE([HAVE_SLURM_INIT], [1], [libslurm wants slurm_init()])], [], [[#include <slurm/slurm.h>]])
+      AC_CACHE_CHECK([for the topology as a list of switches], [dlrover_cv_slurm_topology_array],
+        [AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <slurm/slurm.h>]],
+          [[topo_info_response_msg_t *m = 0; return slurm_load_topo(&m) == 0 && m->topo_array[0].level == 0 && m->topo_array[0].nodes;]])],
+          [dlrover_cv_slurm_topology_array=yes], [dlrover_cv_slurm_topology_array=no])])
+      AS_IF([test $dlrover_cv_slurm_topology_array = yes],
+        [AC_DEFINE([HAVE_SLURM_TOPOLOGY_ARRAY], [1], [slurm_load_topo() lists switches])])
       AC_CHECK_TYPE([slurm_step_id_t], [AC_DEFINE([HAVE_SLURM_STEP_ID_T], [1], [step ids are a structure])], [], [[#include <slurm/slurm.h>]])
       AC_MSG_CHECKING([for Slurm's version])
       dlrover_slurm_number=`printf '#include <slurm/slurm_version.h>\nDLROVER_VERSION SLURM_VERSION_NUMBER\n' | $CXX $CPPFLAGS -E -P -x c++ - 2>/dev/null | tr '\n' ' ' | $SED -n 's/.*DLROVER_VERSION *\(0x@<:@0-9a-fA-F@:>@*\).*/\1/p'`

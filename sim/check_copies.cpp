@@ -45,11 +45,26 @@ void Simulator::check_partners(const World &world) const {
     check(each <= config_.copies && each >= std::min<std::size_t>(config_.copies, others),
           "too few or too many partners");
     if (codes()) check_groups(world);
+    if (!newest_world_ && !codes() && options_.switches > 0) check_switches(world);
     for (NodeIndex node : world.nodes) {
         auto partners = partners_of(world, node.value());
         std::set<NodeIndex> different(partners.begin(), partners.end());
         check(different.size() == each && !different.contains(node),
               "a node's partner is itself, or twice one");
+    }
+}
+
+/// Of a world that owes nothing to one before.
+void Simulator::check_switches(const World &world) const {
+    auto of = switches();
+    std::map<std::uint32_t, std::size_t> sizes;
+    for (NodeIndex node : world.nodes) ++sizes[of[node.value()]];
+    bool crowded = std::ranges::any_of(sizes, [&](auto &s) { return 2 * s.second > world.nodes.size(); });
+    if (crowded || world.nodes.size() <= config_.copies) return;
+    for (NodeIndex node : world.nodes) {
+        auto partners = partners_of(world, node.value());
+        check(partners.empty() || of[partners.front().value()] != of[node.value()],
+              "a node's partner hangs on its own switch, and need not");
     }
 }
 

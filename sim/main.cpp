@@ -21,7 +21,7 @@ struct Range {
 
 struct Arguments {
     std::string seeds = "1:100", bug = "none";
-    std::uint32_t nodes = 100, jobs = 1;
+    std::uint32_t nodes = 100, jobs = 1, switches = 0;
     std::uint64_t replay = 0;
     std::optional<std::uint32_t> copies;
     std::string code;
@@ -63,7 +63,7 @@ int run_share(const Arguments &a, Range seeds, std::uint32_t first, std::uint32_
     int failed = 0;
     for (std::uint64_t seed = seeds.from + first; seed <= seeds.to; seed += step) {
         sim::Simulator simulator({seed, a.nodes, find_bug(a.bug), a.trace, a.copies, parse_code(a.code),
-                                  a.joins, a.no_shrink, a.rollbacks, a.damage, a.scales});
+                                  a.joins, a.no_shrink, a.rollbacks, a.damage, a.scales, a.switches});
         sim::Outcome outcome = simulator.run();
         if (outcome.violation.empty()) continue;
         std::cout << "seed " << seed << ": " << outcome.violation << " (at " << outcome.at.count() / 1000
@@ -111,6 +111,7 @@ int main(int argc, char **argv) {
     app.add_option("--joins", a.joins, "0, 1: Slurm grants nodes in place of others; else from the seed");
     app.add_flag("--no-shrink", a.no_shrink, "Slurm takes nodes out of the job once, or never");
     app.add_flag("--scales", a.scales, "persons want more nodes or fewer");
+    app.add_option("--switches", a.switches, "on which the nodes hang; else nothing is known of them");
     app.add_flag("--rollbacks", a.rollbacks, "persons want older steps back");
     app.add_flag("--damage", a.damage, "what nodes hold turns out to be damaged; nothing is on storage");
     app.add_option("--bug", a.bug, "plant this bug");

@@ -25,10 +25,11 @@ constexpr Duration settle_time = seconds(40);
 constexpr Duration left_over_time = seconds(120);
 
 const char *const input_names[] = {
-    "Tick",        "LocalReady",    "LocalExit",     "LocalFinished",   "LocalStopped", "LocalSealed",
-    "LocalParity", "LocalObjects",  "LocalProgress", "LocalProtection", "LocalSignal",  "Stored",
-    "PeerMessage", "PeerLink",      "SlurmAnswer",   "LocalStorage",    "NodeOffered",  "NodesComing",
-    "LocalCheck",  "LocalRollback", "LocalDamaged",  "LocalDurable",    "LocalSkipped", "LocalScale"};
+    "Tick",         "LocalReady",   "LocalExit",    "LocalFinished", "LocalStopped",
+    "LocalSealed",  "LocalParity",  "LocalObjects", "LocalProgress", "LocalProtection",
+    "LocalSignal",  "Stored",       "PeerMessage",  "PeerLink",      "SlurmAnswer",
+    "LocalStorage", "NodeOffered",  "NodesComing",  "LocalCheck",    "LocalRollback",
+    "LocalDamaged", "LocalDurable", "LocalSkipped", "LocalScale",    "LocalDomains"};
 const char *const message_names[] = {"VoteRequest", "VoteReply",    "Heartbeat",   "HeartbeatReply",
                                      "Prepare",     "PrepareReply", "Commit",      "Report",
                                      "Finish",      "CheckOrder",   "CheckReport", "Dismissal"};
@@ -460,11 +461,20 @@ void Simulator::start_daemon(std::uint32_t node) {
     n.heard.clear();
     n.removed = n.keeper ? n.keeper->removed : std::vector<NodeIndex>{};
     n.member.emplace(std::move(c), n.keeper, now_ + n.offset, options_.bug);
+    if (options_.switches > 0) feed(node, LocalDomains{switches()});
     if (auto damaged = n.damaged) feed(node, LocalDamaged{*damaged});
     if (!n.objects.empty() || !n.parities.empty()) feed(node, objects_of(n));
     Time connected = now_ + Duration(random_.between(1000, 300000));
     push(connected, Kind::reconnect, node);
     set_deadline(node);
+}
+
+/// In blocks, as sites number their nodes; those that come later hang on the last one.
+std::vector<std::uint32_t> Simulator::switches() const {
+    std::vector<std::uint32_t> of;
+    std::uint32_t each = (step_nodes_ + options_.switches - 1) / options_.switches;
+    for (std::uint32_t i = 0; i < nodes_.size(); ++i) of.push_back(1 + std::min(i, step_nodes_ - 1) / each);
+    return of;
 }
 
 /// The agents find the daemon.

@@ -29,12 +29,13 @@ struct Options {
     bool trace = false;
     std::optional<std::uint32_t> copies;  ///< of each object on other nodes; none: from the seed
     std::optional<elastic::CodeSize>
-        code;                   ///< parities instead; none: from the seed, unless `copies` is given
-    std::optional<bool> joins;  ///< Slurm grants nodes in place of others; none: from the seed
-    bool no_shrink = false;     ///< Slurm takes nodes out of the job once, or never; marks get lost
-    bool rollbacks = false;     ///< persons want older steps back (dlrover rollback)
-    bool damage = false;        ///< what nodes hold turns out to be damaged; without storage
-    bool scales = false;        ///< persons want more nodes or fewer (dlrover scale)
+        code;                    ///< parities instead; none: from the seed, unless `copies` is given
+    std::optional<bool> joins;   ///< Slurm grants nodes in place of others; none: from the seed
+    bool no_shrink = false;      ///< Slurm takes nodes out of the job once, or never; marks get lost
+    bool rollbacks = false;      ///< persons want older steps back (dlrover rollback)
+    bool damage = false;         ///< what nodes hold turns out to be damaged; without storage
+    bool scales = false;         ///< persons want more nodes or fewer (dlrover scale)
+    std::uint32_t switches = 0;  ///< on which the nodes hang; 0: nothing is known of them
 };
 
 struct Outcome {
@@ -271,6 +272,7 @@ class Simulator {
     void act_end(std::uint32_t node, const elastic::End &a);
     void act(std::uint32_t node, elastic::Action &action);
     void start_daemon(std::uint32_t node);
+    std::vector<std::uint32_t> switches() const;
     void reconnect(std::uint32_t node);
     void crash_daemon(std::uint32_t node);
     void transmit(std::uint32_t from, std::uint32_t to, elastic::Message message);
@@ -478,6 +480,7 @@ class Simulator {
 
     // check_copies.cpp
     void check_partners(const elastic::World &world) const;
+    void check_switches(const elastic::World &world) const;
     void check_sources(const elastic::World &world) const;
     void check_safe_kept(const elastic::World &world);
     void check_restored(std::uint32_t node, const elastic::World &world);

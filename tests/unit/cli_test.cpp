@@ -408,6 +408,12 @@ BOOST_AUTO_TEST_CASE(copies_of_one_node_and_of_several) {
     c.partners = {"n2", "n3"};
     BOOST_TEST(contains(status_details(g),
                         "step 40 is safe; of step 41 this node has copied 1 of 8; kept by n2, n3\n"));
+    c.switches = {"leaf2", ""};
+    c.same_switch = 1;
+    BOOST_TEST(
+        contains(status_details(g), "; kept by n2 (switch leaf2), n3; on the same switch as this node\n"));
+    c.switches.clear();
+    c.same_switch = 0;
     c.parities = 2;
     c.parity_bytes = 3 << 20;
     BOOST_TEST(contains(status_details(g), "; kept by n2, n3; 2 parities of 3.0 MiB here\n"));
@@ -418,6 +424,9 @@ BOOST_AUTO_TEST_CASE(copies_of_one_node_and_of_several) {
     BOOST_TEST(contains(status_details(g),
                         "step 40 is safe; of step 41 the nodes have copied 1 of 8; trouble "
                         "on n3: no slot is free there\n"));
+    c.same_switch = 3;
+    BOOST_TEST(
+        contains(status_details(g), "; of 3 of 4 nodes on the same switch as the node itself; trouble"));
     c.in_trouble = {"n3", "n4"};
     BOOST_TEST(contains(status_details(g), "; trouble on n3 and 1 other node: no slot"));
     c.in_trouble.push_back("n1");

@@ -157,6 +157,8 @@ BOOST_AUTO_TEST_CASE(the_worst_mover_and_the_sum_of_copies_come_from_several_nod
         group->mover->node = node;
         group->copies = std::make_unique<local::CopiesStatusT>();
         group->copies->partners = {"partner of " + node};
+        group->copies->switches = {"switch of the partner of " + node};
+        group->copies->same_switch = node != "n2";
         group->copies->safe_step = node == "n2" ? 40 : 30;
         group->copies->target_step = node == "n4" ? 30 : 45;
         group->copies->copied = copied;
@@ -194,6 +196,8 @@ BOOST_AUTO_TEST_CASE(the_worst_mover_and_the_sum_of_copies_come_from_several_nod
     BOOST_TEST(verified.nodes == 3u);
     BOOST_TEST(copies.nodes == 4u);
     BOOST_TEST((copies.partners == std::vector<std::string>{"partner of n1"}));
+    BOOST_TEST((copies.switches == std::vector<std::string>{"switch of the partner of n1"}));
+    BOOST_TEST(copies.same_switch == 3u);
     BOOST_TEST(copies.text == "it failed on n3");
     BOOST_TEST((copies.in_trouble == std::vector<std::string>{"n3", "n4"}));
     // Nobody's mover is worse than one without all its ways.

@@ -114,6 +114,34 @@ BOOST_AUTO_TEST_CASE(a_partner_is_another_node_and_stays_the_same_after_a_loss) 
     }
 }
 
+BOOST_AUTO_TEST_CASE(a_partner_hangs_on_another_switch) {
+    GroupConfig config = Fixture::config(4, 4);
+    TestGroup g(config);
+    g.job_nodes = nodes({0, 1, 2, 3});
+    for (std::uint32_t node = 0; node < 4; ++node) g.feed(node, LocalDomains{{7, 7, 9, 9}});
+    g.start();
+    World w = g.world(1);
+    BOOST_TEST((w.nodes == nodes({0, 1, 2, 3})));
+    BOOST_REQUIRE(w.partners.size() == 4u);
+    for (std::uint32_t node = 0; node < 4; ++node)
+        BOOST_TEST((w.partners[node].value() < 2) != (node < 2), "the partner of node " << node);
+}
+
+BOOST_AUTO_TEST_CASE(members_of_a_coding_group_hang_on_different_switches) {
+    GroupConfig config = Fixture::config(6, 6);
+    config.code = {2, 1};
+    TestGroup g(config);
+    g.job_nodes = nodes({0, 1, 2, 3, 4, 5});
+    for (std::uint32_t node = 0; node < 6; ++node) g.feed(node, LocalDomains{{1, 1, 2, 2, 3, 3}});
+    g.start();
+    World w = g.world(1);
+    BOOST_REQUIRE(w.groups.size() == 6u);
+    for (std::uint32_t a = 0; a < 6; ++a)
+        for (std::uint32_t b = a + 1; b < 6; ++b)
+            BOOST_TEST((w.groups[a] != w.groups[b] || a / 2 != b / 2), a << " and " << b);
+    for (std::uint32_t a = 0; a < 6; ++a) BOOST_TEST((w.partners[a].value() / 2 != a / 2));
+}
+
 BOOST_AUTO_TEST_CASE(the_first_world_waits_a_moment_for_spares_that_copies_need) {
     GroupConfig config = TestGroup::config(3, 2, 2);
     config.copies = 2;

@@ -56,6 +56,16 @@ Outcome run_scaled(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug,
     return Simulator(options).run();
 }
 
+/// Two switches.
+Outcome run_switched(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug) {
+    Options options;
+    options.seed = seed;
+    options.nodes = nodes;
+    options.bug = bug;
+    options.switches = 2;
+    return Simulator(options).run();
+}
+
 void expect_clean(std::uint32_t nodes, std::uint64_t seeds) {
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
         Outcome outcome = run(seed, nodes);
@@ -272,9 +282,18 @@ BOOST_DATA_TEST_CASE(
         {{.seed = 25693, .nodes = 6},
          "a node that Slurm took out with others, while it joined, was waited for and asked of again"},
         {{.seed = 1000371, .nodes = 4, .scales = true},
-         "what Slurm had added without an answer was not looked for once no more nodes were wanted"}}),
+         "what Slurm had added without an answer was not looked for once no more nodes were wanted"},
+        {{.seed = 2000219, .nodes = 6, .damage = true},
+         "copies that were tried again found half of the step before in their slots"}}),
     c) {
     BOOST_TEST(Simulator(c.options).run().violation == "");
+}
+
+BOOST_DATA_TEST_CASE(groups_on_two_switches_keep_the_rules, boost::unit_test::data::make({3u, 4u, 6u, 7u}),
+                     nodes) {
+    for (std::uint64_t seed = 1; seed <= 300; ++seed)
+        BOOST_TEST_REQUIRE(run_switched(seed, nodes, PlantedBug::none).violation == "",
+                           "seed " << seed << " of " << nodes << " nodes");
 }
 
 BOOST_DATA_TEST_CASE(groups_that_nodes_join_keep_the_rules,
@@ -352,6 +371,7 @@ BOOST_DATA_TEST_CASE(a_planted_bug_is_found,
     for (std::uint64_t seed = first; seed < first + most_seeds; ++seed) {
         std::uint32_t nodes = seed % 2 == 0 ? 4 : 5;  // halves and majorities
         auto run_with = [&](PlantedBug planted) {
+            if (bug == PlantedBug::switches_ignored) return run_switched(seed, nodes, planted);
             if (bug == PlantedBug::damage_begins_anew) return run_damaged(seed, nodes, planted);
             if (bug >= PlantedBug::scale_not_passed_on) return run_scaled(seed, nodes, planted);
             if (bug == PlantedBug::dropped_counts_on)

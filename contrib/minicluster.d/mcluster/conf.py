@@ -8,6 +8,7 @@ from mcluster.cluster import FABRIC, LOGIN, SLURM_UID
 
 NODE_KEYS = {"CPUs", "Boards", "CoresPerSocket", "Features", "Gres", "MemSpecLimit", "CoreSpecCount", "CPUSpecList",
              "RealMemory", "Sockets", "ThreadsPerCore", "TmpDisk", "Weight"}
+TOP_SWITCH = "spine"
 REPEATED_KEYS = {"NodeName", "PartitionName", "NodeSet", "DownNodes", "Include"}
 PARTITION_KEYS = {"AllowAccounts", "DefaultTime", "GraceTime", "MaxCPUsPerNode", "MaxNodes", "MaxTime", "MinNodes",
                   "OverSubscribe", "PriorityTier"}
@@ -24,6 +25,19 @@ def parse_settings(texts):
     return pairs
 
 
+def parse_switches(texts, nodes):
+    """NAME=n1,n2 texts of --switch as pairs of a name and its nodes."""
+    pairs, taken = [], set()
+    for text in texts:
+        name, separator, hosts = text.partition("=")
+        hosts = hosts.split(",")
+        if not separator or not name.isidentifier() or name == TOP_SWITCH or not set(hosts) <= set(nodes) or taken & set(hosts):
+            raise Failure(f"--switch {text}: expected NAME=n1,n2,... with nodes that hang on no other switch")
+        taken |= set(hosts)
+        pairs.append((name, hosts))
+    return pairs
+
+
 def write_all(cluster):
     os.makedirs(cluster.path("etc"), exist_ok=True)
     write_users(cluster)
@@ -32,6 +46,8 @@ def write_all(cluster):
     _write(cluster, "gres.conf", gres_conf(cluster))
     _write(cluster, "cgroup.conf", cgroup_conf(cluster))
     _write(cluster, "plugstack.conf", plugstack_conf(cluster))
+    if cluster.options["switches"]:
+        _write(cluster, "topology.conf", topology_conf(cluster))
     if cluster.options["slurmdbd"]:
         write_slurmdbd_conf(cluster)
 
@@ -133,6 +149,8 @@ def slurm_settings(cluster):
     settings.update(tracking_settings(cluster))
     if cluster.options["gpus_per_node"]:
         settings["GresTypes"] = "gpu"
+    if cluster.options["switches"]:
+        settings["TopologyPlugin"] = "topology/tree"
     if cluster.options["slurmdbd"]:
         settings["AccountingStorageType"] = "accounting_storage/slurmdbd"
         settings["AccountingStorageHost"] = cluster.address(LOGIN)
@@ -170,6 +188,13 @@ def slurm_conf(cluster):
 def gres_conf(cluster):
     gpus = cluster.options["gpus_per_node"]
     return "".join(f"Name=gpu File={cluster.path('dev', f'gpu{index}')}\n" for index in range(gpus))
+
+
+def topology_conf(cluster):
+    switches = cluster.options["switches"]
+    lines = [f"SwitchName={name} Nodes={','.join(nodes)}" for name, nodes in switches]
+    lines.append(f"SwitchName={TOP_SWITCH} Switches={','.join(name for name, _ in switches)}")
+    return "\n".join(lines) + "\n"
 
 
 def cgroup_conf(cluster):
