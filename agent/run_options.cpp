@@ -196,7 +196,7 @@ Status read_workers(const std::string &text, const MachineCounts &machine, RunOp
     }
     if (text == "auto" || text == "cpu" || text == "gpu") return {};
     auto number = parse_uint(text, 1, most_workers);
-    if (!number) return refuse("--nproc-per-node=" + text + ": wanted is a number, auto, cpu or gpu");
+    if (!number) return refuse("--nproc-per-node=" + text + ": wanted is a number from 1, auto, cpu or gpu");
     out.workers = static_cast<unsigned>(*number);
     return {};
 }

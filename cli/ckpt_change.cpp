@@ -5,6 +5,7 @@
 #include "ckpt/storage_name.h"
 #include "cli/ckpt_places.h"
 #include "cli/ckpt_removal.h"
+#include "cli/ckpt_survey.h"
 #include "cli/ckpt_work.h"
 #include "cli/confirm.h"
 #include "cli/table.h"
@@ -72,7 +73,7 @@ Status check_target(const LineageFolder &lineage, const CheckpointId &id) {
 Status remove_checkpoints(const CkptOptions &options) {
     auto lineage = lineage_to_change(options);
     if (!lineage) return lineage.take_status();
-    auto plan = plan_removal(lineage->listing, options);
+    auto plan = plan_removal(lineage->listing, newest_whole(*lineage), options);
     if (!plan) return plan.take_status();
     for (const std::string &sentence : plan->notes) note(sentence);
     if (plan->ids.empty()) {

@@ -32,10 +32,22 @@ struct Parser {
     Parser();
     CLI::App *add(std::size_t at, CkptAction action, const char *name, const char *text);
     void add_step(CLI::App *command, const char *text, bool several);
+    bool knows(const std::string &name) const;
+    std::string names() const;
     Status check() const;
     Status check_import() const;
     Status read_numbers();
 };
+
+bool Parser::knows(const std::string &name) const {
+    return std::ranges::any_of(commands, [&](auto &command) { return command.first->get_name() == name; });
+}
+
+std::string Parser::names() const {
+    std::string text;
+    for (const auto &command : commands) text += (text.empty() ? "" : ", ") + command.first->get_name();
+    return text;
+}
 
 CLI::App *Parser::add(std::size_t at, CkptAction action, const char *name, const char *text) {
     CLI::App *command = app.add_subcommand(name, text);
@@ -62,7 +74,7 @@ Parser::Parser() {
     auto *from = add(6, CkptAction::import_from, "import", "A checkpoint out of a .safetensors file");
     for (auto *command : {list, show}) command->add_flag("--json", options.json, "JSON instead of text");
     for (auto *command : {show, verify, to}) add_step(command, "Default: the newest complete one", false);
-    verify->add_flag("--all", options.all, "Every complete one");
+    verify->add_flag("--all", options.all, "Every complete one, suspect ones too");
     add_step(remove, "Those of these training steps", true);
     remove->add_option("--older-than-step", words.older_than, "Complete ones of lower steps")
         ->type_name("STEP");
@@ -106,7 +118,8 @@ Status Parser::read_numbers() {
 Status Parser::check_import() const {
     const CLI::App &from = *commands[6].first;
     if (from.count("--lineage") == from.count("--name"))
-        return wrong("import needs either --lineage or --name");
+        return wrong(from.count("--name") != 0 ? "import takes either --lineage or --name, not both"
+                                               : "import needs either --lineage or --name");
     bool job = from.count("--name") != 0;
     if (job != !options.command.empty() || job != !options.run.empty())
         return wrong("import takes --name NAME together with -- COMMAND, as the job is going to run it");
@@ -122,7 +135,8 @@ Status Parser::check() const {
         if (!what) return wrong("rm needs --step, --older-than-step, --incomplete or --suspect");
     }
     if (options.action == CkptAction::rollback && options.undo == !options.steps.empty())
-        return wrong("rollback needs either --step or --undo");
+        return wrong(options.undo ? "rollback takes either --step or --undo, not both"
+                                  : "rollback needs either --step or --undo");
     if (options.action == CkptAction::verify && options.all && !options.steps.empty())
         return wrong("verify takes either --step or --all");
     if (options.action == CkptAction::import_from) return check_import();
@@ -137,6 +151,8 @@ Status Parser::check() const {
 Result<CkptOptions> parse_ckpt_options(std::vector<std::string> words) {
     Parser parser;
     parser.app.require_subcommand(1);
+    if (!words.empty() && !words.front().starts_with("-") && !parser.knows(words.front()))
+        return wrong("ckpt: unknown command \"" + words.front() + "\" (there are: " + parser.names() + ")");
     std::reverse(words.begin(), words.end());  // as CLI11 takes them
     try {
         parser.app.parse(std::move(words));

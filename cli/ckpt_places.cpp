@@ -73,6 +73,14 @@ Result<ChosenCheckpoint> read_chosen(const Place &place, const CheckpointId &id)
     return ChosenCheckpoint{std::move(*manifest), suspect, {}};
 }
 
+/// rank-R/step-S.dlrover
+bool holds_plain_files(const std::string &folder) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder + "/rank-0", error), end; !error && it != end; it.increment(error))
+        if (it->path().extension() == ".dlrover") return true;
+    return false;
+}
+
 }  // namespace
 
 Result<Place> find_place(const std::string &given) {
@@ -90,7 +98,13 @@ Result<Place> find_place(const std::string &given) {
     else
         DLROVER_TRY(add_lineages(folder, place.lineages));
     if (!place.lineages.empty()) return place;
-    return Status(Code::not_found, folder + " holds no checkpoints of ours");
+    return Status(Code::not_found,
+                  holds_plain_files(folder)
+                      ? folder +
+                            " holds plain files of a run without a daemon (DLROVER_LOCAL_DIR): only that "
+                            "program reads them; dlrover ckpt is for checkpoints on storage "
+                            "(--dlrover-ckpt-dir)"
+                      : folder + " holds no checkpoints of ours");
 }
 
 Result<Place> find_one_lineage(const std::string &folder) {

@@ -12,8 +12,9 @@ using namespace dlrover::ckpt;
 
 class Planner {
   public:
-    Planner(const CheckpointListing &listing, const CkptOptions &options)
-        : listing_(listing), options_(options) {}
+    Planner(const CheckpointListing &listing, const std::optional<CheckpointId> &newest,
+            const CkptOptions &options)
+        : listing_(listing), newest_(newest), options_(options) {}
 
     Result<RemovalPlan> plan() {
         for (std::uint64_t step : options_.steps) DLROVER_TRY(take_step(step));
@@ -29,9 +30,6 @@ class Planner {
 
   private:
     void take(const CheckpointId &id) { plan_.ids.push_back(id); }
-    bool newest(const CheckpointId &id) const {
-        return !listing_.complete.empty() && listing_.complete.front() == id;
-    }
 
     Status take_step(std::uint64_t step) {
         bool found = false;
@@ -39,10 +37,10 @@ class Planner {
             for (const CheckpointId &id : *ids) {
                 if (id.step.value() != step) continue;
                 found = true;
-                if (newest(id) && !options_.force)
+                if (id == newest_ && !options_.force)
                     return Status(Code::invalid_argument,
                                   checkpoint_folder_name(id) +
-                                      " is the newest complete checkpoint: a job would "
+                                      " is the newest whole checkpoint: a job would "
                                       "go on from it; --force removes it all the same");
                 if (ids == &listing_.incomplete)
                     take_incomplete(id);
@@ -57,11 +55,17 @@ class Planner {
     void take_older(std::uint64_t step) {
         for (const CheckpointId &id : listing_.complete) {
             if (id.step.value() >= step) continue;
-            if (newest(id) && !options_.force)
-                plan_.notes.push_back(checkpoint_folder_name(id) + " stays: it is the newest complete one");
-            else
+            if (options_.force || (newest_ && id < *newest_))
                 take(id);
+            else
+                plan_.notes.push_back(checkpoint_folder_name(id) + " stays: " + why_it_stays(id));
         }
+    }
+
+    std::string why_it_stays(const CheckpointId &id) const {
+        if (id == newest_) return "it is the newest whole one";
+        return "it is damaged, and newer than all that are whole (--step " + std::to_string(id.step.value()) +
+               " removes it)";
     }
 
     void take_incomplete(const CheckpointId &id) {
@@ -75,14 +79,16 @@ class Planner {
     }
 
     const CheckpointListing &listing_;
+    const std::optional<CheckpointId> &newest_;
     const CkptOptions &options_;
     RemovalPlan plan_;
 };
 
 }  // namespace
 
-Result<RemovalPlan> plan_removal(const CheckpointListing &listing, const CkptOptions &options) {
-    return Planner(listing, options).plan();
+Result<RemovalPlan> plan_removal(const CheckpointListing &listing, const std::optional<CheckpointId> &newest,
+                                 const CkptOptions &options) {
+    return Planner(listing, newest, options).plan();
 }
 
 Result<RollbackPlan> plan_rollback(const CheckpointListing &listing, std::uint64_t step) {

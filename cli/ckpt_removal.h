@@ -2,6 +2,7 @@
 // Which checkpoints are removed, or passed over after a rollback. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,12 @@ struct RemovalPlan {
     std::vector<std::string> notes;       ///< what stays although it was meant, and why
 };
 
-/// not_found: a step that is not there. invalid_argument: the newest complete one, without --force.
-/// An incomplete one that is newer than all complete ones may be being written: it needs --force too.
-Result<RemovalPlan> plan_removal(const ckpt::CheckpointListing &listing, const CkptOptions &options);
+/// `newest`: of the complete ones that are whole, as far as lengths tell; none: none is.
+/// not_found: a step that is not there. invalid_argument: the newest one, without --force. What is damaged
+/// and newer goes by its step alone, or with --force. An incomplete one that is newer than all complete ones
+/// may be being written: it needs --force too.
+Result<RemovalPlan> plan_removal(const ckpt::CheckpointListing &listing,
+                                 const std::optional<ckpt::CheckpointId> &newest, const CkptOptions &options);
 
 struct RollbackPlan {
     ckpt::CheckpointId target;              ///< the newest of that step; it stays

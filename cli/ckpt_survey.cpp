@@ -133,6 +133,14 @@ LineageSummary survey_lineage(const LineageFolder &folder) {
     return summary;
 }
 
+std::optional<CheckpointId> newest_whole(const LineageFolder &folder) {
+    for (const CheckpointId &id : folder.listing.complete) {  // newest first
+        std::string name;
+        if (look_at_complete(folder, id, false, name).standing == Standing::complete) return id;
+    }
+    return std::nullopt;
+}
+
 std::string lineages_text(const std::vector<LineageSummary> &lineages, std::int64_t now_s) {
     std::string out;
     for (const LineageSummary &lineage : lineages) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct LineageSummary {
 
 /// Looks at names, lengths and manifests.
 LineageSummary survey_lineage(const LineageFolder &folder);
+
+/// The newest complete one that is not damaged as far as that tells: what a job goes on from.
+std::optional<ckpt::CheckpointId> newest_whole(const LineageFolder &folder);
 
 /// "5 min 20 s"; "-" where written_s is 0.
 std::string age_text(std::int64_t written_s, std::int64_t now_s);

@@ -14,10 +14,25 @@ namespace {
 
 using namespace dlrover::ckpt;
 
+bool fits(const std::string &name, const std::string &pattern) {
+    return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
 bool matches(const std::string &name, const std::vector<std::string> &patterns) {
-    if (patterns.empty()) return true;
-    return std::ranges::any_of(
-        patterns, [&](auto &pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+    return patterns.empty() ||
+           std::ranges::any_of(patterns, [&](auto &pattern) { return fits(name, pattern); });
+}
+
+/// A pattern with a typing error would leave weights out.
+Status check_patterns(const IndexPlan &index, const std::vector<std::string> &patterns) {
+    for (const std::string &pattern : patterns) {
+        bool used = std::ranges::any_of(index.tensors, [&](auto &t) { return fits(t.name, pattern); }) ||
+                    std::ranges::any_of(index.left_out, [&](auto &name) { return fits(name, pattern); });
+        if (!used)
+            return Status(Code::not_found,
+                          "--name " + pattern + ": nothing in the checkpoint has a name that matches");
+    }
+    return {};
 }
 
 Status check_tensor(const GlobalTensor &tensor, bool wide) {
@@ -51,6 +66,7 @@ void lay_out(ExportPlan &plan) {
 }  // namespace
 
 Result<ExportPlan> plan_export(const IndexPlan &index, const std::vector<std::string> &patterns, bool wide) {
+    DLROVER_TRY(check_patterns(index, patterns));
     ExportPlan plan;
     for (const GlobalTensor &tensor : index.tensors) {
         if (!matches(tensor.name, patterns)) continue;

@@ -61,7 +61,7 @@ Result<OutputFile> OutputFile::create(const std::string &path, std::uint64_t byt
     watch_signals(file.temporary_);
     file.fd_.reset(::open(file.temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (!file.fd_) {
-        Status status = file_error("open of", file.temporary_);
+        Status status = file_error("making", path);
         file.temporary_.clear();
         forget_signals();
         return status;

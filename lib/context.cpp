@@ -26,6 +26,20 @@ std::uint64_t microseconds_since(std::chrono::steady_clock::time_point begun) {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(passed).count());
 }
 
+Status still_open() {
+    return Status(
+        Code::invalid_argument,
+        "a restore is open already: close it first (in Python GlobalTensors.close(); the tensors of "
+        "load(views=True) hold theirs until they are gone)");
+}
+
+/// A damaged plain file stands in the way of the one before it.
+Status with_file(Status status, const std::string &file) {
+    if (file.empty() || status.code() != Code::corrupt) return status;
+    return Status(Code::corrupt, file + " is damaged: " + status.message() +
+                                     "; remove it to go on from the step before, where there is one");
+}
+
 /// The progress page says "restoring" while it lives.
 class RestorePhase {
   public:
@@ -83,7 +97,7 @@ Result<dlrover_world> dlrover_context::world() {
 
 Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_restore() {
     drop_peeked();
-    if (restoring) return Status(Code::invalid_argument, "a restore is open already");
+    if (restoring) return still_open();
     RestorePhase phase(progress);
     auto begun = std::chrono::steady_clock::now();
     auto source = store->open();
@@ -94,7 +108,7 @@ Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_restore() {
     if (!reader) {
         if (source->verified) damaged.reset();  // on storage, which tells of its own
         store->close({reader.status().message(), microseconds_since(begun), damaged});
-        return reader.take_status();
+        return with_file(reader.take_status(), source->file);
     }
     restoring = true;
     return std::make_unique<dlrover_restore>(dlrover_restore{
@@ -103,7 +117,7 @@ Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_restore() {
 
 Result<std::unique_ptr<dlrover_restore>> dlrover_context::open_folder(const std::string &folder) {
     drop_peeked();
-    if (restoring) return Status(Code::invalid_argument, "a restore is open already");
+    if (restoring) return still_open();
     RestorePhase phase(progress);
     auto begun = std::chrono::steady_clock::now();
     const Environment &e = environment;

@@ -310,7 +310,8 @@ Status DaemonStore::can_go_to_storage() {
     return Status(
         Code::unsupported,
         "this step has no folder for checkpoints, so none can go to storage: set --dlrover-ckpt-dir "
-        "(or DLROVER_CKPT_DIR where srun or sbatch is called), or save into memory only");
+        "(or DLROVER_CKPT_DIR where srun or sbatch is called), or save into memory only; with dlrover-run "
+        "--standalone there is memory alone");
 }
 
 void DaemonStore::abort(const SaveTarget &target) {

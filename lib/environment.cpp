@@ -33,7 +33,7 @@ Status read_number(const char *name, Int &out, std::uint64_t low = 0, std::uint6
 /// files.
 Status check_alone() {
     if (!text_of("RANK").empty()) return {};
-    for (const char *name : {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    for (const char *name : {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
         std::uint32_t tasks = 1;
         if (!read_number(name, tasks).ok() || tasks < 2) continue;
         return Status(Code::invalid_argument,

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "base/fault.h"
 #include "base/units.h"
 #include "ckpt/block_kernel.h"
+#include "ckpt/object_table.h"
 #include "lib/file_format.h"
 
 namespace dlrover::lib {
@@ -69,12 +72,32 @@ Result<UniqueFd> open_file(const std::string &path) {
     return fd;
 }
 
-/// unsupported: of another version.
-Result<bool> whole_file(const std::string &path) {
+/// not_found: it is not there. corrupt: files are named when they are whole, so something has damaged it
+/// since. unsupported: of another version.
+Status check_file(const std::string &path) {
     auto fd = open_file(path);
-    Status status = fd.ok() ? read_footer(fd->get(), path).take_status() : fd.take_status();
-    if (status.code() == Code::unsupported) return status;
-    return status.ok();
+    return fd.ok() ? read_footer(fd->get(), path).take_status() : fd.take_status();
+}
+
+/// By how many ranks the file's step was saved; none: that can not be read.
+std::optional<std::uint32_t> saved_by(const std::string &path) {
+    auto fd = open_file(path);
+    if (!fd) return std::nullopt;
+    auto footer = read_footer(fd->get(), path);
+    if (!footer) return std::nullopt;
+    auto mapping = ckpt::Mapping::file(fd->get(), footer->table_offset + footer->table_bytes);
+    if (!mapping) return std::nullopt;
+    auto bytes = ckpt::find_object_table(
+        {mapping->base(), mapping->bytes()},
+        {footer->data_bytes, footer->table_offset, footer->table_bytes, footer->table_xxh3});
+    if (!bytes) return std::nullopt;
+    auto table = ckpt::ObjectTableView::parse(*bytes, footer->data_bytes);
+    if (!table) return std::nullopt;
+    return table->identity().world_size;
+}
+
+void warn(const std::string &sentence) {
+    std::fprintf(stderr, "dlrover: %s\n", sentence.c_str());
 }
 
 Result<ObjectLayout> layout_of(const FileFooter &footer, const std::byte *base) {
@@ -137,6 +160,15 @@ Status FileStore::write_object(const SaveTarget &target, const ObjectLayout &lay
     return sync_folder(dir);
 }
 
+/// A program that begins anew beside the files of another one, or of its own last time, would be surprised.
+void FileStore::warn_of_newer(std::uint64_t saved) {
+    if (previous_ || std::exchange(warned_of_newer_, true)) return;
+    auto steps = steps_in(rank_dir(rank_.value()));
+    if (steps.empty() || steps.front() <= saved) return;
+    warn("step " + std::to_string(saved) + " is saved beside " + step_path(rank_.value(), steps.front()) +
+         ", which is newer: the next start goes on from that one; remove " + dir_ + " to begin anew");
+}
+
 void FileStore::remove_old(std::uint64_t saved) const {
     std::string dir = rank_dir(rank_.value());
     auto steps = steps_in(dir);
@@ -152,8 +184,9 @@ void FileStore::remove_old(std::uint64_t saved) const {
 
 Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarget &target,
                                                                   const ObjectLayout &layout, std::uint64_t) {
-    DLROVER_TRY(write_object(target, layout));
     std::uint64_t saved = layout.train_step.value();
+    warn_of_newer(saved);
+    DLROVER_TRY(write_object(target, layout));
     remove_old(saved);
     previous_ = saved;
     return std::variant<std::monostate, SaveSkipped>();
@@ -161,17 +194,46 @@ Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarg
 
 void FileStore::abort(const SaveTarget &) {}
 
-Result<std::optional<std::uint64_t>> FileStore::newest_common_step() const {
-    for (std::uint64_t step : steps_in(rank_dir(rank_.value()))) {
-        bool everywhere = true;
-        for (std::uint32_t r = 0; everywhere && r < world_size_; ++r) {
-            auto whole = whole_file(step_path(r, step));
-            if (!whole) return whole.take_status();
-            everywhere = *whole;
+/// ok: every rank has a whole file of it. Otherwise of the first that has not.
+Status FileStore::check_step(std::uint64_t step) const {
+    for (std::uint32_t r = 0; r < world_size_; ++r) DLROVER_TRY(check_file(step_path(r, step)));
+    return {};
+}
+
+/// A world of another number of ranks has saved what is there.
+Status FileStore::check_world() const {
+    for (std::uint32_t r : {rank_.value(), 0u})
+        for (std::uint64_t step : steps_in(rank_dir(r))) {
+            auto ranks = saved_by(step_path(r, step));
+            if (!ranks || *ranks == world_size_) continue;
+            return Status(Code::unsupported,
+                          "the checkpoints in " + dir_ + " were saved by " + std::to_string(*ranks) +
+                              (*ranks == 1 ? " rank" : " ranks") + ", this world has " +
+                              std::to_string(world_size_) +
+                              ": from plain files only a world of that size goes on; remove " + dir_ +
+                              " to begin anew");
         }
-        if (everywhere) return std::optional(step);
+    return {};
+}
+
+Result<std::optional<std::uint64_t>> FileStore::newest_common_step() {
+    Status damaged;
+    std::optional<std::uint64_t> found;
+    for (std::uint64_t step : steps_in(rank_dir(rank_.value()))) {
+        Status status = check_step(step);
+        if (status.ok()) found = step;
+        if (status.ok()) break;
+        if (status.code() == Code::unsupported) return status;
+        if (status.code() != Code::not_found && damaged.ok()) damaged = std::move(status);
     }
-    return std::optional<std::uint64_t>();
+    if (!found && damaged.ok()) DLROVER_TRY(check_world());
+    if (damaged.ok()) return found;
+    if (!found)
+        return Status(Code::corrupt,
+                      damaged.message() + ": no older step is whole; remove " + dir_ + " to begin anew");
+    if (!std::exchange(warned_of_damage_, true))
+        warn(damaged.message() + ": going on from step " + std::to_string(*found));
+    return found;
 }
 
 Result<std::int64_t> FileStore::restore_step() {
@@ -198,7 +260,8 @@ Result<ObjectSource> FileStore::open() {
     if (!layout) return std::move(layout.take_status()).with_context(path);
     opened_ = std::move(*mapping);
     previous_ = *step;
-    return ObjectSource{opened_.base(), opened_.bytes(), std::move(*layout), false, nullptr, nullptr};
+    return ObjectSource{
+        opened_.base(), opened_.bytes(), std::move(*layout), false, nullptr, nullptr, {}, {}, path};
 }
 
 void FileStore::close(const RestoreEnd &) {

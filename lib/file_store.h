@@ -35,13 +35,18 @@ class FileStore final : public Store {
     Status write_object(const SaveTarget &target, const ObjectLayout &layout) const;
     /// Keeps `saved` and the one before it (saved or restored by this process, else the newest other).
     void remove_old(std::uint64_t saved) const;
-    /// unsupported: a file that might be of it is of another version.
-    Result<std::optional<std::uint64_t>> newest_common_step() const;
+    Status check_step(std::uint64_t step) const;
+    Status check_world() const;
+    void warn_of_newer(std::uint64_t saved);
+    /// unsupported: a file that might be of it is of another version, or another world's. corrupt: nothing
+    /// but damaged files is there.
+    Result<std::optional<std::uint64_t>> newest_common_step();
 
     std::string dir_;
     Rank rank_;
     std::uint32_t world_size_;
     std::optional<std::uint64_t> previous_;
+    bool warned_of_newer_ = false, warned_of_damage_ = false;
     ckpt::Mapping image_, opened_;
     std::shared_ptr<void> image_user_;  ///< SaveTarget::attached of image_, and goes before it
 };

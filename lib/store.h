@@ -61,7 +61,8 @@ struct ObjectSource {
     std::unique_ptr<RankObjects> objects;    ///< together with `tensors`
     std::vector<KeeperObject> keepers = {};
     std::vector<const std::byte *> places =
-        {};  ///< of each chunk; none: own ones by their offset, others with their keepers
+        {};                 ///< of each chunk; none: own ones by their offset, others with their keepers
+    std::string file = {};  ///< a plain file, for people; empty: none
 };
 
 struct RestoreEnd {

@@ -31,7 +31,9 @@ Result<StoredCheckpoint> open_stored_checkpoint(const StoredRequest &request, bo
 Result<StoredRequest> find_stored_checkpoint(const std::string &folder) {
     std::error_code error;
     std::filesystem::path path = std::filesystem::canonical(folder, error);
+    if (folder.empty()) return Status(Code::invalid_argument, "the folder has no name");
     if (error) return Status(Code::not_found, "there is no checkpoint in " + folder + ": " + error.message());
+    if (!std::filesystem::is_directory(path, error)) return Status(Code::not_found, folder + " is no folder");
     StoredRequest request;
     if (auto id = ckpt::parse_checkpoint_folder_name(path.filename().string())) {
         request.folder = path.parent_path();

@@ -80,7 +80,7 @@ def note_step(step: Any) -> int:
     try:
         number = operator.index(step)
     except TypeError:
-        raise InvalidError(f"a step is an int, this is {type(step).__name__}: save(step, state)") from None
+        raise InvalidError(f"a step is an int, this is {type(step).__name__}") from None
     if not 0 <= number <= _LAST_STEP:
         raise InvalidError(f"step {number} is not between 0 and {_LAST_STEP}")
     last_step = number

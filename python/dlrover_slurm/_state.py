@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, Protocol
 
 from . import _numpy, _torch
 from ._chunks import FIXED_TABLE_BYTES, Batch, Chunk, Names, StoredChunk, bytes_chunk, size_in_object
-from ._errors import CorruptError, UnsupportedError
+from ._errors import CorruptError, InvalidError, UnsupportedError
 from ._share import Dealer, Shared
 
 SKELETON_VERSION = 1
@@ -226,7 +226,10 @@ def encode_ledger(ledger: Any) -> tuple[str, bytes]:
         return "none", b""
     if isinstance(ledger, (bytes, bytearray, memoryview)):
         return "bytes", bytes(ledger)
-    return "json", json.dumps(ledger).encode()
+    try:
+        return "json", json.dumps(ledger).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidError(f"ledger: {error}: it takes bytes, or what JSON can say") from None
 
 
 def encode(state: Any, ledger: Any = None, allow_pickle: bool = False, dealer: Dealer | None = None) -> Encoded:

@@ -52,7 +52,7 @@ def run_python(tmp_path):
     """Runs a program in a process of its own; returns (exit status, stdout, stderr)."""
 
     def run(code, *arguments, **environment):
-        env = dict(os.environ, PYTHONPATH=str(TOP / "python"), DLROVER_LOCAL_DIR=str(tmp_path / "run"), **environment)
+        env = {**os.environ, "PYTHONPATH": str(TOP / "python"), "DLROVER_LOCAL_DIR": str(tmp_path / "run"), **environment}
         done = subprocess.run([sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=120)
         return done.returncode, done.stdout, done.stderr
 

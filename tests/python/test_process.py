@@ -30,10 +30,42 @@ def test_one_warning_without_a_daemon(run_python):
     status, out, err = run_python(code)
     assert (status, out) == (0, "2\n")
     assert err.count("dlrover:") == 1 and "plain files" in err and len(err.splitlines()) == 1
-    assert run_python(code, RANK="1", WORLD_SIZE="2")[2] == ""
+    assert run_python("import dlrover_slurm as d; d.load()", RANK="1", WORLD_SIZE="2", DLROVER_LOCAL_DIR="/nonexistent")[2] == ""
 
 
-@pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_another_number_of_ranks_begins_nothing_anew(run_python):
+    assert run_python("import dlrover_slurm as d; d.save(1, {'x': 1})")[0] == 0
+    code = "import dlrover_slurm as d\ntry:\n    d.load()\nexcept d.UnsupportedError as error:\n    print(error)"
+    for rank in "01":
+        assert "saved by 1 rank, this world has 2" in run_python(code, RANK=rank, WORLD_SIZE="2")[1]
+    assert run_python("import dlrover_slurm as d; print(d.load().step)")[1] == "1\n"
+
+
+def test_a_training_begun_anew_beside_newer_files_is_told(run_python):
+    assert run_python("import dlrover_slurm as d; d.save(12, {'x': 1})")[0] == 0
+    _, _, err = run_python("import dlrover_slurm as d; d.save(0, {}); d.save(1, {})")
+    assert err.count("step 0 is saved beside") == 1 and "step-12.dlrover, which is newer" in err
+    assert "beside" not in run_python("import dlrover_slurm as d; d.load(); d.save(2, {})")[2]
+
+
+def test_a_file_cut_short_is_told_and_the_step_before_taken(run_python, tmp_path):
+    program = "import dlrover_slurm as d; print(d.load().step)"
+    assert run_python("import dlrover_slurm as d; d.save(1, {'x': 1}); d.save(2, {'x': 2})")[0] == 0
+    newest = next(tmp_path.rglob("step-2.dlrover"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    _, out, err = run_python(program)
+    assert out == "1\n" and f"{newest.name}" in err and "going on from step 1" in err
+    next(tmp_path.rglob("step-1.dlrover")).write_bytes(b"x" * 50)
+    status, out, err = run_python(program)
+    assert status != 0 and "CorruptError" in err and "to begin anew" in err
+
+
+def test_a_ledger_that_json_can_not_say_is_named(run_python):
+    code = "import dlrover_slurm as d\ntry:\n    d.save(1, {}, ledger={1j})\nexcept d.InvalidError as error:\n    print(error)"
+    assert "ledger: " in run_python(code)[1]
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
 def test_one_of_several_that_does_not_know_its_rank_is_refused(run_python, variable):
     code = "import dlrover_slurm as d\ntry:\n    d.load()\nexcept d.InvalidError as error:\n    print(error)"
     status, out, _ = run_python(code, **{variable: "4"})

@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(words_of_every_command) {
 BOOST_AUTO_TEST_CASE(wrong_words_are_named) {
     const std::pair<Words, const char *> wrong[] = {
         {{}, "subcommand"},
-        {{"lst", "/c"}, "subcommand"},
+        {{"lst", "/c"}, "unknown command \"lst\" (there are: ls, "},
         {{"ls"}, "DIR"},
         {{"ls", "/c", "/d"}, "/d"},
         {{"show", "/c", "--step", "x"}, "not \"x\""},
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(wrong_words_are_named) {
         {{"show", "/c", "--step", "99999999999999999999"}, "not \"99999999999999999999\""},
         {{"rm", "/c"}, "rm needs --step"},
         {{"rollback", "/c"}, "either --step or --undo"},
-        {{"rollback", "/c", "--undo", "--step", "1"}, "either --step or --undo"},
+        {{"rollback", "/c", "--undo", "--step", "1"}, "either --step or --undo, not both"},
         {{"verify", "/c", "--all", "--step", "1"}, "either --step or --all"},
         {{"export", "/c", "--to", "zip", "o"}, "not \"zip\""},
         {{"import", "f", "--to", "/c", "--lineage", "l"}, "--step"},
@@ -82,33 +82,55 @@ BOOST_AUTO_TEST_CASE(wrong_words_are_named) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(the_newest_complete_one_is_not_removed_by_accident) {
+BOOST_AUTO_TEST_CASE(the_newest_whole_one_is_not_removed_by_accident) {
     CheckpointListing listing{{id_of(30), id_of(20), id_of(10)}, {}, {}};
-    auto refused = plan_removal(listing, options_of({"rm", "/c", "--step", "30", "10"}));
+    auto refused =
+        plan_removal(listing, listing.complete.front(), options_of({"rm", "/c", "--step", "30", "10"}));
     BOOST_TEST((refused.status().code() == Code::invalid_argument));
     BOOST_TEST(
-        (plan_removal(listing, options_of({"rm", "/c", "--step", "30", "--force"}))->ids == Ids{id_of(30)}));
-    auto older = plan_removal(listing, options_of({"rm", "/c", "--older-than-step", "100"}));
+        (plan_removal(listing, listing.complete.front(), options_of({"rm", "/c", "--step", "30", "--force"}))
+             ->ids == Ids{id_of(30)}));
+    auto older =
+        plan_removal(listing, listing.complete.front(), options_of({"rm", "/c", "--older-than-step", "100"}));
     BOOST_TEST((older->ids == Ids{id_of(10), id_of(20)}));
     BOOST_TEST(older->notes.size() == 1u);
-    BOOST_TEST(
-        (plan_removal(listing, options_of({"rm", "/c", "--step", "11"})).status().code() == Code::not_found));
+    BOOST_TEST((plan_removal(listing, listing.complete.front(), options_of({"rm", "/c", "--step", "11"}))
+                    .status()
+                    .code() == Code::not_found));
+}
+
+/// Else the one that a job can go on from would go.
+BOOST_AUTO_TEST_CASE(what_is_damaged_does_not_count_as_the_newest) {
+    CheckpointListing listing{{id_of(30), id_of(20), id_of(10)}, {}, {}};
+    auto older = plan_removal(listing, id_of(20), options_of({"rm", "/c", "--older-than-step", "100"}));
+    BOOST_TEST((older->ids == Ids{id_of(10)}));
+    BOOST_REQUIRE(older->notes.size() == 2u);
+    BOOST_TEST(older->notes[0].find("step 30 removes it") != std::string::npos, older->notes[0]);
+    BOOST_TEST(older->notes[1].find("newest whole one") != std::string::npos, older->notes[1]);
+    auto refused = plan_removal(listing, id_of(20), options_of({"rm", "/c", "--step", "20"}));
+    BOOST_TEST((refused.status().code() == Code::invalid_argument));
+    auto damaged = plan_removal(listing, id_of(20), options_of({"rm", "/c", "--step", "30"}));
+    BOOST_TEST((damaged->ids == Ids{id_of(30)}));
+    auto none = plan_removal(listing, std::nullopt, options_of({"rm", "/c", "--older-than-step", "100"}));
+    BOOST_TEST(none->ids.empty());
+    BOOST_TEST(none->notes.size() == 3u);
 }
 
 BOOST_AUTO_TEST_CASE(what_may_be_being_written_stays) {
     CheckpointListing listing{{id_of(20)}, {id_of(25), id_of(15)}, {id_of(5)}};
-    auto plan = plan_removal(listing, options_of({"rm", "/c", "--incomplete"}));
+    auto plan = plan_removal(listing, listing.complete.front(), options_of({"rm", "/c", "--incomplete"}));
     BOOST_TEST((plan->ids == Ids{id_of(15)}));
     BOOST_TEST(plan->notes.size() == 1u);
-    plan = plan_removal(listing, options_of({"rm", "/c", "--incomplete", "--suspect", "--force"}));
+    plan = plan_removal(listing, listing.complete.front(),
+                        options_of({"rm", "/c", "--incomplete", "--suspect", "--force"}));
     BOOST_TEST((plan->ids == Ids{id_of(5), id_of(15), id_of(25)}));
     BOOST_TEST(plan->notes.empty());
 }
 
 BOOST_AUTO_TEST_CASE(all_of_a_step_go_once) {
     CheckpointListing listing{{id_of(40, 3), id_of(20, 2), id_of(20, 1)}, {}, {}};
-    auto plan =
-        plan_removal(listing, options_of({"rm", "/c", "--step", "20", "20", "--older-than-step", "21"}));
+    auto plan = plan_removal(listing, listing.complete.front(),
+                             options_of({"rm", "/c", "--step", "20", "20", "--older-than-step", "21"}));
     BOOST_TEST((plan->ids == Ids{id_of(20, 1), id_of(20, 2)}));
 }
 

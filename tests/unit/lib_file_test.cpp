@@ -120,11 +120,47 @@ BOOST_AUTO_TEST_CASE(every_region_is_checked) {
     for (std::uint64_t at = bytes - 128; at < bytes; ++at) {
         flip(path, at);
         dlrover_restore *r = nullptr;
-        BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_NOT_FOUND,
-                   "byte " << at << " of the footer");
+        BOOST_TEST(dlrover_restore_open(c.get(), &r) == DLROVER_E_CORRUPT, "byte " << at << " of the footer");
         flip(path, at);
     }
     BOOST_TEST(check_restored(c.get()) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_damaged_file_is_named) {
+    auto c = open_context();
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
+    std::string path = dir + "/rank-0/step-1.dlrover";
+    auto text_of_open = [&] {
+        dlrover_restore *r = nullptr;
+        BOOST_TEST(dlrover_restore_open(open_context().get(), &r) == DLROVER_E_CORRUPT);
+        return std::string(dlrover_error_text());
+    };
+    flip(path, 0);
+    std::string text = text_of_open();
+    BOOST_TEST(text.find(path + " is damaged: ") != std::string::npos, text);
+    BOOST_TEST(text.find("remove it to go on from the step before") != std::string::npos, text);
+    flip(path, 0);
+    // Nothing begins anew over what may be all that is left.
+    std::filesystem::resize_file(path, 100);
+    text = text_of_open();
+    BOOST_TEST(text.find(path) != std::string::npos, text);
+    BOOST_TEST(text.find("remove " + dir + " to begin anew") != std::string::npos, text);
+    dlrover_world world;
+    BOOST_TEST(dlrover_get_world(c.get(), &world) == DLROVER_E_CORRUPT);
+}
+
+BOOST_AUTO_TEST_CASE(another_number_of_ranks_is_refused) {
+    auto c = open_context();
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
+    ::setenv("WORLD_SIZE", "2", 1);
+    for (const char *rank : {"0", "1"}) {
+        ::setenv("RANK", rank, 1);
+        dlrover_restore *r = nullptr;
+        BOOST_TEST(dlrover_restore_open(open_context().get(), &r) == DLROVER_E_UNSUPPORTED);
+        std::string text = dlrover_error_text();
+        BOOST_TEST(text.find("were saved by 1 rank, this world has 2") != std::string::npos, text);
+    }
+    BOOST_TEST((files(dir + "/rank-0") == std::vector<std::string>{"step-1.dlrover"}));
 }
 
 /// It is not passed over as if it were not there: saves would remove it.
