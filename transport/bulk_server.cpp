@@ -34,25 +34,44 @@ bool takes(const BulkTarget &target, const SocketAddress &peer) {
                                               [&](const auto &a) { return a.same_host(peer); });
 }
 
-Result<BulkBlock> read_block(Stream &stream, std::uint32_t number, std::uint64_t total) {
-    BlockBytes bytes;
-    BulkMac mac;
-    DLROVER_TRY(stream.socket.read(bytes));
-    DLROVER_TRY(stream.socket.read(mac));
-    DLROVER_TRY(stream.session.check(bulk_label::block, bytes, mac));
-    BulkBlock block = decode_block(bytes);
-    DLROVER_TRY(check_block(block, number, total));
-    return block;
-}
+/// What stands before a block's data, as far as it has come.
+struct Head {
+    std::array<std::uint8_t, BulkBlock::wire_bytes + sizeof(BulkMac)> bytes;
+    std::size_t here = 0;
 
+    /// And as much of this as has come already, in one call.
+    Status read_behind(Stream &stream, std::span<std::byte> data) {
+        const iovec parts[] = {{data.data(), data.size()}, {bytes.data(), bytes.size()}};
+        auto came = stream.socket.read_some(std::span<const iovec>(parts), data.size());
+        if (!came) return came.take_status();
+        here = *came - data.size();
+        return {};
+    }
+    /// The rest of it.
+    Result<BulkBlock> read(Stream &stream, std::uint32_t number, std::uint64_t total) {
+        DLROVER_TRY(stream.socket.read(std::span(bytes).subspan(here)));
+        here = 0;
+        BlockBytes block;
+        BulkMac mac;
+        std::copy_n(bytes.begin(), block.size(), block.begin());
+        std::copy_n(bytes.begin() + block.size(), mac.size(), mac.begin());
+        DLROVER_TRY(stream.session.check(bulk_label::block, block, mac));
+        BulkBlock decoded = decode_block(block);
+        DLROVER_TRY(check_block(decoded, number, total));
+        return decoded;
+    }
+};
+
+/// Behind each block comes another one's head; the last one has no data.
 Status receive_blocks(Stream &stream, BulkTransfer &transfer) {
+    Head head;
     for (std::uint32_t number = 0;; ++number) {
-        auto block = read_block(stream, number, transfer.target().memory.size());
+        auto block = head.read(stream, number, transfer.target().memory.size());
         if (!block) return block.take_status();
         if (block->bytes == 0) return {};
         auto place = transfer.take(*block);
         if (!place) return place.take_status();
-        DLROVER_TRY(stream.socket.read(*place));
+        DLROVER_TRY(head.read_behind(stream, *place));
         if (stream.hash(place->data(), place->size()) != block->xxh3)
             return Status(Code::corrupt, "a block was altered on its way");
     }
@@ -70,7 +89,7 @@ Status receive_by_ucx(Stream &stream, BulkTransfer &transfer) {
     DLROVER_TRY(stream.socket.write(stream.session.mac(bulk_label::place, length, place)));
     pollfd control{stream.socket.fd(), POLLIN, 0};
     DLROVER_TRY((*sink)->drive(control, stream.socket.cancellations(), transfer.target().deadline));
-    auto end = read_block(stream, 0, transfer.target().memory.size());
+    auto end = Head().read(stream, 0, transfer.target().memory.size());
     if (!end) return end.take_status();
     if (end->bytes != 0) return Status(Code::corrupt, "a block where none is sent this way");
     transfer.take_all();

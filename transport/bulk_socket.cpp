@@ -27,6 +27,19 @@ Status called_off() {
 /// More than `parts` may hold at a time would be refused by the system.
 constexpr std::size_t max_parts = 16;
 
+/// So many bytes of it are through; parts without any are, too.
+void advance(msghdr &message, std::size_t bytes) {
+    while (message.msg_iovlen > 0) {
+        iovec &first = *message.msg_iov;
+        std::size_t here = std::min(bytes, first.iov_len);
+        first.iov_base = static_cast<char *>(first.iov_base) + here;
+        first.iov_len -= here;
+        bytes -= here;
+        if (first.iov_len > 0) return;
+        ++message.msg_iov, --message.msg_iovlen;
+    }
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Cancellation>> Cancellation::create() {
@@ -77,52 +90,49 @@ Status BulkSocket::wait(short events) {
     return wait_for({&polled, 1}, cancellations_, limits_);
 }
 
-Status BulkSocket::read(std::span<std::byte> out) {
-    while (!out.empty()) {
-        ssize_t n = ::recv(socket_.get(), out.data(), out.size(), MSG_DONTWAIT);
-        if (n == 0) return Status(Code::unavailable, "the other side has closed the connection");
-        if (n > 0) {
-            out = out.subspan(static_cast<std::size_t>(n));
-            continue;
-        }
-        if (errno == EINTR) continue;
-        if (errno != EAGAIN && errno != EWOULDBLOCK)
-            return Status(Code::unavailable, Status::from_errno("receiving").message());
-        DLROVER_TRY(wait(POLLIN));
-    }
-    return {};
-}
-
-Status BulkSocket::write(std::span<const iovec> parts) {
+/// One call after the other, until `needed` bytes or more are through. Returns how many are.
+template <typename Call>
+Result<std::size_t> BulkSocket::pass(std::span<const iovec> parts, std::size_t needed, short events,
+                                     const char *what, Call call) {
     std::array<iovec, max_parts> rest;
     if (parts.size() > rest.size()) return Status(Code::invalid_argument, "too many parts at once");
     std::copy(parts.begin(), parts.end(), rest.begin());
     msghdr message{};
     message.msg_iov = rest.data();
     message.msg_iovlen = parts.size();
-    while (message.msg_iovlen > 0) {
-        if (message.msg_iov->iov_len == 0) {
-            ++message.msg_iov, --message.msg_iovlen;
+    for (std::size_t done = 0; done < needed;) {
+        ssize_t n = call(message);
+        if (n > 0) {
+            advance(message, static_cast<std::size_t>(n));
+            done += static_cast<std::size_t>(n);
+            if (done >= needed) return done;
             continue;
         }
-        ssize_t n = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
-            return Status(Code::unavailable, Status::from_errno("sending").message());
-        if (n < 0) {
-            DLROVER_TRY(wait(POLLOUT));
-            continue;
-        }
-        for (auto sent = static_cast<std::size_t>(n); sent > 0;) {
-            iovec &first = *message.msg_iov;
-            std::size_t here = std::min(sent, first.iov_len);
-            first.iov_base = static_cast<char *>(first.iov_base) + here;
-            first.iov_len -= here;
-            sent -= here;
-            if (first.iov_len == 0) ++message.msg_iov, --message.msg_iovlen;
-        }
+        if (n == 0) return Status(Code::unavailable, "the other side has closed the connection");
+        if (errno == EINTR) continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            return Status(Code::unavailable, Status::from_errno(what).message());
+        DLROVER_TRY(wait(events));
     }
-    return {};
+    return std::size_t{0};
+}
+
+Result<std::size_t> BulkSocket::read_some(std::span<const iovec> parts, std::size_t needed) {
+    return pass(parts, needed, POLLIN, "receiving",
+                [this](msghdr &rest) { return ::recvmsg(socket_.get(), &rest, MSG_DONTWAIT); });
+}
+
+Status BulkSocket::read(std::span<std::byte> out) {
+    const iovec part{out.data(), out.size()};
+    return read_some(std::span<const iovec>(&part, 1), out.size()).take_status();
+}
+
+Status BulkSocket::write(std::span<const iovec> parts) {
+    std::size_t bytes = 0;
+    for (const iovec &part : parts) bytes += part.iov_len;
+    return pass(parts, bytes, POLLOUT, "sending",
+                [this](msghdr &rest) { return ::sendmsg(socket_.get(), &rest, MSG_DONTWAIT | MSG_NOSIGNAL); })
+        .take_status();
 }
 
 Status BulkSocket::write(std::span<const std::uint8_t> first, std::span<const std::uint8_t> second) {

@@ -54,6 +54,8 @@ class BulkSocket {
 
     /// All of it. unavailable: the other side has closed, or called off. timeout: stalled.
     Status read(std::span<std::byte> out);
+    /// Of the parts, one behind the other, `needed` bytes or more: as many as are there then.
+    Result<std::size_t> read_some(std::span<const iovec> parts, std::size_t needed);
     Status write(std::span<const iovec> parts);
 
     Status read(std::span<std::uint8_t> out) { return read(std::as_writable_bytes(out)); }
@@ -70,6 +72,9 @@ class BulkSocket {
 
   private:
     Status wait(short events);
+    template <typename Call>
+    Result<std::size_t> pass(std::span<const iovec> parts, std::size_t needed, short events, const char *what,
+                             Call call);
     UniqueFd socket_;
     Cancellations cancellations_;
     WaitLimits limits_;
