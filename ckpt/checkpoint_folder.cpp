@@ -10,6 +10,7 @@
 #include "ckpt/removal.h"
 #include "ckpt/storage_answers.h"
 #include "ckpt/storage_io.h"
+#include "ckpt/temporary_name.h"
 
 namespace dlrover::ckpt {
 namespace {
@@ -183,7 +184,7 @@ Status CheckpointFolder::publish(const Manifest &manifest) const {
     if (!text) return text.take_status();
     std::string name = manifest_name(manifest.id);
     DLROVER_TRY(check(manifest));
-    DLROVER_TRY(remove_leftovers(folder_, ".new-step-"));
+    DLROVER_TRY(remove_abandoned(folder_, ".new-step-"));
     auto there = read_manifest(manifest.id);
     if (there.ok() && *there != manifest)
         return Status(Code::already_exists, folder_ + "/" + name + " is there with other content");
@@ -200,7 +201,7 @@ Status CheckpointFolder::publish(const Manifest &manifest) const {
 void CheckpointFolder::refresh_hint() const {
     auto listing = list_checkpoints(folder_);
     if (!listing.ok()) return;
-    std::string temporary = folder_ + "/.new-latest", path = folder_ + "/" + latest_name;
+    std::string temporary = folder_ + "/" + temporary_name(latest_name), path = folder_ + "/" + latest_name;
     ::unlink(temporary.c_str());
     std::error_code error;
     if (listing->complete.empty()) {

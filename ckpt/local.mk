@@ -37,7 +37,7 @@ TESTS += tests/unit/arena_test
 # Who takes libstorage takes libckpt and libbase too.
 noinst_LTLIBRARIES += libstorage.la
 libstorage_la_SOURCES = ckpt/box_reader.cpp ckpt/box_reader.h ckpt/box_runs.h ckpt/checkpoint_folder.cpp ckpt/checkpoint_folder.h ckpt/index_plan.cpp \
-	ckpt/index_plan.h ckpt/manifest.cpp ckpt/manifest.h ckpt/removal.cpp ckpt/removal.h ckpt/retention.cpp ckpt/retention.h ckpt/storage_file.cpp ckpt/storage_file.h ckpt/storage_header.cpp \
+	ckpt/index_plan.h ckpt/manifest.cpp ckpt/manifest.h ckpt/removal.cpp ckpt/removal.h ckpt/temporary_name.cpp ckpt/temporary_name.h ckpt/retention.cpp ckpt/retention.h ckpt/storage_file.cpp ckpt/storage_file.h ckpt/storage_header.cpp \
 	ckpt/storage_answers.h ckpt/storage_header.h ckpt/storage_io.cpp ckpt/storage_io.h
 
 storage_write_sources = ckpt/direct_write.cpp ckpt/direct_write.h ckpt/hdf5_file.cpp ckpt/hdf5_file.h ckpt/hdf5_group.cpp ckpt/hdf5_group.h ckpt/hdf5_memory.cpp ckpt/hdf5_memory.h \

@@ -77,13 +77,14 @@ Status remove_tree(const std::string &path) {
     return remove_entry(AT_FDCWD, path, path);
 }
 
-Status remove_leftovers(const std::string &folder, const std::string &prefix, FolderLink link) {
+Status remove_leftovers(const std::string &folder, const std::string &prefix, FolderLink link,
+                        bool (*which)(std::string_view name)) {
     auto opened = open_folder(AT_FDCWD, folder, folder, link);
     if (!opened || !*opened) return opened.take_status();
     auto names = names_in(opened->get(), folder);
     if (!names) return names.take_status();
     for (const std::string &name : *names)
-        if (name.starts_with(prefix))
+        if (name.starts_with(prefix) && (which == nullptr || which(name)))
             DLROVER_TRY(removed(folder + "/" + name, unlink_at(::dirfd(opened->get()), name)));
     return {};
 }

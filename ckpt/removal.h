@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
@@ -15,9 +16,10 @@ Status remove_tree(const std::string &path);
 /// What a folder that is a symbolic link is taken for.
 enum class FolderLink { followed, refused };
 
-/// Removes the files whose names start with `prefix`, as `.new-…` of a writer that is no more. A folder
-/// that is not there has none.
+/// Removes the files whose names start with `prefix`, as `.new-…` of a writer that is no more, and that
+/// `which` says yes to, where it is given. A folder that is not there has none.
 Status remove_leftovers(const std::string &folder, const std::string &prefix,
-                        FolderLink link = FolderLink::followed);
+                        FolderLink link = FolderLink::followed,
+                        bool (*which)(std::string_view name) = nullptr);
 
 }  // namespace dlrover::ckpt

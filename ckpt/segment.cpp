@@ -137,6 +137,11 @@ void Prefaulter::discard(UniqueFd segment, std::uint64_t bytes, std::function<vo
     wake_.notify_one();
 }
 
+std::size_t Prefaulter::waiting() const {
+    std::lock_guard lock(mutex_);
+    return tasks_.size();
+}
+
 void Prefaulter::empty(const Task &task) {
     (void)::fallocate(task.segment.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                       static_cast<off_t>(task.bytes));

@@ -69,6 +69,9 @@ class Prefaulter {
     /// added before; then `gone`, on the prefaulter's thread.
     void discard(UniqueFd segment, std::uint64_t bytes, std::function<void()> gone = {});
 
+    /// Any thread. Segments that wait.
+    std::size_t waiting() const;
+
   private:
     struct Task {
         UniqueFd segment;
@@ -82,7 +85,7 @@ class Prefaulter {
     static void empty(const Task &task);
 
     const Room room_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<Task> tasks_;
     std::atomic<bool> stopping_{false};

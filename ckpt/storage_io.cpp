@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "ckpt/checksum.h"
 #include "ckpt/storage_answers.h"
+#include "ckpt/temporary_name.h"
 
 namespace dlrover::ckpt {
 namespace {
@@ -105,7 +106,7 @@ Status make_folders(const std::string &path) {
 
 Status write_whole_file(const std::string &folder, const std::string &name,
                         std::span<const std::uint8_t> bytes) {
-    std::string temporary = folder + "/.new-" + name, path = folder + "/" + name;
+    std::string temporary = folder + "/" + temporary_name(name), path = folder + "/" + name;
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (!fd) return file_error("open of", temporary);
     Status status = write_at(fd.get(), bytes.data(), bytes.size(), 0, temporary);

@@ -6,16 +6,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "base/fault.h"
 #include "ckpt/checksum.h"
 #include "ckpt/direct_write.h"
-#include "ckpt/removal.h"
+#include "ckpt/storage_file.h"
 #include "ckpt/storage_header.h"
 #include "ckpt/storage_io.h"
 #include "ckpt/storage_name.h"
+#include "ckpt/temporary_name.h"
 
 namespace dlrover::ckpt {
 namespace {
@@ -140,26 +143,52 @@ Result<StorageImage> write_content(int fd, const FileContent &content, const std
     return image;
 }
 
+/// The file of the final name, where it holds the same object: as good as our own.
+std::optional<RankFile> find_same(const std::string &path, const FileContent &content) {
+    auto there = StorageFile::open(path);
+    if (!there) return std::nullopt;
+    RankFile summary = there->summary();
+    const auto &object = content.object;
+    bool same = check_identity(content.table.identity(), there->identity()).ok() &&
+                summary.table_xxh3 == block_kernel().hash(object.table.data(), object.table.size()) &&
+                std::ranges::equal(there->ledger(), object.ledger);
+    return same ? std::optional(summary) : std::nullopt;
+}
+
+/// Other nodes may write the same object. What bears the name first, whole, keeps it; what is another
+/// object's, of an attempt before, does not.
+Result<RankFile> name_file(const std::string &temporary, const std::string &path, const FileContent &content,
+                           RankFile own) {
+    int error = take_name(temporary, path);
+    if (error == 0) return own;
+    auto same = error == EEXIST || error == ENOENT ? find_same(path, content) : std::nullopt;
+    if (same) return *same;
+    if (error == EEXIST) error = ::rename(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
+    if (error == 0) return own;
+    if (error == ENOENT)
+        return Status(Code::stale, temporary + " was removed by another writer of this checkpoint");
+    return file_error("rename to", path, error);
+}
+
 Result<RankFile> write_file(const std::string &folder, const FileContent &content,
                             const StorageWriteOptions &options) {
     Rank rank = content.table.identity().rank;
-    std::string name = rank_file_name(rank), temporary = folder + "/.new-" + name;
+    std::string name = rank_file_name(rank), temporary = folder + "/" + temporary_name(name);
     UniqueFd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (!fd) return file_error("open of", temporary);
     auto image = write_content(fd.get(), content, temporary, options);
     Status status = image.take_status();
     if (status.ok() && options.confirm) status = options.confirm();
-    std::string path = folder + "/" + name;
     fault_point("writer_before_rename");
-    if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = file_error("rename to", path);
-    if (!status.ok()) {
-        ::unlink(temporary.c_str());
-        return status;
-    }
-    DLROVER_TRY(sync_folder(folder));
     const auto &table = content.object.table;
-    return RankFile{rank, image->file_bytes, block_kernel().hash(table.data(), table.size()),
-                    image->header_xxh3};
+    Result<RankFile> named = std::move(status);
+    if (named.status().ok())
+        named = name_file(
+            temporary, folder + "/" + name, content,
+            {rank, image->file_bytes, block_kernel().hash(table.data(), table.size()), image->header_xxh3});
+    ::unlink(temporary.c_str());
+    if (named) DLROVER_TRY(sync_folder(folder));
+    return named;
 }
 
 }  // namespace
@@ -177,7 +206,7 @@ Result<RankFile> write_storage_file(const std::string &folder, const SealedObjec
     if (who.rank.value() >= who.world_size)
         return Status(Code::invalid_argument, "the object's rank is outside its world");
     DLROVER_TRY(make_folders(folder));
-    DLROVER_TRY(remove_leftovers(folder, ".new-" + rank_file_name(who.rank), FolderLink::refused));
+    DLROVER_TRY(remove_abandoned(folder, ".new-" + rank_file_name(who.rank) + ".", FolderLink::refused));
     return write_file(folder, FileContent{object, *table}, options);
 }
 

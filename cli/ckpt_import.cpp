@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // import: a checkpoint that a job can start from, out of a .safetensors file.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/lineage.h"
 #include "ckpt/storage_index.h"
+#include "ckpt/storage_io.h"
 #include "ckpt/storage_writer.h"
 #include "cli/ask.h"
 #include "cli/ckpt_work.h"
@@ -92,6 +94,10 @@ Status import_checkpoint(const CkptOptions &options) {
         make_import_table(*file, *lineage, manifest.id.step, [&](std::uint64_t n) { progress.add(n); });
     progress.clear();
     if (!table) return Status(Code::unsupported, options.file + ": " + table.status().message());
+    // Who makes it imports; another import at the same time is refused, and its files stay.
+    DLROVER_TRY(make_folders(folder));
+    std::string data = CheckpointFolder(folder).data_folder(manifest.id);
+    if (::mkdir(data.c_str(), 0777) != 0) return file_error("making", data);
     if (Status status = write_checkpoint(folder, *file, manifest, *table); !status.ok()) {
         (void)CheckpointFolder(folder).remove(manifest.id).ok();
         return status;

@@ -2,6 +2,7 @@
 #include "writer/folder_look.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,20 @@ namespace {
 
 constexpr std::size_t most_reasons = 3;
 
+/// In a folder that everybody may write to, another user can have made ours, with checkpoints of his own in
+/// it. `probe`: a file that we have made there, since a file server may show other owners than there are
+/// here.
+Status check_owner(const Destination &to, int probe) {
+    struct stat own {
+    }, folder{};
+    if (::fstat(probe, &own) != 0 || ::stat(to.folder.c_str(), &folder) != 0)
+        return ckpt::file_error("look at", to.folder);
+    if (folder.st_uid == own.st_uid || folder.st_uid == 0) return {};
+    return Status(Code::permission_denied, to.folder + " belongs to another user (uid " +
+                                               std::to_string(folder.st_uid) +
+                                               "), who may have put checkpoints there");
+}
+
 /// A folder may be there and full, over quota or read-only: only writing tells.
 Status try_to_write(const Destination &to, const std::string &node) {
     DLROVER_TRY(ckpt::make_folders(to.folder));
@@ -22,7 +37,8 @@ Status try_to_write(const Destination &to, const std::string &node) {
     UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (!fd) return ckpt::file_error("making", path);
     std::vector<char> block(4096, 'x');
-    Status status = ckpt::write_at(fd.get(), block.data(), block.size(), 0, path);
+    Status status = check_owner(to, fd.get());
+    if (status.ok()) status = ckpt::write_at(fd.get(), block.data(), block.size(), 0, path);
     if (status.ok() && ::fsync(fd.get()) != 0) status = ckpt::file_error("fsync of", path);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT && status.ok())
         status = ckpt::file_error("removal of", path);

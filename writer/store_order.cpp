@@ -118,7 +118,12 @@ Result<std::uint64_t> store_object(StoreOrder &order, ckpt::StorageFrames &frame
         check_file_limit(file_bytes_bound(order, *table), folder.rank_path(order.checkpoint.id, order.rank)));
     fault_point("writer_before_file");
     ckpt::StorageWriteOptions options;
-    options.confirm = [&] { return check_still_wanted(order); };
+    options.confirm = [&] {
+        DLROVER_TRY(check_still_wanted(order));
+        auto found =
+            find_stored(order, folder);  // by now another node may have put it there, or made it complete
+        return found.status().code() == Code::already_exists ? found.take_status() : Status();
+    };
     options.frames = &frames;
     options.watch = std::move(watch);
     auto written =

@@ -40,6 +40,7 @@ Status remove_suspect_marks(const Destination &to) {
 Status tidy(const Destination &to, const ckpt::CheckpointId &stored, const RunId &run,
             std::vector<ckpt::CheckpointId> in_use, Tidied &done) {
     ckpt::CheckpointFolder folder(to.folder);
+    // Whoever still writes the same there finds that it is done (ckpt/storage_writer).
     DLROVER_TRY(ckpt::remove_leftovers(folder.data_folder(stored), ".new-", ckpt::FolderLink::refused));
     DLROVER_TRY(ckpt::remove_leftovers(to.folder, ".new-probe-"));
     auto listing = ckpt::list_checkpoints(to.folder);

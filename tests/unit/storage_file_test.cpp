@@ -224,11 +224,70 @@ BOOST_AUTO_TEST_CASE(chunks_may_lie_anywhere_in_memory) {
 
 BOOST_AUTO_TEST_CASE(a_crashed_writers_file_gives_way) {
     Folder folder;
-    std::ofstream(folder / ".new-rank-0.h5") << "half";
-    std::ofstream(folder / ".new-rank-1.h5") << "of another rank";
+    std::string alive = temporary_of("rank-0.h5", ::getppid());
+    std::string of_another_host = ".new-rank-0.h5.elsewhere.1.0-1";
+    std::string of_another_rank = temporary_of("rank-1.h5", dead_process());
+    for (const std::string &name :
+         {temporary_of("rank-0.h5", dead_process()), alive, of_another_host, of_another_rank})
+        std::ofstream(folder / name) << "half";
     Maker maker = mixed();
     BOOST_REQUIRE(write_storage_file(folder / "", maker.object()).ok());
-    BOOST_TEST((names_in(folder.path) == std::vector<std::string>{".new-rank-1.h5", "rank-0.h5"}));
+    std::vector<std::string> left{alive, of_another_host, of_another_rank, "rank-0.h5"};
+    std::ranges::sort(left);
+    BOOST_TEST((names_in(folder.path) == left));
+}
+
+/// Several nodes put the same object there at a time: after a resize, or where one lacks its own.
+BOOST_AUTO_TEST_CASE(two_writers_of_one_object) {
+    Folder folder;
+    Maker maker = mixed();
+    SealedObject object = maker.object();
+    StorageWriteOptions options;
+    Result<RankFile> other = Status(Code::internal, "not yet");
+    options.confirm = [&] {
+        // A third one dies in the middle.
+        std::ofstream(folder / temporary_name("rank-0.h5")) << "half";
+        other = write_storage_file(folder / "", object);
+        return Status();
+    };
+    auto own = write_storage_file(folder / "", object, options);
+    BOOST_REQUIRE(own.ok());
+    BOOST_REQUIRE(other.ok());
+    BOOST_TEST((*own == *other));
+    auto file = StorageFile::open(folder / "rank-0.h5");
+    BOOST_REQUIRE(file.ok());
+    BOOST_TEST(file->verify().ok());
+    BOOST_TEST((file->summary() == *own));
+}
+
+BOOST_AUTO_TEST_CASE(another_objects_file_is_replaced) {
+    Folder folder;
+    Maker before = mixed(), after = mixed();
+    after.add("more", DType::Float32, {10});
+    BOOST_REQUIRE(write_storage_file(folder / "", before.object()).ok());
+    auto written = write_storage_file(folder / "", after.object());
+    BOOST_REQUIRE(written.ok());
+    auto file = StorageFile::open(folder / "rank-0.h5");
+    BOOST_REQUIRE(file.ok());
+    BOOST_TEST((file->summary() == *written));
+    BOOST_TEST((names_in(folder.path) == std::vector<std::string>{"rank-0.h5"}));
+}
+
+/// The node that completed the checkpoint has tidied it up meanwhile.
+BOOST_AUTO_TEST_CASE(a_temporary_file_that_was_removed) {
+    for (bool there : {true, false}) {
+        Folder folder;
+        Maker maker = mixed();
+        SealedObject object = maker.object();
+        StorageWriteOptions options;
+        options.confirm = [&] {
+            if (there) BOOST_TEST(write_storage_file(folder / "", object).ok());
+            return remove_leftovers(folder / "", ".new-");
+        };
+        auto own = write_storage_file(folder / "", object, options);
+        BOOST_TEST(own.ok() == there);
+        if (!there) BOOST_TEST((own.status().code() == Code::stale));
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_full_disk_leaves_nothing) {

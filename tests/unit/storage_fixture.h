@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
 #include <cstddef>
@@ -18,6 +20,7 @@
 #include "ckpt/checksum.h"
 #include "ckpt/storage_header.h"
 #include "ckpt/storage_image.h"
+#include "ckpt/temporary_name.h"
 
 namespace dlrover::ckpt::test {
 
@@ -37,6 +40,21 @@ struct Folder {
     Folder &operator=(const Folder &) = delete;
     std::string operator/(const std::string &name) const { return (path / name).string(); }
 };
+
+/// The number of a process that is no more.
+inline pid_t dead_process() {
+    pid_t pid = ::fork();
+    if (pid == 0) ::_exit(0);
+    int status = 0;
+    BOOST_REQUIRE(::waitpid(pid, &status, 0) == pid);
+    return pid;
+}
+
+/// As that process would have named it.
+inline std::string temporary_of(const std::string &name, pid_t pid) {
+    std::string own = temporary_name(name), number = "." + std::to_string(::getpid()) + ".";
+    return own.replace(own.rfind(number), number.size(), "." + std::to_string(pid) + ".");
+}
 
 /// While it lives no file grows beyond this: a write that reaches there is cut short, the next one refused.
 class FilesNoLonger {

@@ -11,8 +11,10 @@
 
 using namespace dlrover;
 using namespace dlrover::test;
+using ckpt::test::dead_process;
 using ckpt::test::Folder;
 using ckpt::test::names_in;
+using ckpt::test::temporary_of;
 namespace fs = std::filesystem;
 
 namespace {
@@ -293,7 +295,7 @@ BOOST_AUTO_TEST_CASE(what_was_left_is_cleared_away) {
     auto gone = folder + "/" + ckpt::manifest_name(checkpoint(5)) + ".suspect";
     auto kept = folder + "/" + ckpt::manifest_name(checkpoint(6)) + ".suspect";
     for (const std::string &path : {data + "/.new-rank-5.h5", folder + "/.new-probe-n9", gone, kept,
-                                    folder + "/.new-step-1.gen-0.1.1.manifest"})
+                                    folder + "/" + temporary_of("step-1.gen-0.1.1.manifest", dead_process())})
         std::ofstream(path) << "x";
     fs::create_directory(data_folder(dir, 8));  // begun, and newer: stays
     auto answer = node.completed(node.push_complete(checkpoint(7), 1, 1000));
