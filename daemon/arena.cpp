@@ -76,6 +76,7 @@ std::string Arena::segment_name(SegmentId id) const {
 
 Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder, TrainStep step,
                                                  GenerationId generation, std::uint64_t bytes) {
+    DLROVER_TRY(check_slot_bytes(bytes));
     RankSlots &slots = of(rank);
     bytes = std::max<std::uint64_t>(bytes, 1);  // no slot, and no record of one, without a segment
     if (slots.with_memory() == 0 || slots.guest) DLROVER_TRY(plan(rank, slots, bytes));
@@ -118,6 +119,7 @@ Result<std::optional<ckpt::Grant>> Arena::grant(Rank rank, ckpt::Holder holder, 
 Result<std::optional<Arena::Place>> Arena::begin_copy(Rank rank, ckpt::Holder holder, const CheckpointId &id,
                                                       std::uint64_t bytes, bool guest,
                                                       RecordKeeper::Done done) {
+    DLROVER_TRY(check_slot_bytes(bytes));
     RankSlots &slots = of(rank);
     bytes = std::max<std::uint64_t>(bytes, 1);
     slots.guest = guest && (slots.guest || slots.told_bytes == 0);

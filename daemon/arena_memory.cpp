@@ -12,19 +12,14 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr std::uint64_t grain_bytes = 2u << 20;
-constexpr std::size_t many_segments = 8;
+constexpr std::size_t many_segments = 8, most_discarded = 4096;
 constexpr std::uint64_t max_slot_bytes = max_segments_per_slot / 2 * ckpt::max_segment_bytes;
 /// With one, a crash in mid-copy would leave no common step.
 constexpr std::uint32_t least_slots = 2;
 
 std::uint64_t round_up(std::uint64_t bytes) {
+    if (bytes > UINT64_MAX - grain_bytes) return UINT64_MAX / grain_bytes * grain_bytes;
     return (std::max<std::uint64_t>(bytes, 1) + grain_bytes - 1) / grain_bytes * grain_bytes;
-}
-
-Status check_slot_bytes(std::uint64_t bytes) {
-    if (bytes <= max_slot_bytes) return {};
-    return Status(Code::resource_exhausted,
-                  "a checkpoint of a rank can have " + format_size_bytes(max_slot_bytes) + " at most");
 }
 
 MemoryBudget::Holding holding_for(std::uint64_t bytes) {
@@ -33,6 +28,12 @@ MemoryBudget::Holding holding_for(std::uint64_t bytes) {
 }
 
 }  // namespace
+
+Status check_slot_bytes(std::uint64_t bytes) {
+    if (bytes <= max_slot_bytes) return {};
+    return Status(Code::resource_exhausted,
+                  "a checkpoint of a rank can have " + format_size_bytes(max_slot_bytes) + " at most");
+}
 
 Status Arena::add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes) {
     // The kernel charges huge pages to no job's memory.
@@ -112,6 +113,8 @@ void Arena::on_filled(HeldSegment &segment, const Status &status) {
     HeldSlot &held = slots.held[segment.slot.value()];
     bool unused = slots.table.slots()[segment.slot.value()].state == ckpt::SlotState::free;
     if (!unused || status.code() != Code::resource_exhausted) return;
+    // A user may have segments made and given up as fast as he can: then these stay his.
+    if (services_.prefaulter.waiting() > most_discarded) return;
     while (!held.segments.empty()) drop_last_segment(held);
 }
 

@@ -12,6 +12,9 @@ inline constexpr std::size_t max_segments_per_slot = proto::max_frame_fds;
 /// Of another node's rank: the safe step, and the one that comes.
 inline constexpr std::uint32_t guest_slots = 2;
 
+/// resource_exhausted: no slot can ever have so many.
+Status check_slot_bytes(std::uint64_t bytes);
+
 struct Arena::HeldSegment {
     enum class Record : std::uint8_t { asked, kept, refused };
     Segment segment;

@@ -70,6 +70,7 @@ void Group::push_unfilled(const Agent &agent) {
 }
 
 void Group::on_segment_filled(const local::SegmentFilledT &filled) {
+    if (!record_.charge_job) return;  // nobody has asked for it: the daemon fills them itself
     constexpr std::uint64_t longest_us = 86'400'000'000;
     constexpr std::size_t longest_text = 512;
     Status status;

@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "daemon/group_storage.h"
+#include "daemon/segment_fds.h"
 #include "daemon/storage_text.h"
 
 namespace dlrover::daemon {
@@ -61,22 +62,15 @@ void GroupStorage::store_next() {
     store.order = part_->order.order;
     store.checkpoint = describe(part_->order.id, part_->order.world_size);
     store.rank = rank.value();
-    std::vector<SharedFd> fds;
-    for (const auto &segment : object.place.segments) {
-        auto entry = std::make_unique<local::SlotSegmentT>();
-        entry->id = segment.id.value();
-        entry->bytes = segment.bytes;
-        entry->fd = true;
-        fds.push_back(segment.fd);
-        store.segments.push_back(std::move(entry));
-    }
+    auto fds = describe_read_only(object.place.segments, store.segments);
+    if (!fds) return fail_part(fds.status().message());
     store.data_bytes = object.seal.data_bytes;
     store.table_offset = object.seal.table_offset;
     store.table_bytes = object.seal.table_bytes;
     store.table_xxh3 = object.seal.table_xxh3;
     store.ledger = object.seal.ledger;
     fault_point("daemon_before_writer_told");
-    services_.port.send(*writer_, proto::make_local(0, std::move(store)), std::move(fds));
+    services_.port.send(*writer_, proto::make_local(0, std::move(store)), std::move(*fds));
     fault_point("daemon_writer_told");
     silence_.set_owed(true);
 }

@@ -112,15 +112,21 @@ void LocalServer::watch_listener() {
 /// Out of descriptors or memory: the connection waits in the backlog, and so must we, for the listener stays
 /// readable.
 void LocalServer::on_accept_failed(int error) {
-    if (error != EMFILE && error != ENFILE && error != ENOMEM && error != ENOBUFS) return;
-    if (!accept_failed_)
-        log::error(std::string("no connection can be accepted for now: ") + std::strerror(error));
+    if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
+        accept_later(std::strerror(error));
+}
+
+void LocalServer::accept_later(const std::string &why) {
+    if (!accept_failed_) log::error("no connection can be accepted for now: " + why);
     accept_failed_ = true;
     acceptable_ = loop_.after(accept_again, [this] { watch_listener(); });
 }
 
 void LocalServer::on_accept() {
-    if (closer_.waiting() >= limits_.closing) return on_accept_failed(ENFILE);
+    // Whose they are is only known of those that are accepted, so this has to be more than one user can have.
+    if (closer_.waiting() >= limits_.closing)
+        return accept_later(std::to_string(limits_.closing) +
+                            " connections are being closed in which users have left descriptors");
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) return on_accept_failed(errno);
     accept_failed_ = false;

@@ -15,12 +15,14 @@ class LocalServer final : public LocalPort {
   public:
     struct Limits {
         std::size_t connections = 4096;
-        std::size_t connections_per_user = 1024;               ///< of one uid other than ours
-        std::size_t frame_bytes = 128u << 10;                  ///< from others than root and ourselves
-        std::size_t queue_bytes = 8u << 20;                    ///< to one connection; more: it is closed
-        std::size_t queue_fds = 1024;                          ///< descriptors, the same
-        std::size_t queue_fds_per_user = 16384;                ///< of one uid other than ours
-        std::size_t closing = 4096;                            ///< more than so many: nobody is accepted
+        std::size_t connections_per_user = 1024;  ///< of one uid other than ours
+        std::size_t frame_bytes = 128u << 10;     ///< from others than root and ourselves
+        std::size_t queue_bytes = 8u << 20;       ///< to one connection; more: it is closed
+        std::size_t queue_fds = 1024;             ///< descriptors, the same
+        std::size_t queue_fds_per_user = 16384;   ///< of one uid other than ours
+        /// More than so many with descriptors of users in them: nobody is accepted. The kernel lets a user
+        /// have as many on their way as he may have files open.
+        std::size_t closing = 4096;
         EventLoop::Time frame_time = std::chrono::seconds(5);  ///< for the greeting and for a begun frame
     };
     struct Identity {
@@ -50,6 +52,7 @@ class LocalServer final : public LocalPort {
     void watch_listener();
     void on_accept();
     void on_accept_failed(int error);
+    void accept_later(const std::string &why);
     bool has_room(std::uint32_t uid) const;
     void on_readable(ConnectionId id);
     /// Handles one message that is whole, and lets others have their turn before the next; where there is

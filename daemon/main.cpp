@@ -101,6 +101,11 @@ void raise_descriptor_limit() {
     ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+std::size_t descriptor_limit() {
+    rlimit limit{};
+    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
 /// The link to the keeper that started us; none when somebody else did.
 UniqueFd take_keeper_link() {
     const char *text = std::getenv("DLROVER_KEEPER_FD");
@@ -154,6 +159,7 @@ Status serve(const Arguments &arguments, const Settings &settings, UniqueFd link
     LocalServer::Limits limits;
     limits.connections = settings.limits.connections;
     limits.connections_per_user = settings.limits.connections_per_user;
+    limits.closing = std::max(limits.closing, descriptor_limit() / 2);
     auto server =
         LocalServer::create(loop, arguments.socket, limits,
                             {arguments.node, outside->slurm->cluster_name(), PACKAGE_VERSION}, daemon);

@@ -103,9 +103,10 @@ void Flusher::land(std::uint64_t number, Actions &out) {
 
 Flusher::Actions Flusher::complete(Time now, CompleteStep step) {
     Actions out;
-    if (newest_ && step.id <= newest_->id) return out;
-    newest_ = std::move(step);
-    ++steps_since_;
+    if (newest_ && step.id < newest_->id) return out;
+    bool is_new = !newest_ || newest_->id != step.id;
+    newest_ = std::move(step);  // another world may hold the same one
+    steps_since_ += is_new ? 1 : 0;
     consider(now, out);
     return out;
 }

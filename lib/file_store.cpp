@@ -194,6 +194,19 @@ Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarg
 
 void FileStore::abort(const SaveTarget &) {}
 
+/// What this rank has saved beyond the step that all go on from is of an attempt that has ended. When the
+/// next one comes to that step, its file must not stand beside those that other ranks have saved then.
+void FileStore::set_aside_newer(std::optional<std::uint64_t> common) {
+    if (previous_ || std::exchange(set_aside_, true)) return;
+    for (std::uint64_t step : steps_in(rank_dir(rank_.value()))) {
+        if (common && step <= *common) return;
+        std::string path = step_path(rank_.value(), step);
+        std::string aside =
+            rank_dir(rank_.value()) + "/" + std::string(temporary_prefix) + "unused-" + std::to_string(step);
+        (void)::rename(path.c_str(), aside.c_str());
+    }
+}
+
 /// ok: every rank has a whole file of it. Otherwise of the first that has not.
 Status FileStore::check_step(std::uint64_t step) const {
     for (std::uint32_t r = 0; r < world_size_; ++r) DLROVER_TRY(check_file(step_path(r, step)));
@@ -227,6 +240,7 @@ Result<std::optional<std::uint64_t>> FileStore::newest_common_step() {
         if (status.code() != Code::not_found && damaged.ok()) damaged = std::move(status);
     }
     if (!found && damaged.ok()) DLROVER_TRY(check_world());
+    if (damaged.ok()) set_aside_newer(found);
     if (damaged.ok()) return found;
     if (!found)
         return Status(Code::corrupt,

@@ -37,6 +37,7 @@ class FileStore final : public Store {
     void remove_old(std::uint64_t saved) const;
     Status check_step(std::uint64_t step) const;
     Status check_world() const;
+    void set_aside_newer(std::optional<std::uint64_t> common);
     void warn_of_newer(std::uint64_t saved);
     /// unsupported: a file that might be of it is of another version, or another world's. corrupt: nothing
     /// but damaged files is there.
@@ -46,7 +47,7 @@ class FileStore final : public Store {
     Rank rank_;
     std::uint32_t world_size_;
     std::optional<std::uint64_t> previous_;
-    bool warned_of_newer_ = false, warned_of_damage_ = false;
+    bool warned_of_newer_ = false, warned_of_damage_ = false, set_aside_ = false;
     ckpt::Mapping image_, opened_;
     std::shared_ptr<void> image_user_;  ///< SaveTarget::attached of image_, and goes before it
 };

@@ -71,7 +71,7 @@ def test_one_of_several_that_does_not_know_its_rank_is_refused(run_python, varia
     status, out, _ = run_python(code, **{variable: "4"})
     assert status == 0 and "one of 4 processes" in out and "--dlrover-elastic" in out
     assert run_python(code, **{variable: "1"})[1] == ""
-    assert run_python(code, **{variable: "4"}, RANK="1", WORLD_SIZE="4")[1] == ""
+    assert run_python(code, **{variable: "4", "RANK": "1", "WORLD_SIZE": "4"})[1] == ""
 
 
 def test_arguments_of_a_wrong_kind_are_refused(run_python):

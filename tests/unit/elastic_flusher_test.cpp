@@ -59,6 +59,18 @@ BOOST_AUTO_TEST_CASE(every_nth_complete_step) {
     BOOST_TEST((f.deadline() == Time::max()));
 }
 
+/// After a loss the same step is complete on other nodes: who is gone is not asked for its part.
+BOOST_AUTO_TEST_CASE(what_another_world_holds_comes_from_its_nodes) {
+    Flusher f(by_steps(100), 0, 0s);
+    BOOST_TEST(ordered(f.complete(1s, step(10))).first == 0u);
+    CompleteStep again = step(10);
+    again.nodes = {NodeIndex(0), NodeIndex(2)};
+    BOOST_TEST(ordered(f.complete(2s, again)).first == 0u);
+    auto begun = of<FlushBegin>(f.hurry(3s));
+    BOOST_REQUIRE(begun.size() == 1u);
+    BOOST_TEST((begun[0].step.nodes == again.nodes));
+}
+
 BOOST_AUTO_TEST_CASE(one_order_at_a_time_and_the_newest_next) {
     Flusher f(by_steps(1), 0, 0s);
     auto first = ordered(f.complete(1s, step(1)));

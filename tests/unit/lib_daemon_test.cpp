@@ -402,6 +402,7 @@ BOOST_AUTO_TEST_CASE(another_lineage_or_world_is_not_restored) {
     BOOST_TEST(wait_until([&] { return !daemon.last_restore_done().text.empty(); }));
     BOOST_TEST(daemon.last_restore_done().damaged == -1, "it is whole, and stays");
     ::setenv("DLROVER_LINEAGE", "test/lineage", 1);
+    ::setenv("RANK", "0", 1);
     ::setenv("WORLD_SIZE", "2", 1);
     auto larger = open_context();
     BOOST_TEST(dlrover_restore_open(larger.get(), &r) == DLROVER_E_UNSUPPORTED);

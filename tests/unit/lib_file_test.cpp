@@ -149,6 +149,24 @@ BOOST_AUTO_TEST_CASE(a_damaged_file_is_named) {
     BOOST_TEST(dlrover_get_world(c.get(), &world) == DLROVER_E_CORRUPT);
 }
 
+/// Two attempts come to step 2, and of each one rank dies before it has saved it.
+BOOST_AUTO_TEST_CASE(two_attempts_never_make_one_step) {
+    ::setenv("WORLD_SIZE", "2", 1);
+    auto as_rank = [&](const char *rank) {
+        ::setenv("RANK", rank, 1);
+        return open_context();
+    };
+    for (const char *rank : {"0", "1"}) BOOST_TEST(save_step(as_rank(rank).get(), 1) == DLROVER_OK);
+    BOOST_TEST(save_step(as_rank("0").get(), 2) == DLROVER_OK);
+    auto zero = as_rank("0");
+    BOOST_TEST(check_restored(zero.get()) == 1);
+    auto one = as_rank("1");
+    BOOST_TEST(check_restored(one.get()) == 1);
+    BOOST_TEST(save_step(one.get(), 2) == DLROVER_OK);
+    BOOST_TEST(check_restored(as_rank("0").get()) == 1);
+    BOOST_TEST(check_restored(as_rank("1").get()) == 1);
+}
+
 BOOST_AUTO_TEST_CASE(another_number_of_ranks_is_refused) {
     auto c = open_context();
     BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
