@@ -72,7 +72,8 @@ int take_name(const std::string &temporary, const std::string &path) {
         ::unlink(temporary.c_str());
         return 0;
     }
-    bool no_links = error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK || error == EINVAL;
+    bool no_links =
+        error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK || error == EINVAL;
     if (!no_links) return error;
     return ::rename(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
 }

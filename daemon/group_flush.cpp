@@ -4,6 +4,7 @@
 #include "ckpt/storage_name.h"
 #include "common/log.h"
 #include "daemon/group.h"
+#include "elastic/placement.h"
 
 namespace dlrover::daemon {
 
@@ -40,6 +41,8 @@ void Group::create_storage() {
 
 /// Those that run here; where a world of another size has saved them nobody knows that.
 std::optional<std::vector<Rank>> Group::own_ranks(std::uint32_t size) const {
+    if (world_ && world_->memory_world_size == size && size > 0)
+        return elastic::answered_ranks(*world_, self());
     if (!world_ || world_size(*world_) != size) return std::nullopt;
     std::vector<Rank> ranks;
     auto place = place_in(*world_);
