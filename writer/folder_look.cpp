@@ -17,32 +17,42 @@ namespace {
 constexpr std::size_t most_reasons = 3;
 
 /// In a folder that everybody may write to, another user can have made ours, with checkpoints of his own in
-/// it. `probe`: a file that we have made there, since a file server may show other owners than there are
-/// here.
-Status check_owner(const Destination &to, int probe) {
-    struct stat own {
-    }, folder{};
-    if (::fstat(probe, &own) != 0 || ::stat(to.folder.c_str(), &folder) != 0)
-        return ckpt::file_error("look at", to.folder);
-    if (folder.st_uid == own.st_uid || folder.st_uid == 0) return {};
-    return Status(Code::permission_denied, to.folder + " belongs to another user (uid " +
-                                               std::to_string(folder.st_uid) +
-                                               "), who may have put checkpoints there");
+/// it. `own`: whose a file is that we have made there, since a file server may show other owners than there
+/// are here.
+Status check_owner(const Destination &to, uid_t own) {
+    struct stat folder {};
+    if (::stat(to.folder.c_str(), &folder) != 0)
+        return errno == ENOENT ? Status() : ckpt::file_error("look at", to.folder);
+    if (folder.st_uid == own || folder.st_uid == 0) return {};
+    return Status(Code::unsupported, to.folder + " belongs to another user (uid " +
+                                         std::to_string(folder.st_uid) +
+                                         "), who may have put checkpoints of his own there: give another "
+                                         "--dlrover-ckpt-dir, or have the folder removed");
 }
 
+struct Tried {
+    Status status;
+    uid_t own = ::geteuid();  ///< of what we make there, as far as known
+};
+
 /// A folder may be there and full, over quota or read-only: only writing tells.
-Status try_to_write(const Destination &to, const std::string &node) {
-    DLROVER_TRY(ckpt::make_folders(to.folder));
+Tried try_to_write(const Destination &to, const std::string &node) {
+    Tried tried;
+    tried.status = ckpt::make_folders(to.folder);
+    if (!tried.status.ok()) return tried;
     std::string path = to.folder + "/.new-probe-" + ckpt::escape_file_name(node);
     UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
-    if (!fd) return ckpt::file_error("making", path);
+    if (!fd) tried.status = ckpt::file_error("making", path);
+    if (!fd) return tried;
+    struct stat probe {};
+    if (::fstat(fd.get(), &probe) == 0) tried.own = probe.st_uid;
     std::vector<char> block(4096, 'x');
-    Status status = check_owner(to, fd.get());
-    if (status.ok()) status = ckpt::write_at(fd.get(), block.data(), block.size(), 0, path);
+    Status status = ckpt::write_at(fd.get(), block.data(), block.size(), 0, path);
     if (status.ok() && ::fsync(fd.get()) != 0) status = ckpt::file_error("fsync of", path);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT && status.ok())
         status = ckpt::file_error("removal of", path);
-    return status;
+    tried.status = std::move(status);
+    return tried;
 }
 
 void add_sentence(std::string &text, const std::string &sentence) {
@@ -112,7 +122,11 @@ Status choose_newest(const Destination &to, const std::vector<PassedOver> &passe
 proto::local::FolderFoundT look_at_folder(const Destination &to, const RunId &run, const std::string &node,
                                           const std::vector<PassedOver> &passed_over) {
     proto::local::FolderFoundT found;
-    Status status = try_to_write(to, node);
+    auto [status, own] = try_to_write(to, node);
+    if (Status owner = check_owner(to, own); !owner.ok()) {
+        found.text = owner.message();
+        return found;
+    }
     if (status.ok()) {
         auto term = claim_term(to.folder, run);
         found.next_term = term.ok() ? *term : 0;

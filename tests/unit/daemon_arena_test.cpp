@@ -73,6 +73,16 @@ BOOST_AUTO_TEST_CASE(a_seal_is_told_when_it_is_on_record) {
     BOOST_TEST(holds(1));
 }
 
+BOOST_AUTO_TEST_CASE(a_size_that_no_slot_can_have_changes_nothing) {
+    for (std::uint64_t step : {5u, 6u, 7u}) save(step, g1);
+    auto before = arena.memory().need_bytes;
+    for (std::uint64_t bytes : {UINT64_MAX, UINT64_MAX - 4096, UINT64_MAX - (1u << 21)})
+        BOOST_TEST((arena.begin(rank0, worker, TrainStep(8), g1, bytes).status().code() ==
+                    Code::resource_exhausted));
+    for (std::uint64_t step : {6u, 7u}) BOOST_TEST(holds(step));
+    BOOST_TEST(arena.memory().need_bytes == before);
+}
+
 BOOST_AUTO_TEST_CASE(a_seal_that_the_keeper_refuses_is_taken_back) {
     save(1, g1);
     auto slot = begin(2, g1);

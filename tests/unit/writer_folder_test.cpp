@@ -351,6 +351,26 @@ BOOST_AUTO_TEST_CASE(a_run_after_others_clears_them_away) {
     BOOST_TEST(!fs::exists(t.folder() + "/.run-1.claim"));
 }
 
+/// In a folder for everybody: its checkpoints could have pickles in them.
+BOOST_AUTO_TEST_CASE(a_folder_that_another_user_has_made) {
+    if (::geteuid() != 0) {
+        std::puts("skipped: a test with another user's folder needs root");
+        return;
+    }
+    Folder dir;
+    Node node(dir.path);
+    node.start_writer();
+    store_one(node, 7);
+    BOOST_TEST(node.look().newest != nullptr);
+    BOOST_REQUIRE(::chown(lineage_folder(dir.path).c_str(), 12345, 12345) == 0);
+    auto found = node.look();
+    BOOST_TEST(!found.ok);
+    BOOST_TEST(found.newest == nullptr);
+    BOOST_TEST(contains(found.text, "belongs to another user (uid 12345)"), found.text);
+    BOOST_REQUIRE(::chown(lineage_folder(dir.path).c_str(), 0, 0) == 0);
+    BOOST_TEST(node.look().newest != nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_of_another_lineage) {
     Folder dir;
     Node node(dir.path);
