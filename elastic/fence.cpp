@@ -208,6 +208,11 @@ bool Member::State::holds_half(const std::vector<NodeIndex> &gone) const {
     return has_own && here * 2 >= all && half_next;
 }
 
+/// Lately.
+bool Member::State::is_heard(NodeIndex node) const {
+    return now - heard_at[node.value()] < config.timings.leader_silence;
+}
+
 /// A candidate that finds no majority.
 void Member::State::fence_half() {
     if (slurm.pending || now < slurm.retry_at || role != Role::candidate) return;
@@ -217,6 +222,9 @@ void Member::State::fence_half() {
     std::vector<NodeIndex> gone = unheard();
     if (std::any_of(gone.begin(), gone.end(), [&](NodeIndex n) { return fell(n); }))
         wait = std::max(wait, config.timings.agent_lease);
+    // Who answers, and grants nothing yet, is not gone: its daemon has just been started again, for instance.
+    if (std::any_of(gone.begin(), gone.end(), [&](NodeIndex n) { return is_heard(n); }))
+        wait = std::max(wait, 2 * config.timings.leader_silence);
     if (waited < wait && !bugged(PlantedBug::fence_without_reread)) return;
     if (gone.empty()) return;
     bool half = holds_half(gone) || bugged(PlantedBug::minority_fences);
@@ -237,7 +245,7 @@ void Member::State::fence_half() {
     // Who has granted its vote some time ago may be on another side by now.
     std::size_t here = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
-        bool heard = is_self(NodeIndex(i)) || now - heard_at[i] < config.timings.leader_silence;
+        bool heard = is_self(NodeIndex(i)) || is_heard(NodeIndex(i));
         here += peers[i].granted && heard && counts(NodeIndex(i));
     }
     slurm.retry_at = now + slurm_retry;

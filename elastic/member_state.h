@@ -592,6 +592,7 @@ struct Member::State {
     bool lost(NodeIndex node) const;
     bool doubtful(NodeIndex node) const;
     bool starved() const;
+    bool is_heard(NodeIndex node) const;
     bool holds_half(const std::vector<NodeIndex> &gone) const;
     void fence_lost();
     void fence_half();

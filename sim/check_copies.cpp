@@ -170,6 +170,8 @@ void Simulator::check_safe(std::uint32_t node, const CheckpointId &id) {
     // Safe again in another world: with that one's parities, which take the place of others.
     bool anew = codes() && safe_ && safe_->id == id && safe_->world != world.id;
     if (safe_ && safe_->id >= id && !anew) return;
+    // A leader that hung repeats it when it goes on, and another one has called a newer step safe since.
+    if (newest_safe_ > id) return;
     // A leader that does not know of the newest world will not be heard.
     if (!newest_world_ || world.id != newest_world_->id) return;
     // It has not heard of the damage yet: in good faith it lets go what was safe before.
@@ -182,6 +184,7 @@ void Simulator::check_safe(std::uint32_t node, const CheckpointId &id) {
     if (options_.trace)
         trace("step " + std::to_string(id.step.value()) + " of " + to_string(id.generation) + " is safe");
     safe_ = Safe{id, copies, now_, {}, {}, {}, world.id};
+    newest_safe_ = std::max(newest_safe_, std::optional(id));
     if (codes()) note_rows(node, world);
     for (std::uint32_t i = 0; i < nodes_.size(); ++i)
         if (std::any_of(nodes_[i].objects.begin(), nodes_[i].objects.end(),

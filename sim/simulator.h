@@ -573,6 +573,7 @@ class Simulator {
         GenerationId world;
     };
     std::optional<Safe> safe_;
+    std::optional<CheckpointId> newest_safe_;  ///< that was ever called so
     bool next_run_planned_ = false, next_run_begun_ = false;
     std::optional<CheckpointId> kept_;  ///< was safe, and each of its objects is on a node of the next run
     std::map<GenerationId, std::set<NodeIndex>> answered_;  ///< whose answer to Prepare a leader has

@@ -298,8 +298,8 @@ def bad_ledger(rank):
 
     with installed() as gpu:
         state = {"x": gpu.weights(ramp())}
-        for step, (ledger, error) in enumerate([(b"x" * (65 << 10), dlrover_slurm.InvalidError), (object(), TypeError)]):
-            with pytest.raises(error):
+        for step, ledger in enumerate([b"x" * (65 << 10), object()]):
+            with pytest.raises(dlrover_slurm.InvalidError):
                 dcp.save(step, state, ledger=ledger)
         with without_warnings():
             assert dcp.save(2, state) and dlrover_slurm.wait_saved()

@@ -254,6 +254,9 @@ BOOST_DATA_TEST_CASE(seeds_in_which_the_simulator_was_wrong,
                           "a job's next run did not wait for its nodes that Slurm does not reach"},
                          {{.seed = 390421, .nodes = 5, .damage = true},
                           "what a node that is out of the job said of damage counted as heard"},
+                         {{.seed = 4049713, .nodes = 3, .damage = true},
+                          "a leader that had hung repeated that a step is safe, and what was safe since had "
+                          "been damaged"},
                          {{.seed = 759501, .nodes = 4, .rollbacks = true},
                           "what a leader alone had known who was gone was asked of the next one"}}),
                      c) {
@@ -283,6 +286,9 @@ BOOST_DATA_TEST_CASE(
          "a node that Slurm took out with others, while it joined, was waited for and asked of again"},
         {{.seed = 1000371, .nodes = 4, .scales = true},
          "what Slurm had added without an answer was not looked for once no more nodes were wanted"},
+        {{.seed = 4009021, .nodes = 4},
+         "a node that answered, and granted no vote yet since its daemon had just come back, was given up "
+         "for"},
         {{.seed = 2000219, .nodes = 6, .damage = true},
          "copies that were tried again found half of the step before in their slots"}}),
     c) {
