@@ -64,6 +64,7 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
     // Only a quick round trip proves that the leader counts on this node now: heartbeats can be late.
     bool counted_on = m.acting && answered && now - *answered < config.timings.leader_silence;
     if (counted_on) counted_on_at = *answered;
+    if (counted_on) majority_lost.reset();  // the next time counts from when this leader is silent
     if (m.world && fits(*m.world)) take_world(*m.world, counted_on);
     // A late heartbeat may tell of a step that is lost by now; what this world goes on from is not.
     if (m.complete_step && belongs({m.complete_generation, *m.complete_step}))

@@ -289,6 +289,8 @@ BOOST_DATA_TEST_CASE(
         {{.seed = 4009021, .nodes = 4},
          "a node that answered, and granted no vote yet since its daemon had just come back, was given up "
          "for"},
+        {{.seed = 4018007, .nodes = 4, .copies = 1},
+         "how long a node had been without a majority was counted from a time before the last leader"},
         {{.seed = 2000219, .nodes = 6, .damage = true},
          "copies that were tried again found half of the step before in their slots"}}),
     c) {
