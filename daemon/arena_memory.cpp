@@ -31,8 +31,9 @@ MemoryBudget::Holding holding_for(std::uint64_t bytes) {
 
 Status check_slot_bytes(std::uint64_t bytes) {
     if (bytes <= max_slot_bytes) return {};
-    return Status(Code::resource_exhausted,
-                  "a checkpoint of a rank can have " + format_size_bytes(max_slot_bytes) + " at most");
+    return Status(Code::resource_exhausted, format_size_bytes(bytes) + " are more than the " +
+                                                format_size_bytes(max_slot_bytes) +
+                                                " that a checkpoint of a rank can have");
 }
 
 Status Arena::add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes) {

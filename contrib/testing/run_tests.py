@@ -33,6 +33,14 @@ class Results:
         if outcome != "pass":
             print(f"  {outcome.upper()}: {name}{': ' + reason if reason else ''}", flush=True)
 
+    def skips(self):
+        """Those of one file and one reason together: ((file, reason), names)."""
+        together = {}
+        for name, reason in self.skipped:
+            file, _, test = name.partition(": ")
+            together.setdefault((file, reason), []).append(test)
+        return together.items()
+
     def last_line(self):
         line = f"{len(self.passed)} passed, {len(self.failed)} failed"
         return line + (f", {len(self.skipped)} skipped" if self.skipped else "")
@@ -324,8 +332,8 @@ def main():
         if stage == "build" and result is False:
             break
     print(f"whole run: {time.monotonic() - begin:.0f} s; logs in {runner.logs}")
-    for name, reason in runner.results.skipped:
-        print(f"skipped: {name}: {reason}")
+    for (file, reason), names in runner.results.skips():
+        print(f"skipped: {file}{': ' + ', '.join(names) if any(names) else ''}: {reason}")
     for name, reason in runner.results.failed:  # last, as many keep only a log's end
         print(f"failed: {name}: {reason}")
     print(runner.results.last_line(), flush=True)

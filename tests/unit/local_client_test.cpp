@@ -50,7 +50,8 @@ class FakeDaemon {
                 if (!message.ok()) return;
                 for (const auto &reply : answer_(*message)) {
                     Bytes frame = make_frame(encode_local(reply));
-                    if (::write(c.get(), frame.data(), frame.size()) < 0) return;
+                    if (::send(c.get(), frame.data(), frame.size(), MSG_NOSIGNAL) < 0)
+                        return;  // a client that has its answer is gone
                 }
             }
         }
