@@ -61,7 +61,6 @@ void Member::State::begin_reign() {
     fresh.unsure = slurm.pending || slurm.unsure || again;
     fresh.inherited = again;
     fresh.retry_at = now;
-    fresh.word_at = slurm.word_at;
     slurm = std::move(fresh);
     bool goes_on = world && world->id == generation_seen;
     if (goes_on) install(*world, true);

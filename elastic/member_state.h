@@ -79,7 +79,7 @@ struct SlurmTalk {
     std::string told;  ///< that it is waited for, and why: not again for the same nodes
     Time retry_at{0};
     std::optional<Time> reached;    ///< slurm_reached()
-    Time word_at{Time::min() / 2};  ///< when it was last asked for the job, and said that it runs
+    Time word_at{Time::min() / 2};  ///< when this leader last asked for the job, and it ran
     std::uint32_t refusals = 0;
     std::vector<NodeIndex> marked;  ///< Slurm was told that the group goes on without them
     bool unable = false;            ///< it can not take nodes out of this job

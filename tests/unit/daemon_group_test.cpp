@@ -622,6 +622,28 @@ BOOST_AUTO_TEST_CASE(the_daemon_takes_memory_where_slurm_leaves_it_some) {
     BOOST_TEST(!fresh.budget.check(alice, {.bytes = 9u << 20, .node_bytes = 9u << 20}).ok());
 }
 
+/// Its segments' ids are easily guessed.
+BOOST_AUTO_TEST_CASE(an_agent_fills_only_what_it_was_asked_to) {
+    auto take_time = [](TwoNodes &t) {
+        t.await_worlds();
+        auto worker = t.n1.start_worker(t.w1, 0);
+        local::PrepareT prepare;
+        prepare.bytes = 4096;
+        t.n1.say(worker, prepare);
+        for (std::uint64_t id = 0; id < 100; ++id) {
+            local::SegmentFilledT filled;
+            filled.id = id;
+            filled.busy_us = 50;
+            t.n1.say(t.a1, std::move(filled), 0);
+        }
+        return status_at(t.n1, alice, false).groups.at(0)->prefault_us;
+    };
+    TwoNodes of_the_node(StepOf{.memory_spec_bytes = 64u << 20}), of_the_job(StepOf{});
+    BOOST_TEST(take_time(of_the_node) == 0u);
+    BOOST_TEST((status_at(of_the_node.n1, alice, false).groups.at(0)->arena_charge == "node"));
+    BOOST_TEST(take_time(of_the_job) == 150u);
+}
+
 BOOST_AUTO_TEST_CASE(memory_that_is_refused_is_told) {
     TwoNodes t;
     auto worker = t.n1.start_worker(t.w1, 0);

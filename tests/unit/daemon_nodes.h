@@ -130,6 +130,7 @@ struct StepOf {
     std::string redundancy = "single";
     std::string program = "train";
     bool pmix = false;
+    std::uint64_t memory_spec_bytes = 0;  ///< what Slurm leaves to the daemons
 };
 
 struct Node {
@@ -316,6 +317,11 @@ struct TwoNodes : World {
     TwoNodes() : TwoNodes(StepOf{}) { await_worlds(); }
     /// Agents are there, no world yet.
     explicit TwoNodes(const StepOf &step) {
+        for (Node *node : {&n1, &n2}) {
+            if (step.memory_spec_bytes == 0) break;
+            slurm.memory_spec_bytes[node->name] = step.memory_spec_bytes;
+            node->restart();
+        }
         auto m1 = n1.register_step(0, step), m2 = n2.register_step(1, step);
         loop.advance(100ms);
         BOOST_REQUIRE(n1.port->take<local::DoneT>(m1.id) && n2.port->take<local::DoneT>(m2.id));

@@ -292,7 +292,9 @@ BOOST_DATA_TEST_CASE(
         {{.seed = 4018007, .nodes = 4, .copies = 1},
          "how long a node had been without a majority was counted from a time before the last leader"},
         {{.seed = 2000219, .nodes = 6, .damage = true},
-         "copies that were tried again found half of the step before in their slots"}}),
+         "copies that were tried again found half of the step before in their slots"},
+        {{.seed = 4033590, .nodes = 4, .code = elastic::CodeSize{2, 1}},
+         "a leader went on with Slurm's word to the candidate that it had been"}}),
     c) {
     BOOST_TEST(Simulator(c.options).run().violation == "");
 }
