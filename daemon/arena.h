@@ -174,8 +174,8 @@ class Arena {
 
     /// The group is over, and its job may come back: sealed objects stay, nothing else does.
     void keep_sealed();
-    /// Takes over what that arena of the same name kept. Where one of these objects is not needed any more
-    /// its memory goes: it is not charged to this run.
+    /// Takes over what that arena kept; of another name, it is to be dropped then. Where one of these objects
+    /// is not needed any more its memory goes: it is not charged to this run.
     void adopt(Arena &before);
     MemoryBudget::Holding holding() const;
 
@@ -217,6 +217,7 @@ class Arena {
     Status add_room(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64_t bytes);
     void set_seal(HeldSlot &held, local::SealT seal, std::shared_ptr<const ParityObject> parity = {});
     void save_slot(Rank rank, SlotIndex slot, RecordKeeper::Done done = {});
+    void save_all();
     /// What became of the record of what was sealed in this slot then; whether it counts.
     Status on_seal_stored(Rank rank, SlotIndex slot, const elastic::Seal &seal, Status stored);
     static MemoryBudget::Holding notes_of(const local::SealT &seal, const ParityObject *parity);

@@ -42,6 +42,16 @@ void Arena::adopt(Arena &before) {
                 if (!segment->ready) prefault(*segment);
         }
     }
+    if (options_.group_key != before.options_.group_key) save_all();
+}
+
+/// Under the names of another group than before.
+void Arena::save_all() {
+    for (auto &[rank, slots] : ranks_)
+        for (std::uint32_t i = 0; i < slots->held.size(); ++i) {
+            for (auto &segment : slots->held[i].segments) save_segment(*segment);
+            if (slots->held[i].on_record) save_slot(rank, SlotIndex(i));
+        }
 }
 
 void Arena::drop_outdated_former() {

@@ -459,6 +459,7 @@ void Group::act(elastic::End &action) {
     dismissed_ = dismissed_ || action.dismissed;
     if (!over()) {
         record_.next_run = static_cast<proto::NextRun>(action.next_run);
+        record_.requeued = action.next_run == elastic::NextRun::comes;
         record_.evicted = action.evicted;
     }
     tell_end(action.exit_code, action.message);

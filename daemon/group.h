@@ -128,7 +128,8 @@ class Group : private JobMemory {
     void on_job(const Result<SlurmJob> &job);
     void drop_kept(const std::string &why);
     bool is_kept_for(const proto::StepRegistrationT &step, const std::string &lineage) const;
-    /// Takes over what `before` has kept, and its record's place. `before` has nothing then.
+    /// Takes over what `before` has kept, and, of the same step number, its record's place. `before` has
+    /// nothing then.
     void adopt(Group &before);
 
   private:

@@ -60,9 +60,11 @@ void Group::watch_job() {
 void Group::look_at_job() {
     job_timer_.reset();
     if (!watches_job()) return;
-    bool anyhow = without_host() && services_.loop.now() - ended_at_ >= host_patience;
+    auto since = services_.loop.now() - ended_at_;
+    bool anyhow = without_host() && since >= host_patience;
+    auto ended = since >= script_patience ? std::optional(step()) : std::nullopt;
     services_.slurm.complete_headless(
-        job(), registration().restart_count, record_.exit_code, anyhow,
+        job(), {registration().restart_count, record_.exit_code, ended, anyhow},
         [this, alive = alive_, anyhow](const Result<bool> &over) {
             if (!*alive || (over.ok() && *over)) return;
             job_timer_ = services_.loop.after(job_pause_, [this] { look_at_job(); });

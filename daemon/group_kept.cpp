@@ -11,6 +11,8 @@ namespace {
 
 /// Between two questions about a job that waits for its next run.
 constexpr EventLoop::Time ask_seldom = std::chrono::minutes(1);
+/// A requeued job is tied to the nodes of its last run for a few seconds.
+constexpr EventLoop::Time tie_patience = std::chrono::minutes(1);
 /// A job that was told to end and still runs does not come back.
 constexpr EventLoop::Time end_patience = std::chrono::minutes(2);
 
@@ -56,6 +58,9 @@ void Group::on_job(const Result<SlurmJob> &answer) {
     if (answer->restart_count > mine + 1) return drop_kept("the job has run without it");
     if (answer->running && answer->restart_count > mine && !here)
         return drop_kept("the job runs on other nodes now");
+    // Whose daemon has tied it to nodes may be gone.
+    if (answer->is_tied && record_.requeued && idle_time() > tie_patience)
+        services_.slurm.untie_job(job(), [](const Status &) {});
     bool still_runs = answer->running && answer->restart_count == mine;
     if (still_runs && idle_time() > end_patience) return drop_kept("the job was not requeued");
     if (still_runs || record_.next_run == proto::NextRun::Comes) return;
@@ -80,13 +85,14 @@ bool Group::is_kept_for(const proto::StepRegistrationT &next, const std::string 
                static_cast<std::ptrdiff_t>(run.tasks_per_node.size());
     };
     return is_kept() && alike(mine) && alike(next) && next.job_id == mine.job_id &&
-           next.step_id == mine.step_id && next.uid == mine.uid &&
+           next.step_id >= mine.step_id && next.uid == mine.uid &&
            next.restart_count == mine.restart_count + 1 && lineage == record_.lineage;
 }
 
 void Group::adopt(Group &before) {
     arena_.adopt(before.arena_);
     before.record_.kept_until_us = 0;
+    if (before.key_ != key_) before.drop_all();
     for (const char *kind : {"promise", "world"}) services_.keeper.drop(record_name(kind, key_));
     auto kept = arena_.holding();
     add_event(proto::EventKind::RestorePlanned, "This node has kept checkpoints since the job's last run: " +

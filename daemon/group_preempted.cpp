@@ -54,10 +54,12 @@ bool Group::ask_again(const Status &status) {
 void Group::requeue_preempted() {
     auto done = [this, alive = alive_](const Status &status) {
         if (!*alive || record_.ended || ask_again(status)) return;
-        if (status.ok()) record_.next_run = proto::NextRun::Comes;
-        if (status.ok())
+        if (status.ok()) {
+            record_.next_run = proto::NextRun::Comes;
+            record_.requeued = true;
             add_event(proto::EventKind::GaveUp,
                       "Slurm takes the nodes for another job (preemption): the job was requeued.");
+        }
         // The other node may have been faster; memory is kept until Slurm has said so.
         if (!status.ok() && status.code() != Code::stale)
             log::warning({job(), step()}, "the requeue of a preempted job: " + status.message());

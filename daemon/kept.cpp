@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's part in what ended groups keep for the next runs of their jobs.
+#include <algorithm>
+
 #include "common/log.h"
 #include "daemon/daemon.h"
 
@@ -57,17 +59,19 @@ void Daemon::ask_about(Key key) {
     });
 }
 
-/// Makes room for the key; none: what the group there has kept is not for this step.
+/// Makes room for the key. After most requeues Slurm counts a job's steps from 0 again, but not after all:
+/// where the batch host was lost it may go on counting. None: no group has kept anything for this step, or
+/// several have and it is not told for which of them it is.
 std::unique_ptr<Group> Daemon::take_kept(Key key, const proto::StepRegistrationT &step,
                                          const std::string &lineage) {
-    auto known = groups_.find(key);
-    if (known == groups_.end()) return nullptr;
-    if (!known->second->is_kept_for(step, lineage)) {
-        forget(key);
-        return nullptr;
-    }
-    auto group = std::move(known->second);
-    release_key(key);
+    std::vector<Key> found;
+    for (const auto &[other, group] : groups_)
+        if (other.first == key.first && group->is_kept_for(step, lineage)) found.push_back(other);
+    if (std::ranges::find(found, key) != found.end()) found = {key};
+    if (found != std::vector<Key>{key}) forget(key);
+    if (found.size() != 1) return nullptr;
+    auto group = std::move(groups_.at(found.front()));
+    release_key(found.front());
     return group;
 }
 

@@ -128,20 +128,29 @@ class MemorySlurm final : public SlurmClient {
             return Status();
         });
     }
-    void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, bool anyhow,
-                           Answer<bool> over) override {
-        reply(std::move(over), [this, job, restart_count, exit_code, anyhow]() -> Result<bool> {
+    void untie_job(JobId job, Done done) override {
+        reply(std::move(done), [this, job]() -> Status {
+            auto found = jobs.find(job);
+            if (found == jobs.end() || !found->second.waiting) return Status(Code::stale, "it does not wait");
+            found->second.is_tied = false;
+            note("untie", job, {});
+            return {};
+        });
+    }
+    void complete_headless(JobId job, HeadlessEnd end, Answer<bool> over) override {
+        reply(std::move(over), [this, job, end]() -> Result<bool> {
             ++looks_at_end;
             auto found = jobs.find(job);
             if (found == jobs.end()) return true;
             SlurmJob &j = found->second;
-            if (!j.running || j.restart_count != restart_count) return true;
-            bool has_steps =
-                std::any_of(steps.begin(), steps.end(), [&](const auto &s) { return s.first.first == job; });
+            if (!j.running || j.restart_count != end.restart_count) return true;
+            bool has_steps = std::any_of(steps.begin(), steps.end(), [&](const auto &s) {
+                return s.first.first == job && s.first.second != end.over;
+            });
             bool has_host = std::find(j.nodes.begin(), j.nodes.end(), j.batch_host) != j.nodes.end();
-            if (!anyhow && (has_host || has_steps)) return false;
+            if (!end.anyhow && (has_host || has_steps)) return false;
             j.running = false;
-            note("complete", job, {std::to_string(exit_code)});
+            note("complete", job, {std::to_string(end.exit_code)});
             return true;
         });
     }

@@ -158,7 +158,7 @@ Status check_newcomer(const proto::StepRegistrationT &group, const proto::StepRe
 std::string lineage_of(const proto::StepRegistrationT &s) {
     std::string name = s.options ? s.options->name : "";
     if (name.empty())
-        name = "job" + std::to_string(s.job_id) + "." + std::to_string(s.step_ordinal);
+        name = "job" + std::to_string(s.job_id);
     else if (s.array_job_id != 0)
         name += "_" + std::to_string(s.array_task_id);
     return ckpt::make_lineage(s.cluster, s.uid, name, s.argv);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct SlurmJob {
     std::string batch_host;
     std::vector<std::string> nodes;  ///< present ones, Slurm's order; of an ended job those it had
     std::int64_t end_time = 0;       ///< seconds since the epoch
+    bool is_tied = false;            ///< it waits, for some nodes by name
     std::string mark;                ///< companion_mark() of the group it is for; a user can not set it
     std::vector<std::string> left;   ///< every left_mark(); a user can not set them either
     std::vector<std::string> grown;  ///< grown_mark() of each node that it was expanded by
@@ -99,6 +101,14 @@ struct RequeueOrder {
 /// "dlrover-node:0.1:n5": as above, of the main job itself: its run 1 was expanded by n5, for step 0.
 std::string grown_mark(StepId step, std::uint32_t restart_count, const std::string &node);
 
+/// How a job ends whose batch host is gone.
+struct HeadlessEnd {
+    std::uint32_t restart_count = 0;  ///< another run of the job is left alone
+    int exit_code = 0;
+    std::optional<StepId> over = {};  ///< this step has ended, whatever Slurm says
+    bool anyhow = false;              ///< also where Slurm still counts on the host and other steps
+};
+
 /// A node that a job was expanded by.
 struct Growth {
     std::string node;
@@ -127,15 +137,16 @@ class SlurmClient {
     /// permission_denied or invalid_argument: refused; unavailable, timeout: unknown whether it was done;
     /// unsupported: the site forbids it (disable_job_shrink).
     virtual void shrink_job(JobId job, std::vector<std::string> survivors, Done done) = 0;
+    /// Its next run begins at once, on the nodes that are left where Slurm gives them within seconds.
     virtual void requeue_job(JobId job, RequeueOrder order, Done done) = 0;
+    /// A requeued job that waits may start on any nodes.
+    virtual void untie_job(JobId job, Done done) = 0;
     /// Only where the job runs, and for this time.
     virtual void mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
                            Done done) = 0;
     /// Completes a batch job whose batch host Slurm has taken out of it, and none of whose steps is left:
-    /// with no-kill nobody else would. `anyhow`: also where Slurm still counts on host and steps. true:
-    /// nothing is left to be done, now or later.
-    virtual void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, bool anyhow,
-                                   Answer<bool> over) = 0;
+    /// with no-kill nobody else would. true: nothing is left to be done, now or later.
+    virtual void complete_headless(JobId job, HeadlessEnd end, Answer<bool> over) = 0;
     /// As the user of that job. invalid_argument, permission_denied: Slurm refuses, or the job is one that
     /// can have none; timeout, unavailable: unknown whether it was done.
     virtual void submit_companion(CompanionOrder order, Answer<JobId> answer) = 0;

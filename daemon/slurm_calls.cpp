@@ -183,6 +183,7 @@ SlurmJob convert(const slurm_job_info_t &job) {
     result.batch_host = text_of(job.batch_host);
     result.nodes = expand(job.nodes);
     result.end_time = job.end_time;
+    result.is_tied = result.waiting && !text_of(job.req_nodes).empty();
     result.mark = find_mark(text_of(job.admin_comment));
     result.left = find_left_marks(text_of(job.admin_comment));
     result.grown = find_grown(text_of(job.admin_comment));
@@ -419,32 +420,31 @@ class LibSlurmCalls final : public SlurmCalls {
         return {};
     }
 
-    Result<bool> complete_headless(JobId id, std::uint32_t restart_count, int exit_code,
-                                   bool anyhow) override {
+    Result<bool> complete_headless(JobId id, const HeadlessEnd &end) override {
         Jobs jobs;
         Status found = fetch(id, jobs);
         if (found.code() == Code::not_found) return true;
         DLROVER_TRY(std::move(found));
         const slurm_job_info_t &job = *find(jobs, id);
-        if (!is_running(job) || job.restart_cnt != restart_count || job.batch_flag == 0) return true;
+        if (!is_running(job) || job.restart_cnt != end.restart_count || job.batch_flag == 0) return true;
         auto nodes = expand(job.nodes);
         std::string host = text_of(job.batch_host);
         bool has_host = host.empty() || std::find(nodes.begin(), nodes.end(), host) != nodes.end();
-        if (anyhow && has_host && !is_silent(host)) return false;  // its script goes on, or ends the job
-        if (!anyhow) {
+        if (end.anyhow && has_host && !is_silent(host)) return false;  // its script goes on, or ends the job
+        if (!end.anyhow) {
             if (has_host) return false;
-            auto steps = has_steps(id);
+            auto steps = has_steps(id, end.over);
             if (!steps) return steps.take_status();
             if (*steps) return false;
         }
         // As from wait(2).
-        auto status = static_cast<std::uint32_t>(exit_code & 0xff) << 8;
+        auto status = static_cast<std::uint32_t>(end.exit_code & 0xff) << 8;
         if (::slurm_complete_job(id.value(), status) != SLURM_SUCCESS)
             return failure("complete " + name_of(id));
         return true;
     }
 
-    Status hasten_job(JobId id, const std::vector<std::string> &excluded) override {
+    Result<Hastened> hasten_job(JobId id, const HastenOrder &order) override {
         Jobs jobs;
         DLROVER_TRY(fetch(id, jobs));
         const slurm_job_info_t &job = *find(jobs, id);
@@ -452,20 +452,24 @@ class LibSlurmCalls final : public SlurmCalls {
         if (base == JOB_PENDING && (job.job_state & JOB_COMPLETING) != 0)
             return Status(Code::unavailable, "the last run is still ending");
         if (base != JOB_PENDING && base != JOB_RUNNING) return Status(Code::stale, "it does not wait");
-        if (base == JOB_RUNNING) return {};
+        if (base == JOB_RUNNING) return Hastened::starts;
+        auto preferred = find_idle(order.preferred, order.anyhow);
+        if (!preferred) return preferred.take_status();
+        if (!*preferred) return Hastened::too_early;
         auto names = expand(job.exc_nodes);
-        names.insert(names.end(), excluded.begin(), excluded.end());
+        names.insert(names.end(), order.excluded.begin(), order.excluded.end());
         std::sort(names.begin(), names.end());
         names.erase(std::unique(names.begin(), names.end()), names.end());
-        std::string nodes = join(names), none;
+        std::string nodes = join(names), wanted = join(**preferred);
         job_desc_msg_t update;
         ::slurm_init_job_desc_msg(&update);
         update.job_id = id.value();
         update.begin_time = std::time(nullptr);
-        if (!excluded.empty()) update.exc_nodes = nodes.data();
-        // What a shrink has left would tie the next run to the survivors.
-        if (job.req_nodes && *job.req_nodes) update.req_nodes = none.data();
-        return send(id, update, "hasten");
+        if (!order.excluded.empty()) update.exc_nodes = nodes.data();
+        // Also what a shrink has left, which would tie the next run to nodes that may be gone.
+        if (!wanted.empty() || (job.req_nodes && *job.req_nodes)) update.req_nodes = wanted.data();
+        DLROVER_TRY(send(id, update, "hasten"));
+        return wanted.empty() ? Hastened::starts : Hastened::tied;
     }
 
     Result<JobId> submit_companion(const CompanionOrder &order) override {
@@ -585,7 +589,8 @@ class LibSlurmCalls final : public SlurmCalls {
     }
 
     /// Of programs: not the batch script's, nor Slurm's own.
-    static Result<bool> has_steps(JobId id) {
+    /// Where the batch host was lost while a step ended on it, Slurm may keep that step for ever.
+    static Result<bool> has_steps(JobId id, std::optional<StepId> but_for) {
         job_step_info_response_msg_t *raw = nullptr;
         int rc = ::slurm_get_job_steps(0, id.value(), NO_VAL, &raw, SHOW_ALL);
         Steps steps(raw);
@@ -594,10 +599,11 @@ class LibSlurmCalls final : public SlurmCalls {
             if (failed.code() == Code::not_found) return false;
             return failed;
         }
-        for (std::uint32_t i = 0; steps && i < steps->job_step_count; ++i)
-            if (steps->job_steps[i].step_id.job_id == id.value() &&
-                steps->job_steps[i].step_id.step_id <= SLURM_MAX_NORMAL_STEP_ID)
-                return true;
+        for (std::uint32_t i = 0; steps && i < steps->job_step_count; ++i) {
+            const auto &step = steps->job_steps[i].step_id;
+            bool counts = step.step_id <= SLURM_MAX_NORMAL_STEP_ID && but_for != StepId(step.step_id);
+            if (step.job_id == id.value() && counts) return true;
+        }
         return false;
     }
     static std::string setting(char *slurm_conf_t::*name) {
@@ -768,6 +774,29 @@ class LibSlurmCalls final : public SlurmCalls {
         if (rc != SLURM_SUCCESS || !nodes || nodes->record_count == 0) return false;
         auto state = nodes->node_array[0].node_state;
         return (state & NODE_STATE_NO_RESPOND) != 0 || (state & NODE_STATE_BASE) == NODE_STATE_DOWN;
+    }
+
+    /// Those of them that a job can have now. None: some are still ending, or have not answered Slurm lately;
+    /// `anyhow`: they are left out.
+    static Result<std::optional<std::vector<std::string>>> find_idle(const std::vector<std::string> &names,
+                                                                     bool anyhow) {
+        std::vector<std::string> idle;
+        if (names.empty()) return std::optional(idle);
+        node_info_msg_t *raw = nullptr;
+        int rc = ::slurm_load_node(0, &raw, SHOW_ALL);
+        Nodes nodes(raw);
+        if (rc != SLURM_SUCCESS) return failure("nodes");
+        constexpr auto unwanted = NODE_STATE_DRAIN | NODE_STATE_FAIL;
+        for (std::uint32_t i = 0; nodes && i < nodes->record_count; ++i) {
+            std::string name = text_of(nodes->node_array[i].name);
+            auto state = nodes->node_array[i].node_state, base = state & NODE_STATE_BASE;
+            bool ours = std::find(names.begin(), names.end(), name) != names.end();
+            if (!ours || base == NODE_STATE_DOWN || (state & unwanted) != 0) continue;
+            bool is_early = (state & (NODE_STATE_COMPLETING | NODE_STATE_NO_RESPOND)) != 0;
+            if (is_early && !anyhow) return std::optional<std::vector<std::string>>();
+            if (!is_early && (base == NODE_STATE_IDLE || base == NODE_STATE_MIXED)) idle.push_back(name);
+        }
+        return std::optional(idle);
     }
 
     static Status add_one(const std::string &name, std::vector<NodeAddress> &addresses) {

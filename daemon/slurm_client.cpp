@@ -134,13 +134,9 @@ void QueuedSlurmClient::shrink_job(JobId job, std::vector<std::string> survivors
                     std::move(done));
 }
 
-void QueuedSlurmClient::complete_headless(JobId job, std::uint32_t restart_count, int exit_code, bool anyhow,
-                                          Answer<bool> over) {
-    enqueue<Result<bool>>(
-        [job, restart_count, exit_code, anyhow](SlurmCalls &calls) {
-            return calls.complete_headless(job, restart_count, exit_code, anyhow);
-        },
-        std::move(over));
+void QueuedSlurmClient::complete_headless(JobId job, HeadlessEnd end, Answer<bool> over) {
+    enqueue<Result<bool>>([job, end](SlurmCalls &calls) { return calls.complete_headless(job, end); },
+                          std::move(over));
 }
 
 void QueuedSlurmClient::submit_companion(CompanionOrder order, Answer<JobId> answer) {
@@ -187,9 +183,9 @@ bool contains(const std::vector<std::string> &words, const std::string &word) {
     return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// Without the nodes that are gone Slurm does not wait for them at the end of this run, and counts steps from
-/// 0 in the next. Where it refuses, it waits.
-Status requeue_without(SlurmCalls &calls, JobId job, const RequeueOrder &order) {
+/// Answers with the nodes that are left. Without those that are gone Slurm does not wait for them at the end
+/// of this run, and counts steps from 0 in the next. Where it refuses, it waits.
+Result<std::vector<std::string>> requeue_without(SlurmCalls &calls, JobId job, const RequeueOrder &order) {
     auto loaded = calls.load_job(job);
     if (!loaded) return loaded.take_status();
     if (loaded->restart_count != order.restart_count || loaded->waiting)
@@ -197,23 +193,35 @@ Status requeue_without(SlurmCalls &calls, JobId job, const RequeueOrder &order) 
     bool is_out = !order.asker.empty() && loaded->running && !contains(loaded->nodes, order.asker);
     if (is_out || contains(loaded->left, order.mark))
         return Status(Code::invalid_argument, "the job goes on without " + order.asker);
+    auto left = loaded->nodes;
+    std::erase_if(left, [&](const std::string &node) { return contains(order.excluded, node); });
     auto stay = loaded->nodes;
     std::erase_if(stay, [&](const std::string &node) {
-        return contains(order.excluded, node) && node != loaded->batch_host;  // or Slurm refuses all
+        return !contains(left, node) && node != loaded->batch_host;  // or Slurm refuses all
     });
     if (!stay.empty() && stay.size() < loaded->nodes.size()) (void)calls.shrink_job(job, stay).ok();
-    return calls.requeue_job(job);
+    DLROVER_TRY(calls.requeue_job(job));
+    return left;
 }
 
 }  // namespace
 
 /// Answered when Slurm has taken the job back; its next start is seen to afterwards.
 void QueuedSlurmClient::requeue_job(JobId job, RequeueOrder order, Done done) {
-    enqueue<Status>([job, order](SlurmCalls &calls) { return requeue_without(calls, job, order); },
-                    [this, job, excluded = order.excluded, done = std::move(done)](Status status) {
-                        if (status.ok()) hasten(job, excluded, options_.hasten_tries);
-                        done(std::move(status));
-                    });
+    using Left = Result<std::vector<std::string>>;
+    enqueue<Left>(
+        [job, order](SlurmCalls &calls) { return requeue_without(calls, job, order); },
+        [this, job, excluded = order.excluded, done = std::move(done)](Left left) {
+            if (left.ok())
+                hasten(job, {{excluded, *left, false}, options_.hasten_tries}, options_.hasten_pause);
+            done(left.take_status());
+        });
+}
+
+void QueuedSlurmClient::untie_job(JobId job, Done done) {
+    enqueue<Result<Hastened>>(
+        [job](SlurmCalls &calls) { return calls.hasten_job(job, {}); },
+        [done = std::move(done)](Result<Hastened> answer) { done(answer.take_status()); });
 }
 
 void QueuedSlurmClient::mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
@@ -223,21 +231,39 @@ void QueuedSlurmClient::mark_left(JobId job, std::uint32_t restart_count, std::v
                     std::move(done));
 }
 
-void QueuedSlurmClient::hasten(JobId job, std::vector<std::string> excluded, unsigned tries_left) {
-    auto again = [this, job, excluded, tries_left](Status status) {
-        bool not_yet = status.code() == Code::unavailable || status.code() == Code::timeout;
-        if (not_yet && tries_left > 0) return hasten(job, excluded, tries_left - 1);
-        if (!status.ok())
-            log::warning("slurm: job " + std::to_string(job.value()) +
-                         " is requeued but could not be hastened: " + status.message());
-    };
+void QueuedSlurmClient::hasten(JobId job, NextRun next, EventLoop::Time pause) {
     std::uint64_t timer = next_timer_++;
-    timers_[timer] = loop_.after(options_.hasten_pause, [this, timer, job, excluded, again] {
+    timers_[timer] = loop_.after(pause, [this, timer, job, next] {
         auto held = std::move(timers_[timer]);
         timers_.erase(timer);
-        enqueue<Status>([job, excluded](SlurmCalls &calls) { return calls.hasten_job(job, excluded); },
-                        again);
+        enqueue<Result<Hastened>>(
+            [job, order = next.order](SlurmCalls &calls) { return calls.hasten_job(job, order); },
+            [this, job, next](const Result<Hastened> &answer) { on_hastened(job, next, answer); });
     });
+}
+
+/// A job that is tied, and does not start on those nodes after all, takes any.
+void QueuedSlurmClient::on_hastened(JobId job, NextRun next, const Result<Hastened> &answer) {
+    bool ends = answer.status().code() == Code::unavailable || answer.status().code() == Code::timeout;
+    if (ends && next.tries_left > 0) {
+        --next.tries_left;
+        return hasten(job, std::move(next), options_.hasten_pause);
+    }
+    if (!answer.ok()) {
+        if (!next.was_tied)
+            log::warning("slurm: job " + std::to_string(job.value()) +
+                         " is requeued but could not be hastened: " + answer.status().message());
+        return;
+    }
+    if (*answer == Hastened::too_early) {
+        next.early_since = next.early_since.value_or(loop_.now());
+        next.order.anyhow = loop_.now() - *next.early_since >= options_.preferred_patience;
+        return hasten(job, std::move(next), options_.hasten_pause);
+    }
+    if (*answer != Hastened::tied) return;
+    next.was_tied = true;
+    next.order.preferred.clear();
+    hasten(job, std::move(next), options_.preferred_patience);
 }
 
 }  // namespace dlrover::daemon

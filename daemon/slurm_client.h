@@ -12,6 +12,19 @@
 
 namespace dlrover::daemon {
 
+/// Where a requeued job is to start.
+struct HastenOrder {
+    std::vector<std::string> excluded;   ///< not on these nodes
+    std::vector<std::string> preferred;  ///< on those of them that can be had: it waits for nobody else
+    bool anyhow = false;                 ///< without those that are still ending
+};
+
+enum class Hastened : std::uint8_t {
+    starts,     ///< it runs, or will on any nodes
+    too_early,  ///< preferred nodes are still ending, or have yet to answer Slurm: nothing was changed
+    tied,       ///< to the preferred nodes
+};
+
 /// The blocking calls, one at a time on one thread; a seam for the tests of LibSlurmClient.
 class SlurmCalls {
   public:
@@ -24,8 +37,7 @@ class SlurmCalls {
     virtual Status shrink_job(JobId job, const std::vector<std::string> &survivors) = 0;
     virtual Status requeue_job(JobId job) = 0;
     /// As SlurmClient says.
-    virtual Result<bool> complete_headless(JobId job, std::uint32_t restart_count, int exit_code,
-                                           bool anyhow) = 0;
+    virtual Result<bool> complete_headless(JobId job, const HeadlessEnd &end) = 0;
     virtual Result<JobId> submit_companion(const CompanionOrder &order) = 0;
     virtual Result<Growth> grow_job(const CompanionOrder &order) = 0;
     virtual Result<std::vector<Companion>> load_companions(std::uint32_t uid, const std::string &mark) = 0;
@@ -35,9 +47,8 @@ class SlurmCalls {
     virtual Status cancel_job(JobId job) = 0;
     virtual Status drain_node(const std::string &node, const std::string &reason) = 0;
     virtual Result<SiteCapabilities> load_site() = 0;
-    /// A requeued job that waits for its next run: may start at once, but not on these nodes. unavailable: it
-    /// does not wait yet.
-    virtual Status hasten_job(JobId job, const std::vector<std::string> &excluded) = 0;
+    /// A requeued job that waits for its next run may start at once. unavailable: it does not wait yet.
+    virtual Result<Hastened> hasten_job(JobId job, const HastenOrder &order) = 0;
     virtual std::string cluster_name() = 0;
 };
 
@@ -54,6 +65,9 @@ class QueuedSlurmClient final : public SlurmClient {
         /// After a requeue: how often, how many times the job is looked at until it waits.
         EventLoop::Time hasten_pause = std::chrono::milliseconds(500);
         unsigned hasten_tries = 120;
+        /// So long, at most, until the nodes that are preferred can be had; and, where it is tied to them
+        /// then, until it starts.
+        EventLoop::Time preferred_patience = std::chrono::seconds(10);
     };
     QueuedSlurmClient(EventLoop &loop, std::shared_ptr<SlurmCalls> calls, Options options);
     ~QueuedSlurmClient() override;
@@ -65,10 +79,10 @@ class QueuedSlurmClient final : public SlurmClient {
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override;
     void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;
     void requeue_job(JobId job, RequeueOrder order, Done done) override;
+    void untie_job(JobId job, Done done) override;
     void mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
                    Done done) override;
-    void complete_headless(JobId job, std::uint32_t restart_count, int exit_code, bool anyhow,
-                           Answer<bool> over) override;
+    void complete_headless(JobId job, HeadlessEnd end, Answer<bool> over) override;
     void submit_companion(CompanionOrder order, Answer<JobId> answer) override;
     void grow_job(CompanionOrder order, Answer<Growth> answer) override;
     void load_companions(std::uint32_t uid, std::string mark, Answer<std::vector<Companion>> answer) override;
@@ -85,7 +99,15 @@ class QueuedSlurmClient final : public SlurmClient {
     struct Pending;
     template <typename R, typename Call>
     void enqueue(Call call, std::function<void(R)> answer);
-    void hasten(JobId job, std::vector<std::string> excluded, unsigned tries_left);
+    /// Of a requeued job.
+    struct NextRun {
+        HastenOrder order;
+        unsigned tries_left;
+        std::optional<EventLoop::Time> early_since = {};
+        bool was_tied = false;
+    };
+    void hasten(JobId job, NextRun next, EventLoop::Time pause);
+    void on_hastened(JobId job, NextRun next, const Result<Hastened> &answer);
 
     EventLoop &loop_;
     std::shared_ptr<SlurmCalls> calls_;

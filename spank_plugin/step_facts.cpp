@@ -86,9 +86,6 @@ Result<proto::StepRegistrationT> make_registration(const StepFacts &facts, const
     step.restart_count = facts.restart_count;
     step.array_job_id = is_array_task(facts) ? facts.array_job_id : 0;
     step.array_task_id = is_array_task(facts) ? facts.array_task_id : 0;
-    // Step numbers start again at 0 after a requeue, so the same step of the same script gets the same
-    // ordinal.
-    step.step_ordinal = facts.step_id;
     step.node_index = facts.node_index;
     step.batch_host = first_host(facts.job_nodes);
     step.options = make_options(request.options, size);

@@ -91,10 +91,11 @@ int main(int argc, char **argv) {
     if (what == "job") return show_job(*calls, id);
     if (what == "requeue") return report(calls->requeue_job(id));
     if (what == "shrink") return report(calls->shrink_job(id, nodes));
-    if (what == "hasten") return report(calls->hasten_job(id, nodes));
+    if (what == "hasten") return report(calls->hasten_job(id, {.excluded = nodes}).status());
     if (nodes.empty()) return usage();
     int number = std::atoi(nodes[0].c_str());
     if (what == "step") return show_step(*calls, id, StepId(static_cast<std::uint32_t>(number)));
-    if (what == "complete") return report(calls->complete_headless(id, 0, number, true).take_status());
+    if (what == "complete")
+        return report(calls->complete_headless(id, {.exit_code = number, .anyhow = true}).take_status());
     return usage();
 }

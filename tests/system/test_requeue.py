@@ -14,14 +14,14 @@ SIZE, STEPS = 256, 3000
 class RequeueCase(unittest.TestCase):
     cluster: Cluster
 
-    def submit(self, label: str, nodes: int, redundancy: str, options: str = "") -> "tuple[Run, int]":
-        """A batch job on some of the nodes, all of them needed."""
+    def submit(self, label: str, nodes: int, redundancy: str, options: str = "", first: str = "true") -> "tuple[Run, int]":
+        """A batch job on some of the nodes, all of them needed. ``first``: what its script does before."""
         run = Run(self.cluster, label, nodes=nodes, size=SIZE, steps=STEPS, save_every=5, step_us=4000, ballast_mb=8)
         words = ["srun", *(word for word in run.options if not word.startswith("--dlrover-")), *run.command]
         script, output = run.folder / "job.sh", run.folder / "stdout"
         script.write_text(f"#!/bin/bash\n#SBATCH -N{nodes} --ntasks-per-node=2 --job-name={label} --requeue --open-mode=append\n"
                           f"#SBATCH --dlrover-elastic={nodes}:{nodes} --dlrover-redundancy={redundancy} {options}\n"
-                          f"{' '.join(words)}\ncode=$?\necho $code >{run.folder}/code-$SLURM_RESTART_COUNT\nexit $code\n")
+                          f"{first}\n{' '.join(words)}\ncode=$?\necho $code >{run.folder}/code-$SLURM_RESTART_COUNT\nexit $code\n")
         self.cluster.run("sbatch", "-o", str(output), str(script), check=True)
         self.addCleanup(lambda: print(output.read_text()[-4000:]))
         wait_until(run.all_stepping, 30, "all ranks stepping", 0.002)
@@ -75,8 +75,8 @@ class Requeue(RequeueCase):
         self.expect_result(run, job)
 
     def test_by_hand(self) -> None:
-        """Slurm's own requeue; without copies the objects have to be where their ranks are."""
-        run, job = self.submit("hand", 4, "single")
+        """Slurm's own requeue; without copies the objects have to be where their ranks are. In the next run the step has another number."""
+        run, job = self.submit("hand", 4, "single", first="test -z $SLURM_RESTART_COUNT || srun -N1 -n1 true")
         wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
         saved, old, began = run.common_save(), {page.started_us for page in run.pages}, time.time()
         self.cluster.run("scontrol", "requeue", str(job), user="alice", check=True)

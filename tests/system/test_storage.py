@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -215,6 +216,18 @@ class Storage(StoredWalks):
         self.assertEqual(len(self.folder.steps()), 2, out + err)
         self.folder.expect_whole(self.folder.steps()[-1], 1000)
         self.cluster.expect_clean()
+
+    def test_a_command_that_a_script_starts_again_goes_on(self) -> None:
+        """In the same job, without a name of its own."""
+        srun = [word for word in self.command("--dlrover-ckpt-every=5", "--dlrover-max-restarts=0", steps=60, pause=0.03) if word != "--dlrover-name=walk"]
+        again = f"DIE_AT=30 {shlex.join(srun)} || {{ rm {self.cluster.work}/pace-$SLURM_JOB_ID-0; {shlex.join(srun)}; }}"
+        done = self.cluster.run("salloc", "-N2", "--ntasks-per-node=2", "sh", "-c", again, env=self.environment())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        begun = {int(step) for step in re.findall(r"^rank \d from (\d+)$", done.stdout, re.M)}
+        self.assertEqual(len(begun), 2, done.stdout + done.stderr)
+        self.assertIn(max(begun), range(25, 32))
+        self.expect_end(done.stdout, 60)
+        self.assertEqual(len([path for path in self.top.glob("*") if path.is_dir()]), 1, "one lineage")
 
     def test_steps_that_are_asked_for(self) -> None:
         done = self.train("--dlrover-ckpt-every=off", steps=30, env={"ASK_AT": "7 18"})

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two nodes whose job is requeued: what stays in memory for its next run, and for how long.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 
@@ -14,7 +15,9 @@ namespace {
 
 struct Requeued : TwoNodes {
     /// Step 5 is complete; then the job is told to end.
-    explicit Requeued(bool preempted = false, Settings::Duration keep = 30min) {
+    explicit Requeued(bool preempted = false, Settings::Duration keep = 30min, StepOf step = {})
+        : TwoNodes(step) {
+        await_worlds();
         settings.memory.keep_after_requeue = keep;
         save_everywhere(5);
         job().preempted = preempted;
@@ -42,10 +45,9 @@ struct Requeued : TwoNodes {
         job().restart_count = 1;
         job().nodes = {"n1", "n2"};
     }
-    void run_again(const std::string &program = "train") {
+    void run_again(const StepOf &step = {}) {
         start_job();
-        auto m1 = n1.register_step(0, {.program = program});
-        auto m2 = n2.register_step(1, {.program = program});
+        auto m1 = n1.register_step(0, step), m2 = n2.register_step(1, step);
         loop.advance(100ms);
         BOOST_REQUIRE(n1.port->take<local::DoneT>(m1.id) && n2.port->take<local::DoneT>(m2.id));
         a1 = n1.start_agent();
@@ -53,8 +55,10 @@ struct Requeued : TwoNodes {
         await_worlds();
     }
     bool keeps(Node &node) { return node.budget.held(alice).bytes > 0; }
-    static bool has_slots(Node &node) {
-        return node.keeper.count("slot/7.0/0/0") + node.keeper.count("slot/7.0/1/0") > 0;
+    static bool has_slots(Node &node, const std::string &step = "7.0") {
+        return std::ranges::any_of(node.keeper.copy(), [&](const KeptRecord &record) {
+            return record.name.starts_with("slot/" + step + "/");
+        });
     }
 };
 
@@ -94,6 +98,26 @@ BOOST_AUTO_TEST_CASE(a_preempted_job_is_requeued_before_its_agents_are_told) {
     BOOST_TEST(t.keeps(t.n2), "for its next run");
     t.run_again();
     BOOST_TEST(t.w1.restore_step == 5);
+}
+
+/// The daemon that has tied it to the nodes of its last run fell before it freed it.
+BOOST_AUTO_TEST_CASE(a_job_that_stays_tied_is_freed) {
+    Requeued t(true);
+    t.job().is_tied = true;
+    t.loop.advance(30s);
+    BOOST_TEST(t.job().is_tied, "it may start there any moment");
+    t.loop.advance(10min);
+    BOOST_TEST(!t.job().is_tied);
+    BOOST_TEST(t.keeps(t.n1));
+}
+
+/// A user's own choice of nodes stays.
+BOOST_AUTO_TEST_CASE(a_job_that_its_user_has_requeued_is_left_alone) {
+    Requeued t;
+    t.wait_in_queue();
+    t.job().is_tied = true;
+    t.loop.advance(5min);
+    BOOST_TEST(t.job().is_tied);
 }
 
 /// Slurm is away: nobody can say whether it was preempted.
@@ -207,9 +231,41 @@ BOOST_AUTO_TEST_CASE(a_site_may_keep_nothing) {
 BOOST_AUTO_TEST_CASE(another_program_does_not_get_it) {
     Requeued t;
     t.wait_in_queue();
-    t.run_again("other");
+    t.run_again({.program = "other"});
     BOOST_TEST(t.w1.restore_step == -1);
     BOOST_TEST(!t.keeps(t.n1));
+}
+
+/// It does where the batch host was lost, depending on who is the last to say that the job is over.
+BOOST_AUTO_TEST_CASE(slurm_may_go_on_counting_the_jobs_steps) {
+    Requeued t;
+    t.wait_in_queue();
+    t.run_again({.number = 1});
+    BOOST_TEST(t.w1.restore_step == 5);
+    for (Node *node : {&t.n1, &t.n2}) {
+        BOOST_TEST(Requeued::has_slots(*node, "7.1"));
+        BOOST_TEST(!Requeued::has_slots(*node));
+        BOOST_TEST(node->keeper.count("group/7.0") == 0u);
+    }
+    auto kept = t.n1.budget.held(alice).bytes;
+    t.n1.restart();
+    BOOST_TEST(t.n1.budget.held(alice).bytes == kept);
+    t.loop.advance(100ms);
+    t.a1 = t.n1.start_agent(alice, from_proto(t.w1.generation));
+    auto worker = t.n1.start_worker(t.w1, 0);
+    t.n1.say(worker, local::RestoreT{});
+    auto plan = t.n1.port->take<local::RestorePlanT>(worker.id);
+    BOOST_REQUIRE(plan.has_value());
+    BOOST_TEST(plan->train_step == 5);
+}
+
+/// A script that begins anew with the same command, and came to its second step before.
+BOOST_AUTO_TEST_CASE(an_earlier_step_of_the_job_does_not_get_it) {
+    Requeued t(false, 30min, {.number = 1});
+    t.wait_in_queue();
+    t.run_again({.number = 0});
+    BOOST_TEST(t.w1.restore_step == -1);
+    BOOST_TEST(Requeued::has_slots(t.n1, "7.1"), "its own may come yet");
 }
 
 /// Which ranks share objects is different then.

@@ -122,7 +122,7 @@ class TestNetwork final : public transport::PeerNetwork {
 };
 
 struct StepOf {
-    std::uint32_t uid = alice, job = 7;
+    std::uint32_t uid = alice, job = 7, number = 0;
     std::uint16_t tasks = 1;  ///< on each node
     std::uint32_t min_nodes = 2;
     std::string ckpt_dir = {};
@@ -135,6 +135,7 @@ struct StepOf {
 
 struct Node {
     static constexpr std::uint64_t object_bytes = 2048;  ///< of every save
+    std::uint32_t step_number = 0;                       ///< registered last
 
     Node(World &w, const std::string &n) : world(w), name(n) { boot({}); }
     void boot(std::vector<KeptRecord> kept) {
@@ -166,6 +167,9 @@ struct Node {
         auto &s = *request.step;
         s.cluster = "lab";
         s.job_id = step.job;
+        s.step_id = step_number = step.number;
+        world.slurm.steps[{JobId(step.job), StepId(step.number)}] =
+            world.slurm.steps[{JobId(step.job), StepId(0)}];
         s.uid = step.uid;
         s.node_names = {"n1", "n2"};
         s.node_index = index;
@@ -189,6 +193,7 @@ struct Node {
         auto agent = client(local::Role::Agent, uid);
         local::AgentHelloT hello;
         hello.job_id = 7;
+        hello.step_id = step_number;
         hello.workers = 2;
         hello.resumed_generation = to_proto_ptr(running);
         say(agent, std::move(hello));
@@ -198,6 +203,7 @@ struct Node {
         auto worker = client(local::Role::Worker, alice);
         local::WorkerHelloT hello;
         hello.job_id = 7;
+        hello.step_id = step_number;
         hello.generation = std::make_unique<proto::Generation>(*w.generation);
         hello.local_rank = local_rank;
         hello.rank = w.first_rank + local_rank;

@@ -49,7 +49,7 @@ class GatedCalls final : public SlurmCalls {
     }
     Status requeue_job(JobId) override { return {}; }
     std::vector<std::string> shrunk_to;  ///< to be read when an answer has come
-    Result<bool> complete_headless(JobId, std::uint32_t, int, bool) override {
+    Result<bool> complete_headless(JobId, const HeadlessEnd &) override {
         return Status(Code::permission_denied, "no");
     }
     Result<JobId> submit_companion(const CompanionOrder &order) override {
@@ -69,21 +69,19 @@ class GatedCalls final : public SlurmCalls {
         site.version = "22.05.8";
         return site;
     }
-    Status hasten_job(JobId, const std::vector<std::string> &excluded) override {
+    Result<Hastened> hasten_job(JobId, const HastenOrder &order) override {
         std::lock_guard lock(mutex_);
-        if (++hastened_ < 3) return Status(Code::unavailable, "not yet");
-        last_excluded_ = excluded;
-        return {};
+        orders_.push_back(order);
+        if (orders_.size() < 3) return Status(Code::unavailable, "not yet");
+        if (order.preferred.empty()) return Hastened::starts;
+        return early_ && !order.anyhow ? Hastened::too_early : Hastened::tied;
     }
+    void let_nodes_end_late() { early_ = true; }
     std::string cluster_name() override { return "lab"; }
 
-    unsigned hastened() {
+    std::vector<HastenOrder> orders() {
         std::lock_guard lock(mutex_);
-        return hastened_;
-    }
-    std::vector<std::string> last_excluded() {
-        std::lock_guard lock(mutex_);
-        return last_excluded_;
+        return orders_;
     }
 
   private:
@@ -95,15 +93,21 @@ class GatedCalls final : public SlurmCalls {
     std::mutex mutex_;
     std::condition_variable changed_;
     bool open_ = false;
-    unsigned calls_ = 0, hastened_ = 0;
-    std::vector<std::string> last_excluded_;
+    std::atomic<bool> early_ = false;
+    unsigned calls_ = 0;
+    std::vector<HastenOrder> orders_;
 };
 
 struct Fixture {
     test::PollLoop loop;
     std::shared_ptr<GatedCalls> calls = std::make_shared<GatedCalls>();
-    QueuedSlurmClient client{
-        loop, calls, {.timeout = 100ms, .max_waiting = 4, .hasten_pause = 1ms, .hasten_tries = 10}};
+    QueuedSlurmClient client{loop,
+                             calls,
+                             {.timeout = 100ms,
+                              .max_waiting = 4,
+                              .hasten_pause = 1ms,
+                              .hasten_tries = 10,
+                              .preferred_patience = 30ms}};
     ~Fixture() { calls->open(); }
 };
 
@@ -121,7 +125,7 @@ BOOST_AUTO_TEST_CASE(answers_come_on_the_loop_and_never_inside_the_call) {
     BOOST_TEST(user == "ann");
     BOOST_TEST(f.client.cluster_name() == "lab");
     Status done;
-    f.client.complete_headless(JobId(7), 0, 1, false, [&](Result<bool> over) { done = over.take_status(); });
+    f.client.complete_headless(JobId(7), {0, 1}, [&](Result<bool> over) { done = over.take_status(); });
     BOOST_TEST(f.loop.run_until([&] { return done.code() == Code::permission_denied; }));
 }
 
@@ -176,9 +180,37 @@ BOOST_AUTO_TEST_CASE(a_requeued_job_is_hastened_when_it_waits) {
     f.client.requeue_job(JobId(7), {"n1", "", {"n3"}}, [&](Status status) { done = status.ok(); });
     BOOST_TEST(f.loop.run_until([&] { return done; }));
     BOOST_TEST((f.calls->shrunk_to == std::vector<std::string>{"n1", "n2"}));
-    BOOST_TEST(f.loop.run_until([&] { return !f.calls->last_excluded().empty(); }));
-    BOOST_TEST(f.calls->hastened() == 3u);
-    BOOST_TEST(f.calls->last_excluded().front() == "n3");
+    // On what is left of its nodes; where it does not start there after all, on any.
+    BOOST_TEST(f.loop.run_until([&] { return f.calls->orders().size() == 4; }));
+    auto orders = f.calls->orders();
+    for (const HastenOrder &order : orders) BOOST_TEST((order.excluded == std::vector<std::string>{"n3"}));
+    BOOST_TEST((orders[2].preferred == std::vector<std::string>{"n1", "n2"}));
+    BOOST_TEST(!orders[2].anyhow);
+    BOOST_TEST(orders[3].preferred.empty());
+    f.loop.run_for(50ms);
+    BOOST_TEST(f.calls->orders().size() == 4u);
+}
+
+BOOST_AUTO_TEST_CASE(a_requeued_job_waits_a_while_for_its_nodes) {
+    Fixture f;
+    f.calls->open();
+    f.calls->let_nodes_end_late();
+    auto began = std::chrono::steady_clock::now();
+    f.client.requeue_job(JobId(7), {"n1", "", {"n3"}}, [](const Status &) {});
+    auto last = [&] { return f.calls->orders().empty() ? HastenOrder{} : f.calls->orders().back(); };
+    BOOST_TEST(f.loop.run_until([&] { return last().anyhow; }));
+    BOOST_TEST((std::chrono::steady_clock::now() - began >= 30ms));
+    BOOST_TEST((last().preferred == std::vector<std::string>{"n1", "n2"}));
+    BOOST_TEST(f.loop.run_until([&] { return last().preferred.empty(); }));
+}
+
+BOOST_AUTO_TEST_CASE(a_job_that_is_tied_to_nodes_is_freed) {
+    Fixture f;
+    f.calls->open();
+    Code code = Code::ok;
+    f.client.untie_job(JobId(7), [&](const Status &status) { code = status.code(); });
+    BOOST_TEST(f.loop.run_until([&] { return code == Code::unavailable; }));
+    BOOST_TEST(f.calls->orders().front().preferred.empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_node_that_is_out_of_the_job_has_it_not_requeued) {

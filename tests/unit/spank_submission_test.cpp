@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(facts_become_a_registration) {
     BOOST_TEST_REQUIRE(r.ok(), r.status().to_string());
     BOOST_TEST(r->node_names == (std::vector<std::string>{"n2", "n3", "n4"}));
     BOOST_TEST(r->tasks_per_node == (std::vector<std::uint16_t>{2, 2, 1}));
-    BOOST_TEST((r->job_id == 7 && r->step_id == 1 && r->step_ordinal == 1 && r->node_index == 2));
+    BOOST_TEST((r->job_id == 7 && r->step_id == 1 && r->node_index == 2));
     BOOST_TEST((r->array_job_id == 0 && r->array_task_id == 0));
     BOOST_TEST((r->batch_host == "n1" && r->cwd == "/home/a" && r->argv.size() == 2));
     BOOST_TEST((r->options->min_nodes == 1 && r->options->max_nodes == 2 && r->options->spares == 1));

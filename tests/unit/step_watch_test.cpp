@@ -41,7 +41,7 @@ class OneJob final : public SlurmCalls {
     Status requeue_job(JobId) override { return refuse(); }
     Status drain_node(const std::string &, const std::string &) override { return refuse(); }
     Result<SiteCapabilities> load_site() override { return refuse(); }
-    Result<bool> complete_headless(JobId, std::uint32_t, int, bool) override { return refuse(); }
+    Result<bool> complete_headless(JobId, const HeadlessEnd &) override { return refuse(); }
     Result<JobId> submit_companion(const CompanionOrder &) override { return refuse(); }
     Result<Growth> grow_job(const CompanionOrder &) override { return refuse(); }
     Result<std::vector<Companion>> load_companions(std::uint32_t, const std::string &) override {
@@ -50,7 +50,7 @@ class OneJob final : public SlurmCalls {
     Status mark_left(JobId, std::uint32_t, const std::vector<std::string> &) override { return refuse(); }
     Status mark_companion(JobId, const std::string &) override { return refuse(); }
     Status cancel_job(JobId) override { return refuse(); }
-    Status hasten_job(JobId, const std::vector<std::string> &) override { return refuse(); }
+    Result<Hastened> hasten_job(JobId, const HastenOrder &) override { return refuse(); }
     std::string cluster_name() override { return ""; }
 
   private:
