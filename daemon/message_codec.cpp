@@ -240,6 +240,16 @@ std::unique_ptr<wire::RosterT> pack(const Roster &r) {
     return w;
 }
 
+std::vector<std::unique_ptr<wire::OpenWorldT>> pack(const std::vector<OpenWorld> &worlds) {
+    std::vector<std::unique_ptr<wire::OpenWorldT>> out;
+    for (const OpenWorld &world : worlds) {
+        auto &w = out.emplace_back(std::make_unique<wire::OpenWorldT>());
+        w->id = pack(world.id);
+        w->nodes = pack(world.nodes);
+    }
+    return out;
+}
+
 std::unique_ptr<wire::PromiseT> pack(const Promise &p) {
     auto w = std::make_unique<wire::PromiseT>();
     w->term = p.term.value();
@@ -251,6 +261,7 @@ std::unique_ptr<wire::PromiseT> pack(const Promise &p) {
     if (p.world) w->world = pack(*p.world);
     if (p.roster != Roster{}) w->roster = pack(p.roster);  // somebody has joined
     w->scaling = pack(p.scaling);
+    w->open = pack(p.open);
     return w;
 }
 
@@ -336,6 +347,7 @@ void pack_into(wire::GroupMessageT &out, const Prepare &m) {
     w.lost_by = pack(m.losses.of);
     w.lost_ranks = pack(m.losses.ranks);
     w.lost_nodes = pack(m.losses.nodes);
+    w.open = pack(m.open);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const PrepareReply &m) {
@@ -549,6 +561,13 @@ class Unpacker {
         expect(found.has_value());
         return found.value_or(World{});
     }
+    std::vector<OpenWorld> open_worlds(const std::vector<std::unique_ptr<wire::OpenWorldT>> &worlds) {
+        std::vector<OpenWorld> out;
+        if (!expect(worlds.size() <= max_open_worlds)) return out;
+        for (const auto &w : worlds)
+            if (expect(w != nullptr)) out.push_back({unpack(w->id), nodes(w->nodes)});
+        return out;
+    }
     Promise promise(const std::unique_ptr<wire::PromiseT> &w) {
         Promise p;
         if (!expect(w != nullptr)) return p;
@@ -557,6 +576,7 @@ class Unpacker {
             p.voted_for = NodeIndex(static_cast<std::uint32_t>(w->voted_for));
         p.generation = unpack(w->generation);
         p.world_nodes = nodes(w->world_nodes);
+        p.open = open_worlds(w->open);
         p.removed = nodes(w->removed);
         p.settled = nodes(w->settled);
         p.world = optional_world(w->world);
@@ -670,8 +690,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
         }
         case wire::Body::Prepare: {
             auto &w = *body.AsPrepare();
-            return Prepare{Term(w.term),       unpack(w.generation), u.nodes(w.world_nodes),
-                           u.nodes(w.removed), u.text(w.reason),     u.losses(w)};
+            return Prepare{Term(w.term),     unpack(w.generation), u.nodes(w.world_nodes), u.nodes(w.removed),
+                           u.text(w.reason), u.losses(w),          u.open_worlds(w.open)};
         }
         case wire::Body::PrepareReply: {
             auto &w = *body.AsPrepareReply();

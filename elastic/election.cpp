@@ -135,10 +135,7 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
     Peer &peer = peers[from.value()];
     peer.granted = true;
     generation_seen = std::max(generation_seen, m.promise.generation);
-    if (m.promise.generation > prepared_before.first) {
-        prepared_before = {m.promise.generation, m.promise.world_nodes};
-        std::erase_if(prepared_before.second, [&](NodeIndex n) { return n.value() >= node_count(); });
-    }
+    if (m.promise.generation > prepared_before.first) take_prepared(m.promise);
     if (!is_self(from) && !peer.is_late(m.report)) peer.report = m.report;
     if (m.whole_ago) whole_at = std::max(whole_at, stood - *m.whole_ago);
     take_scaling(m.promise.scaling);

@@ -46,7 +46,8 @@ bool Member::State::fell(NodeIndex node) const {
 }
 
 bool Member::State::may_have_ranks(NodeIndex node) const {
-    return (world && contains(world->nodes, node)) || contains(prepared_before.second, node);
+    auto has = [node](const OpenWorld &open) { return contains(open.nodes, node); };
+    return (world && contains(world->nodes, node)) || std::ranges::any_of(prepared_before.second, has);
 }
 
 /// For a node without ranks that this leader has never heard: soon enough for it not to take the others for

@@ -194,6 +194,7 @@ void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
         if (m.generation > promise.generation) stop_before(m.generation, m.reason, m.losses);
         prepared_at = now;
         promise.world_nodes = m.world_nodes;
+        promise.open = m.open;
         add_all(promise.removed, m.removed);
         persist(home);
     } else if (home && port_generation != m.generation && port_sequence <= store_done) {
@@ -225,6 +226,7 @@ void Member::State::install(const World &w, bool counted_on) {
     if (!known) storage.forget();
     if (!known || promise.world != w) {
         promise.world_nodes = w.nodes;
+        promise.open.clear();
         promise.world = w;
         world = w;
         if (local.rollback && local.rollback->from < w.id) local.rollback.reset();

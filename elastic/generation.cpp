@@ -126,6 +126,24 @@ void Member::State::on_prepare_reply(NodeIndex from, const PrepareReply &m) {
     on_report(from, m.report);
 }
 
+/// What that promise was given for may be in force, and so may what was before it.
+void Member::State::take_prepared(const Promise &given) {
+    prepared_before = {given.generation, given.open};
+    if (!given.world_nodes.empty()) prepared_before.second.push_back({given.generation, given.world_nodes});
+    for (OpenWorld &open : prepared_before.second)
+        std::erase_if(open.nodes, [&](NodeIndex n) { return n.value() >= node_count(); });
+}
+
+/// Those before the one that is being prepared: who promises that forgets what it has promised before.
+std::vector<OpenWorld> Member::State::open_worlds() const {
+    std::vector<OpenWorld> found;
+    if (world) found.push_back({world->id, world->nodes});
+    for (const OpenWorld &open : prepared_before.second)
+        if (!world || open.id > world->id) found.push_back(open);
+    if (found.size() > max_open_worlds) found.erase(found.begin(), found.end() - max_open_worlds);
+    return found;
+}
+
 bool Member::State::set_accepted(const std::vector<NodeIndex> &nodes) const {
     std::size_t present = 0, accepted = 0;
     for (NodeIndex n : nodes) {
@@ -157,7 +175,9 @@ bool Member::State::may_commit() const {
     }
     if (!bugged(PlantedBug::no_majority_of_previous) &&
         (!is_majority(voters) || (world && !set_accepted(world->nodes)) ||
-         !set_accepted(prepared_before.second)))
+         !std::ranges::all_of(prepared_before.second, [&](const OpenWorld &open) {
+             return (world && open.id <= world->id) || set_accepted(open.nodes);
+         })))
         return false;
     for (NodeIndex n : preparing->nodes) {
         const Peer &p = peers[n.value()];

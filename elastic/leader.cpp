@@ -24,8 +24,7 @@ void for_each_gone(const std::vector<Held> &before, const std::vector<Held> &now
 
 void Member::State::begin_reign() {
     generation_seen = std::max(generation_seen, promise.generation);
-    if (promise.generation >= prepared_before.first)
-        prepared_before = {promise.generation, promise.world_nodes};
+    if (promise.generation >= prepared_before.first) take_prepared(promise);
     bool again = generation_seen.number > 0;
     role = Role::leader;
     leader = config.self;

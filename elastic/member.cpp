@@ -64,6 +64,8 @@ void Member::State::start_table() {
     if (node_count() > given) tell_added();
     if (promise.world && !fits(*promise.world)) promise.world.reset();
     std::erase_if(promise.world_nodes, [&](NodeIndex n) { return n.value() >= node_count(); });
+    for (OpenWorld &open : promise.open)
+        std::erase_if(open.nodes, [&](NodeIndex n) { return n.value() >= node_count(); });
     std::erase_if(promise.scaling.released, [&](NodeIndex n) { return n.value() >= node_count(); });
 }
 

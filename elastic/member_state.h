@@ -243,9 +243,9 @@ struct Member::State {
     std::uint64_t roster_sequence =
         0;                         ///< the first heartbeat with the roster as it is now; 0: none has joined
     GenerationId generation_seen;  ///< highest one that a voter has promised
-    /// The highest that voters have promised to an earlier leader, and its nodes: it may be in force,
-    /// although nobody here was told.
-    std::pair<GenerationId, std::vector<NodeIndex>> prepared_before;
+    /// The highest that voters have promised to an earlier leader, and the worlds up to it that may be in
+    /// force, although nobody here was told.
+    std::pair<GenerationId, std::vector<OpenWorld>> prepared_before;
     Term term_seen;
     SentTimes sent;
     SentTimes replied;  ///< follower: when each heartbeat of this leader was answered
@@ -416,9 +416,11 @@ struct Member::State {
     void propose(std::string reason, bool counts);
     Losses losses() const;
     Prepare prepare_word() const {
-        return {promise.term,    preparing->id,     preparing->nodes,
-                promise.removed, preparing->reason, preparing->losses};
+        return {promise.term,      preparing->id,     preparing->nodes, promise.removed,
+                preparing->reason, preparing->losses, open_worlds()};
     }
+    void take_prepared(const Promise &given);
+    std::vector<OpenWorld> open_worlds() const;
     std::vector<NodeIndex> choose_nodes() const;
     std::vector<NodeIndex> first_nodes() const;
     void await_nodes(std::string reason);

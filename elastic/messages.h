@@ -96,6 +96,7 @@ struct Prepare {
     std::vector<NodeIndex> removed;
     std::string reason;
     Losses losses = {};
+    std::vector<OpenWorld> open = {};
     friend bool operator==(const Prepare &, const Prepare &) = default;
 };
 struct PrepareReply {

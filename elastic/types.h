@@ -215,12 +215,22 @@ struct Scaling {
     friend bool operator==(const Scaling &, const Scaling &) = default;
 };
 
+/// A world that a leader has prepared, and that may be in force although it was not told so.
+struct OpenWorld {
+    GenerationId id;
+    std::vector<NodeIndex> nodes;
+    friend bool operator==(const OpenWorld &, const OpenWorld &) = default;
+};
+/// Of reigns in a row that prepared a world and ended. Older ones are forgotten.
+inline constexpr std::size_t max_open_worlds = 16;
+
 /// What a member has promised; stored with the keeper before any message that depends on it is sent.
 struct Promise {
     Term term;                           ///< no vote, no message of a lower term is honoured
     std::optional<NodeIndex> voted_for;  ///< in `term`
     GenerationId generation;  ///< highest generation prepared: workers and seals of older ones are refused
     std::vector<NodeIndex> world_nodes;  ///< the nodes of that generation, in group-rank order
+    std::vector<OpenWorld> open;         ///< older than `generation`, for who knows of no newer one in force
     std::vector<NodeIndex> removed;      ///< nodes that Slurm has removed from the job
     std::vector<NodeIndex> settled;      ///< the part of `removed` that every other node has on record too
     std::optional<World> world;          ///< newest world known to be in force

@@ -328,6 +328,10 @@ void Simulator::on_added(std::uint32_t node, const NodesAdded &m) {
         }
         check(config_.nodes[index] == m.added[i], "two nodes have one index");
     }
+    if (options_.switches == 0) return;
+    Payload p;
+    p.input = LocalDomains{switches()};
+    push(now_ + Duration(1), Kind::input, node, keep(std::move(p)));
 }
 
 /// A granted node asks the leader, again and again, until it is in the table; then its daemon starts.

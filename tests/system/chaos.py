@@ -175,6 +175,7 @@ class Trial:
         self.faults: "list[str]" = []
         self.story: "list[str]" = []
         self.corrected = False
+        self.slurmctld_down = False
         self.passing: "list[threading.Thread]" = []
         self.known_nodes: "list[str]" = []
 
@@ -258,9 +259,7 @@ class Trial:
         if {page.phase_name for page in self.run.pages} == {"done"}:
             return self.say(f"{fault}: too late, all ranks are done")
         if fault.kind == "no slurmctld":
-            self.say(f"slurmctld is down for {fault.lasts:.2f} s")
-            self.cluster.control("stop-slurmctld")
-            return self.later(fault.lasts, lambda: self.cluster.control("start-slurmctld"))
+            return self.stop_slurmctld(fault.lasts)
         if fault.kind in ("worker", "workers"):
             return self.kill_workers(1 if fault.kind == "worker" else self.chooser.randint(2, len(self.run.pages)))
         nodes = self.choose(fault.place, max(fault.nodes, 1))
@@ -269,6 +268,18 @@ class Trial:
             return self.lose(fault, nodes)
         for node in nodes:
             self.disturb(fault, node)
+
+    def stop_slurmctld(self, seconds: float) -> None:
+        if self.slurmctld_down:
+            return self.say("slurmctld is down already")
+        self.say(f"slurmctld is down for {seconds:.2f} s")
+        self.slurmctld_down = True
+        self.cluster.control("stop-slurmctld")
+        self.later(seconds, self.start_slurmctld)
+
+    def start_slurmctld(self) -> None:
+        self.cluster.control("start-slurmctld")
+        self.slurmctld_down = False
 
     def kill_workers(self, count: int) -> None:
         killed = [rank for rank, page in self.chooser.sample(list(enumerate(self.run.pages)), count) if page.kill_now()]

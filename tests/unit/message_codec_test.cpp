@@ -75,8 +75,10 @@ Roster full_roster() {
 }
 
 Promise full_promise() {
-    return Promise{Term(5),        NodeIndex(1),   generation,   {NodeIndex(2), NodeIndex(0)},
-                   {NodeIndex(1)}, {NodeIndex(1)}, full_world(), full_roster()};
+    OpenWorld open{{Term(4), 3}, {NodeIndex(1), NodeIndex(2)}};
+    return Promise{Term(5),      NodeIndex(1),   generation,     {NodeIndex(2), NodeIndex(0)},
+                   {open},       {NodeIndex(1)}, {NodeIndex(1)}, full_world(),
+                   full_roster()};
 }
 
 std::vector<Message> one_of_each() {
@@ -111,7 +113,8 @@ std::vector<Message> one_of_each() {
                     {NodeIndex(2)},
                     {NodeIndex(1)},
                     "why",
-                    {generation, {Rank(9)}, {NodeIndex(0)}}},
+                    {generation, {Rank(9)}, {NodeIndex(0)}},
+                    {{generation, {NodeIndex(0), NodeIndex(1)}}}},
             PrepareReply{Term(5), generation, true, 2222, full_report()},
             Commit{Term(5), full_world()},
             Report{Term(5), full_report()},

@@ -294,7 +294,13 @@ BOOST_DATA_TEST_CASE(
         {{.seed = 2000219, .nodes = 6, .damage = true},
          "copies that were tried again found half of the step before in their slots"},
         {{.seed = 4033590, .nodes = 4, .code = elastic::CodeSize{2, 1}},
-         "a leader went on with Slurm's word to the candidate that it had been"}}),
+         "a leader went on with Slurm's word to the candidate that it had been"},
+        {{.seed = 4049881, .nodes = 6, .copies = 2, .switches = 3},
+         "a world that only its leader knew was in force was forgotten after the next one was prepared"},
+        {{.seed = 4018731, .nodes = 6, .copies = 2, .switches = 3},
+         "the simulator's own: nobody told of a newcomer's switch"},
+        {{.seed = 4002905, .nodes = 4, .rollbacks = true},
+         "the simulator's own: a rollback that nobody knew was done was done again"}}),
     c) {
     BOOST_TEST(Simulator(c.options).run().violation == "");
 }
