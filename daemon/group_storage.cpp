@@ -272,6 +272,7 @@ void GroupStorage::on_word(NodeIndex from, const FlushWord &word) {
     using Kind = FlushWord::Kind;
     bool from_home = home_ == from;
     if (from_home) home_heard_ = services_.loop.now();
+    if (is_home()) heard_[from] = services_.loop.now();
     switch (word.kind) {
         case Kind::Begin:
             if (from_home) begin_part(from, word);

@@ -163,6 +163,7 @@ class GroupStorage {
     /// Why the end does not wait for the last checkpoint any longer; empty: it does.
     std::string reason_to_end() const;
     std::string why_not_text() const;
+    void give_up_silent();
     void ask_home();
     void say_over();
     bool idle_here() const;
@@ -189,6 +190,7 @@ class GroupStorage {
     std::string remark_;   ///< of the folder, told
     bool ending_ = false, over_ = false;
     EventLoop::Time ending_since_{0}, home_heard_{0}, writer_gone_{0};
+    std::map<NodeIndex, EventLoop::Time> heard_;  ///< at rank 0's node
     StorageSilence silence_;
     std::optional<NodeIndex> marks_;             ///< whose mark is made or looked for
     std::optional<elastic::MarkSearch> search_;  ///< here, after another node's mark

@@ -60,6 +60,8 @@ std::string GroupStorage::why_not_text() const {
 void GroupStorage::check_end() {
     end_timer_.reset();
     if (over_) return;
+    if (is_home()) give_up_silent();
+    if (over_) return;
     bool done = is_home() ? flusher_->settled() : idle_here();
     std::string reason = reason_to_end();
     if (!done && !reason.empty()) hooks_.tell(proto::EventKind::Warning, reason, {}, -1);
@@ -68,6 +70,26 @@ void GroupStorage::check_end() {
     if (!is_home() && (is_deserted() || is_hanging()) && part_ && !part_->stored)
         answer_home(FlushWord::Kind::Gone, why_not_text());
     end_timer_ = services_.loop.after(end_interval, [this] { check_end(); });
+}
+
+/// A node that is lost after the group's end is missed by nobody else; every other one asks all the time. Of
+/// its ranks, which are not known, the others may have copies.
+void GroupStorage::give_up_silent() {
+    if (!flying_) return;
+    FlushWord word;
+    word.ranks = missing_.asked;
+    for (std::uint32_t rank = 0; rank < flying_->step.world_size; ++rank) word.lacks.emplace_back(rank);
+    auto waiting = silent_;
+    for (NodeIndex node : waiting) {
+        auto heard = heard_.find(node);
+        auto since = heard == heard_.end() ? ending_since_ : std::max(ending_since_, heard->second);
+        if (node == facts_.self || services_.loop.now() - since < services_.settings.storage.end_patience)
+            continue;
+        word.text = hooks_.name_of(node) + " is silent";
+        on_part_over(node, word);
+        if (!flying_) return;
+        word.ranks = missing_.asked;
+    }
 }
 
 void GroupStorage::ask_home() {

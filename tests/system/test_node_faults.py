@@ -14,7 +14,7 @@ import unittest
 from cluster import NIGHTLY, TOP, Cluster, Process, wait_until
 from heat import Run, reference, start_with_copies
 
-STEPS = 1000
+STEPS = 1500
 
 
 def user_processes(cluster: Cluster, node: str, program: str) -> "list[Process]":

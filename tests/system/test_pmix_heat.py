@@ -7,7 +7,7 @@ from cluster import Cluster, wait_until
 from heat import Run, program, reference
 from pmix_case import MISSING as MISSING_PMIX, MPI_SETTINGS
 
-SIZE, STEPS, NODES = 256, 800, 4
+SIZE, STEPS, NODES = 256, 1500, 4
 MISSING = [*MISSING_PMIX, *([] if program("heat-mpi").exists() else ["a build with the MPI example"])]
 
 

@@ -665,6 +665,39 @@ BOOST_AUTO_TEST_CASE(a_node_whose_writer_does_not_come_back_is_not_waited_for) {
     }
 }
 
+/// The leader, lost at the moment when all ranks have finished: no world comes after it.
+BOOST_AUTO_TEST_CASE(a_node_that_is_lost_during_the_end_is_not_waited_for) {
+    Fixture t(100);
+    t.await_worlds();
+    t.save_everywhere(5);
+    t.other().slow = true;
+    t.finish_all();
+    t.run(2s);
+    t.hub.cut("n1", "n2");
+    t.run(25s);
+    Client &agent = t.w1.first_rank == 0 ? t.a1 : t.a2;
+    BOOST_TEST(!t.ended(t.home().node, agent));
+    t.run(10s);
+    BOOST_TEST(t.ended(t.home().node, agent));
+    BOOST_TEST(t.home().completed.empty());
+    BOOST_TEST(t.told("is silent, and no other node has a whole copy") == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(the_copies_of_a_node_that_is_lost_during_the_end_go_to_storage) {
+    Protected t(100);
+    t.save_everywhere(5);
+    t.run(3s);
+    t.other().slow = true;
+    t.finish_all();
+    t.run(2s);
+    t.hub.cut("n1", "n2");
+    t.run(40s);
+    BOOST_TEST(t.home().completed.size() == 1u);
+    BOOST_TEST(t.told("is not on storage") == 0u);
+    Client &agent = t.w1.first_rank == 0 ? t.a1 : t.a2;
+    BOOST_TEST(t.ended(t.home().node, agent));
+}
+
 BOOST_AUTO_TEST_CASE(what_is_damaged_in_memory_is_no_trouble_of_storage) {
     Fixture t(1);
     t.await_worlds();
