@@ -95,7 +95,9 @@ std::vector<Bytes> seeds() {
     report.damaged = Damaged{id, Rank(1)};
     report.number = 200001;
     world.suspects.push_back({id, TrainStep(7), {Term(3), 5}, 0, true});
-    Promise promise{Term(3), NodeIndex(1), generation, {NodeIndex(0), NodeIndex(1)}, {NodeIndex(3)}};
+    Promise promise{Term(3), NodeIndex(1), generation, {NodeIndex(0), NodeIndex(1)}};
+    promise.open = {{{Term(2), 3}, {NodeIndex(1), NodeIndex(2)}}};
+    promise.removed = {NodeIndex(3)};
     Roster roster{Term(3), {{1, "n5", JobId(7)}, {2, "n6"}}, {NodeIndex(3)}, 2, 1};
     promise.roster = roster;
     std::vector<Message> messages{VoteRequest{Term(3), generation},
