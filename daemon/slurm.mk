@@ -5,8 +5,10 @@ libslurmclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(SLURM_CPPFLAGS)
 libslurmclient_la_SOURCES = daemon/companion.cpp daemon/companion.h daemon/memory_slurm.h daemon/slurm.h daemon/slurm_client.cpp daemon/slurm_client.h \
 	daemon/step_watch.cpp daemon/step_watch.h
 libslurmclient_la_LIBADD = libcommon.la libproto.la
+slurm_calls_sources = daemon/slurm_api.cpp daemon/slurm_api.h daemon/slurm_calls.cpp daemon/slurm_companions.cpp \
+	daemon/slurm_companions.h daemon/slurm_nodes.cpp daemon/slurm_nodes.h
 if HAVE_SLURM
-libslurmclient_la_SOURCES += daemon/slurm_calls.cpp
+libslurmclient_la_SOURCES += $(slurm_calls_sources)
 libslurmclient_la_LIBADD += $(SLURM_LIBS)
 
 # Beside srun, as the user.
@@ -19,7 +21,7 @@ noinst_PROGRAMS += tests/system/slurm_probe
 tests_system_slurm_probe_SOURCES = tests/system/slurm_probe.cpp
 tests_system_slurm_probe_LDADD = libslurmclient.la $(PTHREAD_LIBS)
 else
-EXTRA_DIST += daemon/slurm_calls.cpp daemon/watch_main.cpp tests/system/slurm_probe.cpp
+EXTRA_DIST += $(slurm_calls_sources) daemon/watch_main.cpp tests/system/slurm_probe.cpp
 endif
 
 check_PROGRAMS += tests/unit/slurm_client_test
@@ -27,3 +29,9 @@ tests_unit_slurm_client_test_SOURCES = tests/unit/main.cpp tests/unit/poll_loop.
 	tests/unit/step_watch_test.cpp
 tests_unit_slurm_client_test_LDADD = libslurmclient.la $(PTHREAD_LIBS)
 TESTS += tests/unit/slurm_client_test
+if HAVE_SLURM
+tests_unit_slurm_client_test_CPPFLAGS = $(AM_CPPFLAGS) $(SLURM_CPPFLAGS)
+tests_unit_slurm_client_test_SOURCES += tests/unit/slurm_nodes_test.cpp
+else
+EXTRA_DIST += tests/unit/slurm_nodes_test.cpp
+endif

@@ -242,11 +242,15 @@ void QueuedSlurmClient::hasten(JobId job, NextRun next, EventLoop::Time pause) {
     });
 }
 
-/// A job that is tied, and does not start on those nodes after all, takes any.
+/// A job that can not be tied to those nodes, or is, and does not start on them after all, takes any.
 void QueuedSlurmClient::on_hastened(JobId job, NextRun next, const Result<Hastened> &answer) {
     bool ends = answer.status().code() == Code::unavailable || answer.status().code() == Code::timeout;
     if (ends && next.tries_left > 0) {
         --next.tries_left;
+        return hasten(job, std::move(next), options_.hasten_pause);
+    }
+    if (answer.status().code() == Code::invalid_argument && !next.order.preferred.empty()) {
+        next.order.preferred.clear();  // Slurm does not take those nodes
         return hasten(job, std::move(next), options_.hasten_pause);
     }
     if (!answer.ok()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the daemon's calls to Slurm from a shell, for the system tests: each prints one line and ends with 0,
-// or prints the failure and ends with 1.
+// Makes the daemon's calls to Slurm from a shell, for the system tests: each prints what it was answered and
+// ends with 0, or prints the failure and ends with 1.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -66,11 +66,21 @@ int show_site(SlurmCalls &calls) {
     return 0;
 }
 
+int show_companions(SlurmCalls &calls, unsigned uid, const std::string &mark) {
+    auto companions = calls.load_companions(uid, mark);
+    if (!companions) return report(companions.status());
+    for (const Companion &one : *companions)
+        std::printf("job=%u waiting=%d expands=%d nodes=%s\n", one.job.value(), one.waiting, one.expands,
+                    joined(one.nodes).c_str());
+    return 0;
+}
+
 int usage() {
-    std::fprintf(stderr,
-                 "usage: slurm_probe cluster | site | job ID | step ID STEP | addresses NODE... | shrink ID "
-                 "NODE... |\n"
-                 "                   requeue ID | hasten ID [NODE...] | complete ID CODE\n");
+    std::fprintf(
+        stderr,
+        "usage: slurm_probe cluster | site | job ID | step ID STEP | addresses NODE... | shrink ID "
+        "NODE... |\n"
+        "                   requeue ID | hasten ID [NODE...] | complete ID CODE | companions UID MARK\n");
     return 2;
 }
 
@@ -93,6 +103,7 @@ int main(int argc, char **argv) {
     if (what == "shrink") return report(calls->shrink_job(id, nodes));
     if (what == "hasten") return report(calls->hasten_job(id, {.excluded = nodes}).status());
     if (nodes.empty()) return usage();
+    if (what == "companions") return show_companions(*calls, id.value(), nodes[0]);
     int number = std::atoi(nodes[0].c_str());
     if (what == "step") return show_step(*calls, id, StepId(static_cast<std::uint32_t>(number)));
     if (what == "complete")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lost node is replaced by a job of one node: it joins the running step, does its part of the work, and ends with it."""
 
+import os
+import pathlib
 import time
 import unittest
 
@@ -76,6 +78,22 @@ class Companion(unittest.TestCase):
         self.assertEqual(run.finish(40), 0, run.output())
         self.assertEqual(run.out.read_bytes(), reference(cluster, SIZE, STEPS))
         wait_until(lambda: not self.queue(cluster, job), 20, "no companion job that waits", 0.2)
+
+
+class Unmoved(unittest.TestCase):
+    def test_an_allocation_that_was_to_be_moved_in_is_no_companion(self) -> None:
+        """A leader that dies between Slurm's grant and the move leaves it over; the next one has to see what it is."""
+        with Cluster("unmoved", nodes=2) as cluster:
+            mark = "dlrover:7.0.0"
+            jobs = [cluster.run("sbatch", "--parsable", "-N1", "--wrap=sleep 100", check=True).stdout.strip() for _ in range(2)]
+            for job, comment in zip(jobs, (mark, f"site {mark} dlrover-expands")):
+                cluster.run("scontrol", "update", f"JobId={job}", f"AdminComment={comment}", user="root", check=True)
+            probe = pathlib.Path(os.environ["DLROVER_BUILD"]) / "tests" / "system" / "slurm_probe"
+            user = cluster.run("id", "-u", check=True).stdout.strip()
+            ask = lambda: cluster.run(str(probe), "companions", user, mark, user="root", check=True).stdout.splitlines()
+            wait_until(lambda: all("waiting=0" in line for line in ask()), 20, "both jobs running", 0.2)
+            self.assertEqual([line.split()[:3] for line in sorted(ask())],
+                             [[f"job={job}", "waiting=0", f"expands={expands}"] for job, expands in zip(jobs, (0, 1))])
 
 
 if __name__ == "__main__":

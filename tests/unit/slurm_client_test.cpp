@@ -74,9 +74,11 @@ class GatedCalls final : public SlurmCalls {
         orders_.push_back(order);
         if (orders_.size() < 3) return Status(Code::unavailable, "not yet");
         if (order.preferred.empty()) return Hastened::starts;
+        if (refuses_) return Status(Code::invalid_argument, "Requested node configuration is not available");
         return early_ && !order.anyhow ? Hastened::too_early : Hastened::tied;
     }
     void let_nodes_end_late() { early_ = true; }
+    void refuse_nodes() { refuses_ = true; }
     std::string cluster_name() override { return "lab"; }
 
     std::vector<HastenOrder> orders() {
@@ -93,7 +95,7 @@ class GatedCalls final : public SlurmCalls {
     std::mutex mutex_;
     std::condition_variable changed_;
     bool open_ = false;
-    std::atomic<bool> early_ = false;
+    std::atomic<bool> early_ = false, refuses_ = false;
     unsigned calls_ = 0;
     std::vector<HastenOrder> orders_;
 };
@@ -188,6 +190,20 @@ BOOST_AUTO_TEST_CASE(a_requeued_job_is_hastened_when_it_waits) {
     BOOST_TEST(!orders[2].anyhow);
     BOOST_TEST(orders[3].preferred.empty());
     f.loop.run_for(50ms);
+    BOOST_TEST(f.calls->orders().size() == 4u);
+}
+
+BOOST_AUTO_TEST_CASE(a_job_that_slurm_does_not_tie_starts_anywhere) {
+    Fixture f;
+    f.calls->open();
+    f.calls->refuse_nodes();
+    f.client.requeue_job(JobId(7), {"n1", "", {"n3"}}, [](Status) {});
+    BOOST_TEST(f.loop.run_until([&] { return f.calls->orders().size() == 4; }));
+    auto orders = f.calls->orders();
+    BOOST_TEST(!orders[2].preferred.empty());
+    BOOST_TEST(orders[3].preferred.empty());
+    BOOST_TEST((orders[3].excluded == std::vector<std::string>{"n3"}));
+    f.loop.run_for(20ms);
     BOOST_TEST(f.calls->orders().size() == 4u);
 }
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/slurm_api.h"
+
+#include <slurm/slurm_errno.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+
+namespace dlrover::daemon {
+namespace {
+
+constexpr std::size_t max_nodes = 65536;
+constexpr std::size_t longest_comment = 32 << 10;  // slurmdbd's column may end at 64 KiB
+
+Code code_of(int error) {
+    switch (error) {
+        case ESLURM_INVALID_JOB_ID:
+        case ESLURM_INVALID_NODE_NAME:
+            return Code::not_found;
+        case ESLURM_ACCESS_DENIED:
+        case ESLURM_USER_ID_MISSING:
+            return Code::permission_denied;
+        case ESLURM_ALREADY_DONE:
+            return Code::stale;
+        case SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT:
+        case ETIMEDOUT:
+            return Code::timeout;
+        case SLURM_COMMUNICATIONS_CONNECTION_ERROR:
+        case SLURM_COMMUNICATIONS_SEND_ERROR:
+        case SLURM_COMMUNICATIONS_RECEIVE_ERROR:
+        case SLURM_COMMUNICATIONS_SHUTDOWN_ERROR:
+        case SLURM_PROTOCOL_SOCKET_IMPL_ZERO_RECV_LENGTH:
+        case SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR:
+        case SLURMCTLD_COMMUNICATIONS_SEND_ERROR:
+        case SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR:
+        case SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR:
+        case ESLURM_IN_STANDBY_MODE:
+            return Code::unavailable;
+        default:
+            // An errno: the connection. Anything else of Slurm's: it has refused.
+            return error < 1000 ? Code::unavailable : Code::invalid_argument;
+    }
+}
+
+}  // namespace
+
+std::string text_of(const char *text) {
+    return text ? text : "";
+}
+
+Status failure(const std::string &what) {
+    int error = ::slurm_get_errno();
+    return Status(code_of(error), what + ": " + text_of(::slurm_strerror(error)));
+}
+
+std::string name_of(JobId job) {
+    return "job " + std::to_string(job.value());
+}
+
+std::vector<std::string> expand(const char *ranges) {
+    std::vector<std::string> names;
+    if (!ranges || !*ranges) return names;
+    HostList list(::slurm_hostlist_create(ranges));
+    if (!list) return names;
+    while (names.size() < max_nodes) {
+        std::unique_ptr<char, decltype(&std::free)> name(::slurm_hostlist_shift(list.get()), std::free);
+        if (!name) break;
+        names.emplace_back(name.get());
+    }
+    return names;
+}
+
+std::string join(const std::vector<std::string> &names) {
+    std::string text;
+    for (const auto &name : names) text += (text.empty() ? "" : ",") + name;
+    return text;
+}
+
+bool is_running(const slurm_job_info_t &job) {
+    auto base = job.job_state & JOB_STATE_BASE;
+    return base == JOB_RUNNING || base == JOB_SUSPENDED;
+}
+
+const slurm_job_info_t *find_job(const Jobs &jobs, JobId id) {
+    for (std::uint32_t i = 0; i < jobs->record_count; ++i)
+        if (jobs->job_array[i].job_id == id.value()) return &jobs->job_array[i];
+    return nullptr;
+}
+
+Status fetch_job(JobId id, Jobs &jobs) {
+    job_info_msg_t *raw = nullptr;
+    int rc = ::slurm_load_job(&raw, id.value(), SHOW_ALL);
+    jobs.reset(raw);
+    if (rc != SLURM_SUCCESS) return failure(name_of(id));
+    if (!jobs || !find_job(jobs, id)) return Status(Code::not_found, name_of(id) + " is not known to Slurm");
+    return {};
+}
+
+Result<Steps> load_steps(JobId job, std::uint32_t step) {
+    job_step_info_response_msg_t *raw = nullptr;
+    int rc = ::slurm_get_job_steps(0, job.value(), step, &raw, SHOW_ALL);
+    Steps steps(raw);
+    if (rc != SLURM_SUCCESS) return failure(name_of(job) + ", its steps");
+    return steps;
+}
+
+Status send_update(JobId id, job_desc_msg_t &update, const std::string &what) {
+    if (::slurm_update_job(&update) != SLURM_SUCCESS) return failure(name_of(id) + ", " + what);
+    return {};
+}
+
+Status add_to_comment(JobId id, std::string comment, const std::string &word) {
+    comment += (comment.empty() ? "" : " ") + word;
+    if (comment.size() > longest_comment)
+        return Status(Code::invalid_argument, name_of(id) + " has no room for it in its AdminComment");
+    job_desc_msg_t update;
+    ::slurm_init_job_desc_msg(&update);
+    update.job_id = id.value();
+    update.admin_comment = comment.data();
+    return send_update(id, update, "comment");
+}
+
+Status kill_job(JobId id) {
+    if (::slurm_kill_job(id.value(), SIGKILL, 0) == SLURM_SUCCESS) return {};
+    bool over = ::slurm_get_errno() == ESLURM_ALREADY_DONE;
+    return over ? Status() : failure("cancel " + name_of(id));
+}
+
+}  // namespace dlrover::daemon
