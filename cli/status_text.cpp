@@ -267,6 +267,9 @@ std::string copies_text(const proto::local::CopiesStatusT &c) {
     if (c.parities > 0)
         text += "; " + std::to_string(c.parities) + (c.parities == 1 ? " parity of " : " parities of ") +
                 format_size_bytes(c.parity_bytes) + (c.nodes > 1 ? " on the nodes" : " here");
+    if (c.spared_bytes > 0)
+        text += "; " + format_size_bytes(c.spared_bytes) + " of the " + format_size_bytes(c.arrived_bytes) +
+                " that came were there already (replicas)";
     return c.text.empty() ? text : text + "; trouble" + trouble_place(c) + ": " + printable(c.text);
 }
 
@@ -279,7 +282,9 @@ void write_copies(JsonWriter &json, const proto::local::CopiesStatusT &c) {
     json.end_array()
         .field("same_switch", c.same_switch)
         .field("parities", c.parities)
-        .field("parity_bytes", c.parity_bytes);
+        .field("parity_bytes", c.parity_bytes)
+        .field("arrived_bytes", c.arrived_bytes)
+        .field("spared_bytes", c.spared_bytes);
     json.field("trouble", c.text).field("nodes", c.nodes).key("in_trouble").begin_array();
     for (const auto &node : c.in_trouble) json.value(node);
     json.end_array().end_object();

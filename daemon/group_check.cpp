@@ -187,7 +187,9 @@ void GroupCheck::receive(NodeIndex from, std::uint64_t number, const ArenaSegmen
         if (!*alive) return;
         status.ok() ? hooks_.send(from, accept) : arrived(Status(status.code(), status.message()));
     };
-    mover->receive(std::move(object), expecting, arrived);
+    mover->receive(std::move(object), expecting, [arrived](const Status &status, std::uint64_t) {
+        arrived(status.ok() ? Status() : Status(status.code(), status.message()));
+    });
 }
 
 void GroupCheck::send(NodeIndex to, const ArenaSegment &segment, const MoveWord &word,

@@ -88,6 +88,7 @@ void GroupCopies::stop() {
     std::vector<IncomingKey> keys;
     for (const auto &[key, in] : incoming_) keys.push_back(key);
     for (const auto &key : keys) cancel(key);
+    sent_whole_.clear();
 }
 
 void GroupCopies::on_world(Part part) {
@@ -439,6 +440,34 @@ void GroupCopies::on_wait(NodeIndex from, const MoveWord &word) {
     wanted_.at(word.rank).failures = 0;
 }
 
+/// Objects of the same step here may have the same bytes: what is the same on all ranks (data parallelism).
+std::vector<LentObject> GroupCopies::lend(Incoming &in) {
+    std::vector<LentObject> all;
+    const CheckpointId &id = in.offer.id;
+    if (in.place == passage || sent_whole_.contains(in.offer.rank)) return all;
+    std::size_t room = mover_->room_for_own(in.segments.size());
+    for (Rank rank : services_.arena.holders(id)) {
+        if (!is_rank(rank) || rank == in.offer.rank) continue;
+        if (services_.arena.world_size(rank, id) != in.offer.world_size) continue;
+        auto object = services_.arena.begin_read(rank, id);
+        if (!object) continue;
+        if (object->place.segments.size() > room) {
+            services_.arena.end_read(rank, object->place.slot);
+            break;
+        }
+        room -= object->place.segments.size();
+        in.lent.emplace_back(rank, object->place.slot);
+        const auto &seal = object->seal;
+        all.push_back({rank, std::move(object->place.segments), seal.data_bytes, seal.table_offset,
+                       seal.table_bytes, seal.table_xxh3});
+    }
+    return all;
+}
+
+void GroupCopies::take_back(Incoming &in) {
+    for (const auto &[rank, slot] : std::exchange(in.lent, {})) services_.arena.end_read(rank, slot);
+}
+
 /// The grant is on record: from now on the memory may be written.
 void GroupCopies::receive(const IncomingKey &key) {
     Incoming &in = incoming_.at(key);
@@ -458,6 +487,7 @@ void GroupCopies::receive(const IncomingKey &key) {
     if (object.key.empty()) return refuse(key, "the system has no random numbers");
     object.transfer = in.holder & ~ckpt::lasting_holder;
     object.from = hooks_.address_of(key.first);
+    object.own = lend(in);
     object.wait = transfer_limit(bytes_of(seal));
     MoveWord accept = word_about(Kind::Accept, in.offer.rank, in.offer.id);
     accept.number = key.second;
@@ -472,8 +502,8 @@ void GroupCopies::receive(const IncomingKey &key) {
         [this, alive = alive_, key](const Status &status) {
             if (*alive) on_expecting(key, status);
         },
-        [this, alive = alive_, key](const Status &status) {
-            if (*alive) on_arrived(key, status);
+        [this, alive = alive_, key](const Status &status, std::uint64_t spared) {
+            if (*alive) on_arrived(key, status, spared);
         });
 }
 
@@ -484,12 +514,15 @@ void GroupCopies::on_expecting(const IncomingKey &key, const Status &status) {
     if (!it->second.cancelled) hooks_.send(key.first, *it->second.accept);
 }
 
-void GroupCopies::on_arrived(const IncomingKey &key, const Status &status) {
+void GroupCopies::on_arrived(const IncomingKey &key, const Status &status, std::uint64_t spared) {
     auto it = incoming_.find(key);
     if (it == incoming_.end()) return;
     Incoming &in = it->second;
     if (in.cancelled || !status.ok()) return refuse(key, status.message());
     in.order = 0;
+    take_back(in);
+    arrived_.bytes += bytes_of(in.offer.object);
+    arrived_.spared_bytes += std::min(spared, bytes_of(in.offer.object));
     if (in.place == passage) return pass_on(key);
     in.offer.object.slot = static_cast<std::uint16_t>(in.slot.value());
     Status sealed =
@@ -591,6 +624,8 @@ void GroupCopies::refuse(const IncomingKey &key, const std::string &text) {
     if (it == incoming_.end()) return;
     Incoming in = std::move(it->second);
     incoming_.erase(it);
+    if (!in.lent.empty() && !in.cancelled) sent_whole_.insert(in.offer.rank);
+    take_back(in);
     (void)services_.arena.abort(in.place, in.slot, in.holder).ok();
     answer(key.first, Kind::Refuse, in.offer, text);
     if (in.place == passage) {

@@ -56,6 +56,11 @@ class GroupCopies {
         std::uint64_t bytes = 0, bytes_here = 0;  ///< bytes: of those whose size is known
     };
 
+    /// All that has come, since this daemon has had the group.
+    struct Arrived {
+        std::uint64_t bytes = 0, spared_bytes = 0;  ///< spared: of them were here already, and were not sent
+    };
+
     GroupCopies(Services services, Hooks hooks);
     ~GroupCopies();
     GroupCopies(const GroupCopies &) = delete;
@@ -87,6 +92,7 @@ class GroupCopies {
     bool rebuilds(Rank rank, const CheckpointId &id) const { return parity_.rebuilds(rank, id); }
     const GroupParity &parity() const { return parity_; }
 
+    const Arrived &arrived() const { return arrived_; }
     std::size_t copied() const { return copier_.protected_count(); }
     std::size_t to_copy() const { return copier_.wanted_count(); }
     const std::string &trouble() const { return copier_.trouble(); }
@@ -112,6 +118,7 @@ class GroupCopies {
         bool cancelled = false;
         bool arrived = false;            ///< all of it
         std::optional<MoveWord> accept;  ///< once said
+        std::vector<std::pair<Rank, SlotIndex>> lent;
     };
     struct Wanted {
         NodeIndex from;
@@ -149,8 +156,10 @@ class GroupCopies {
     void on_rebuilt(Rank rank, const Status &status);
     std::string reason_against(NodeIndex from, const MoveWord &word) const;
     void receive(const IncomingKey &key);
+    std::vector<LentObject> lend(Incoming &in);
+    void take_back(Incoming &in);
     void on_expecting(const IncomingKey &key, const Status &status);
-    void on_arrived(const IncomingKey &key, const Status &status);
+    void on_arrived(const IncomingKey &key, const Status &status, std::uint64_t spared);
     void on_drop(NodeIndex from, const MoveWord &word);
     void call_off(const IncomingKey &key, const std::string &text);
     void on_sealed(const IncomingKey &key, const Status &status);
@@ -190,6 +199,8 @@ class GroupCopies {
     Fetching fetched_;  ///< of this world; bytes: of what is here
     std::string fetch_trouble_, gave_up_;
     std::uint64_t last_holder_ = 0;
+    std::set<Rank> sent_whole_;  ///< of these something went wrong: nothing is spared any more, in this world
+    Arrived arrived_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle timer_;
 };

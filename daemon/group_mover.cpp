@@ -66,6 +66,18 @@ local::ExpectObjectT to_message(const ObjectToReceive &object) {
     return out;
 }
 
+std::unique_ptr<local::OwnObjectT> to_message(const LentObject &object, std::vector<SharedFd> &fds) {
+    auto out = std::make_unique<local::OwnObjectT>();
+    out->rank = object.rank.value();
+    out->data_bytes = object.data_bytes;
+    out->table_offset = object.table_offset;
+    out->table_bytes = object.table_bytes;
+    out->table_xxh3 = object.table_xxh3;
+    auto its = describe(object.segments, out->segments);
+    fds.insert(fds.end(), its.begin(), its.end());
+    return out;
+}
+
 template <typename MessageT>
 void set_object(MessageT &out, const NamedObject &object) {
     out.checkpoint = to_message(object.id, object.world_size);
@@ -243,8 +255,13 @@ Status GroupMover::check_transfer(const std::vector<ArenaSegment> &segments,
     return Status(Code::invalid_argument, "an order for dlrover-mover that can not be");
 }
 
+std::size_t GroupMover::room_for_own(std::size_t segments) const {
+    bool takes = ready_ && ready_->takes_own && segments < proto::max_frame_fds;
+    return takes ? proto::max_frame_fds - segments : 0;
+}
+
 GroupMover::Order GroupMover::receive(ObjectToReceive object, std::function<void(Status)> expecting,
-                                      std::function<void(Status)> arrived) {
+                                      std::function<void(Status, std::uint64_t spared)> arrived) {
     Order order = ++last_order_;
     Entry entry{std::move(expecting), std::move(arrived)};
     Status status = check_transfer(object.segments, object.key);
@@ -257,6 +274,7 @@ GroupMover::Order GroupMover::receive(ObjectToReceive object, std::function<void
     auto message = to_message(object);
     message.order = order;
     auto fds = describe(object.segments, message.segments);
+    for (const LentObject &own : object.own) message.own.push_back(to_message(own, fds));
     add(order, std::move(entry), object.wait);
     services_.port.send(*mover_, proto::make_local(0, std::move(message)), std::move(fds));
     return order;
@@ -370,7 +388,9 @@ void GroupMover::on_arrived(const local::ObjectArrivedT &answer) {
     // Nobody has been told to send it.
     bool possible = answer.ok && !it->second.expecting;
     std::string text = answer.ok ? "dlrover-mover says what can not be" : answer.text;
-    close(answer.order, possible ? Status() : failure(Code::unavailable, text), false);
+    if (!possible) return close(answer.order, failure(Code::unavailable, text), false);
+    auto node = open_.extract(it);
+    later([arrived = node.mapped().arrived, spared = answer.spared_bytes] { arrived({}, spared); });
 }
 
 void GroupMover::on_sent(const local::ObjectSentT &answer) {
@@ -408,7 +428,8 @@ void GroupMover::end(const Entry &entry, const Status &status, bool retry) {
     if (entry.measured) return later([measured = entry.measured, told] { measured(std::move(*told), 0, 0); });
     if (entry.folded) return later([folded = entry.folded, told] { folded(std::move(*told), 0); });
     if (entry.sent) return later([sent = entry.sent, told, again] { sent(std::move(*told), again); });
-    later([tell = entry.expecting ? entry.expecting : entry.arrived, told] { tell(std::move(*told)); });
+    if (entry.expecting) return later([expecting = entry.expecting, told] { expecting(std::move(*told)); });
+    later([arrived = entry.arrived, told] { arrived(std::move(*told), 0); });
 }
 
 std::unique_ptr<local::MoverStatusT> GroupMover::status() const {

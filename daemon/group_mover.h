@@ -17,6 +17,13 @@
 
 namespace dlrover::daemon {
 
+/// An object in this node's memory that may have the same bytes as one that comes.
+struct LentObject {
+    Rank rank;
+    std::vector<ArenaSegment> segments;  ///< read-only
+    std::uint64_t data_bytes = 0, table_offset = 0, table_bytes = 0, table_xxh3 = 0;
+};
+
 /// An object that is to come into this memory.
 struct ObjectToReceive {
     CheckpointId id;
@@ -28,6 +35,7 @@ struct ObjectToReceive {
     std::vector<std::uint8_t> key;  ///< 32 bytes, for one attempt
     std::string from;               ///< the sender's address, numeric or a name
     bool parity = false;            ///< it has no table: table_xxh3 is the checksum of its data
+    std::vector<LentObject> own;    ///< of the same checkpoint; the mover's as long as `segments`
     std::chrono::milliseconds wait{0};
 };
 
@@ -112,13 +120,17 @@ class GroupMover {
     std::uint16_t port() const { return ready_ ? ready_->port : std::uint16_t{0}; }
     std::uint16_t ways() const { return ready_ ? ready_->ways : std::uint16_t{0}; }
     const std::string &text() const;
+    /// How many descriptors of what is lent one order can take beside those of the object itself; 0: this
+    /// mover is of a version that takes none.
+    std::size_t room_for_own(std::size_t segments) const;
 
     /// `expecting` once (ok: it may be sent now), then `arrived` once, unless `expecting` failed. Until then
     /// the memory is the mover's: one that does not answer in time is killed, and the order ends when it is
     /// gone. unavailable: no mover is ready, or it has died or refused; resource_exhausted: too many orders
     /// are open.
+    /// `spared`: bytes of it that were here already.
     Order receive(ObjectToReceive object, std::function<void(Status)> expecting,
-                  std::function<void(Status)> arrived);
+                  std::function<void(Status, std::uint64_t spared)> arrived);
     /// `retry`: another attempt, with another key, may do better. corrupt: this node's memory does not hold
     /// the object any more.
     Order send(ObjectToSend object, std::function<void(Status, bool retry)> sent);
@@ -137,7 +149,7 @@ class GroupMover {
     struct Entry {
         std::function<void(Status)>
             expecting;  ///< none: it may have been sent already, or is not to be received
-        std::function<void(Status)> arrived;
+        std::function<void(Status, std::uint64_t spared)> arrived;
         std::function<void(Status, bool retry)> sent;
         std::function<void(Status, std::uint64_t xxh3)> folded = {};
         std::function<void(Status, std::uint64_t work_us, std::uint64_t xxh3)> measured = {};

@@ -198,6 +198,8 @@ std::unique_ptr<local::CopiesStatusT> Group::copies_status(const elastic::Member
     out->text = copies_->trouble();
     out->parities = static_cast<std::uint32_t>(arena_.parities().size());
     out->parity_bytes = arena_.parity_bytes();
+    out->arrived_bytes = copies_->arrived().bytes;
+    out->spared_bytes = copies_->arrived().spared_bytes;
     if (!out->text.empty()) out->in_trouble.push_back(services_.node);
     return out;
 }

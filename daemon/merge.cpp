@@ -68,6 +68,8 @@ void merge_copies(std::unique_ptr<CopiesStatusT> &into, std::unique_ptr<CopiesSt
     std::ranges::move(from->in_trouble, std::back_inserter(into->in_trouble));
     into->parities += from->parities;
     into->parity_bytes += from->parity_bytes;
+    into->arrived_bytes += from->arrived_bytes;
+    into->spared_bytes += from->spared_bytes;
 }
 
 void merge_verified(std::unique_ptr<VerifiedStatusT> &into, std::unique_ptr<VerifiedStatusT> &from) {

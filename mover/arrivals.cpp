@@ -3,6 +3,8 @@
 
 #include <atomic>
 
+#include "mover/here_already.h"
+
 namespace dlrover::mover {
 
 using Clock = std::chrono::steady_clock;
@@ -11,14 +13,36 @@ struct Arrivals::Arrival {
     Arrival(ArrivalOrder o, ckpt::SegmentRange r) : order(std::move(o)), range(std::move(r)) {}
     ArrivalOrder order;
     ckpt::SegmentRange range;
+    std::vector<ckpt::SegmentRange> own;
+    HereAlready here;
+    std::uint64_t spared_bytes = 0;  ///< before `done`
     Clock::time_point start = Clock::now();
     std::atomic<bool> answered{false}, cancelled{false};
 
+    /// What can not be looked at is sent.
+    void look_at_own() {
+        for (OwnObject &one : order.own) {
+            auto mapped = ckpt::SegmentRange::map(std::move(one.segments), ckpt::Access::read_only,
+                                                  ckpt::PageTables::later);
+            if (!mapped) continue;
+            here.add({mapped->base(), mapped->bytes()}, one.object);
+            own.push_back(std::move(*mapped));
+        }
+    }
+
+    Status fill(std::span<const transport::BulkSpared> spared, std::uint64_t end) {
+        for (const auto &run : spared) spared_bytes += run.count * transport::bulk_block_bytes;
+        return here.fill({range.base(), end}, order.object.place, spared);
+    }
+
     void answer(helper::Outbox &outbox, const Status &status) {
         if (answered.exchange(true)) return;
+        here = {};
+        own.clear();
         proto::local::ObjectArrivedT answer;
         answer.ok = status.ok();
         answer.text = status.message();
+        answer.spared_bytes = spared_bytes;
         answer.time_us = static_cast<std::uint64_t>((Clock::now() - start) / std::chrono::microseconds(1));
         outbox.put(order.ticket, std::move(answer));
     }
@@ -35,12 +59,17 @@ Status Arrivals::expect(ArrivalOrder order) {
     if (end < place.table_offset || end > range->bytes())
         return Status(Code::invalid_argument, "the object is longer than its memory");
     auto arrival = std::make_shared<Arrival>(std::move(order), std::move(*range));
+    arrival->look_at_own();
     transport::BulkTarget target;
     target.transfer = arrival->order.transfer;
     target.key = arrival->order.key;
     target.from = arrival->order.from;
     target.memory = {arrival->range.base(), end};
     target.deadline = Clock::now() + arrival->order.wait;
+    target.haves = arrival->here.list();
+    target.fill = [arrival, end](std::span<const transport::BulkSpared> spared) {
+        return arrival->fill(spared, end);
+    };
     // However the bytes came: what was damaged before it was sent must not become a copy.
     target.verify = [arrival, end] {
         return ckpt::verify_object({arrival->range.base(), end}, arrival->order.object, &arrival->cancelled);

@@ -13,6 +13,12 @@
 
 namespace dlrover::mover {
 
+/// An object that is in this node's memory, and stays until the order is answered.
+struct OwnObject {
+    std::vector<ckpt::SegmentGrant> segments;
+    ckpt::KnownObject object;
+};
+
 struct ArrivalOrder {
     helper::Ticket ticket;
     std::uint64_t transfer = 0;
@@ -20,6 +26,7 @@ struct ArrivalOrder {
     std::vector<transport::SocketAddress> from;
     std::vector<ckpt::SegmentGrant> segments;
     ckpt::KnownObject object;
+    std::vector<OwnObject> own;  ///< what they have of it is not sent
     std::chrono::milliseconds wait{};
 };
 

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include "mover/here_already.h"
+
 namespace dlrover::mover {
 namespace {
 
@@ -21,6 +23,10 @@ Status send_object(SendOrder &order, bool &damaged) {
     if (order.bytes > range->bytes())
         return Status(Code::invalid_argument, "the object is longer than its memory");
     order.job.memory = {range->base(), order.bytes};
+    if (order.object && !order.object->parity)
+        order.job.spare = [&order](std::span<const transport::BulkHave> haves) {
+            return find_spared(order.job.memory, order.object->place, haves);
+        };
     Status sent = transport::bulk_send(order.job);
     Status own = look_at_own(order, sent);
     damaged = own.code() == Code::corrupt;

@@ -49,6 +49,27 @@ Result<transport::SocketAddress> address_to(const std::string &text, const std::
     return Status(Code::unavailable, text + " can not be reached from " + own);
 }
 
+/// `fds`: what is left is theirs.
+std::vector<OwnObject> own_objects(const local::ExpectObjectT &message, std::vector<UniqueFd> &fds) {
+    std::vector<OwnObject> all;
+    auto next = fds.begin() + static_cast<std::ptrdiff_t>(std::min(message.segments.size(), fds.size()));
+    const auto first = next;
+    for (const auto &own : message.own) {
+        if (!own || own->segments.size() > static_cast<std::size_t>(fds.end() - next)) break;
+        auto end = next + static_cast<std::ptrdiff_t>(own->segments.size());
+        std::vector<UniqueFd> its(std::make_move_iterator(next), std::make_move_iterator(end));
+        next = end;
+        auto who = ckpt::identity_in(message);
+        if (!who) break;
+        who->rank = Rank(own->rank);
+        ckpt::KnownObject object{std::move(*who),
+                                 {own->data_bytes, own->table_offset, own->table_bytes, own->table_xxh3}};
+        all.push_back({ckpt::to_grants(own->segments, std::move(its)), std::move(object)});
+    }
+    fds.erase(first, fds.end());
+    return all;
+}
+
 Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObjectT &message,
                                   std::vector<UniqueFd> fds) {
     auto key = make_key(message.key);
@@ -57,6 +78,7 @@ Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObje
     if (!from) return from.take_status();
     auto object = ckpt::object_in(message);
     if (!object) return object.take_status();
+    auto own = own_objects(message, fds);
     ArrivalOrder order;
     order.ticket = ticket;
     order.transfer = message.transfer;
@@ -65,6 +87,7 @@ Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObje
     order.segments = ckpt::to_grants(message.segments, std::move(fds));
     order.object = std::move(*object);
     order.object.parity = message.parity;
+    order.own = std::move(own);
     order.wait = std::chrono::milliseconds(message.wait_ms);
     return order;
 }
@@ -141,6 +164,7 @@ Status Service::listen(const local::MoverWelcomeT &welcome, local::MoverReadyT &
     arrivals_.emplace(outbox_, std::move(*server));
     ready.port = arrivals_->port();
     ready.ways = options.methods;
+    ready.takes_own = true;
     return {};
 }
 

@@ -76,7 +76,12 @@ std::size_t fds_of(const local::MessageT &message) {
     }
     if (auto *plan = message.body.AsRestorePlan()) return count(plan->segments);
     if (auto *object = message.body.AsStoreObject()) return count(object->segments);
-    if (auto *object = message.body.AsExpectObject()) return count(object->segments);
+    if (auto *object = message.body.AsExpectObject()) {
+        std::size_t all = count(object->segments);
+        for (const auto &own : object->own)
+            if (own) all += count(own->segments);
+        return all;
+    }
     if (auto *object = message.body.AsSendObject()) return count(object->segments);
     if (auto *object = message.body.AsVerifyObject()) return count(object->segments);
     if (auto *measure = message.body.AsMeasureNode()) return count(measure->segments);

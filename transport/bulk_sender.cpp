@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/signals_blocked.h"
+#include "transport/bulk_list.h"
 #include "transport/bulk_ucx.h"
 #include "transport/rate_limit.h"
 
@@ -23,7 +24,11 @@ constexpr auto receipt_after_failure = 200ms;
 class Work {
   public:
     Work(const BulkJob &job, std::uint16_t streams, std::shared_ptr<Cancellation> failed)
-        : job_(job), streams_(streams), failed_(std::move(failed)), rate_(job.bytes_per_second) {}
+        : job_(job),
+          streams_(streams),
+          failed_(std::move(failed)),
+          spared_(bulk_blocks(job.memory.size())),
+          rate_(job.bytes_per_second) {}
 
     const BulkJob &job() const noexcept { return job_; }
     std::uint16_t streams() const noexcept { return streams_; }
@@ -34,10 +39,18 @@ class Work {
     }
     WaitLimits limits() const { return {job_.stall, job_.deadline}; }
 
+    /// Before the first next().
+    void leave_out(std::span<const BulkSpared> spared) {
+        for (const BulkSpared &run : spared)
+            std::fill_n(spared_.begin() + static_cast<std::ptrdiff_t>(run.first), run.count, true);
+    }
     /// The next block that nobody has taken, when the rate allows it. None: all are taken.
     Result<std::optional<std::span<const std::byte>>> next() {
-        std::uint64_t at = next_.fetch_add(bulk_block_bytes);
-        if (at >= job_.memory.size()) return std::optional<std::span<const std::byte>>();
+        std::uint64_t number;
+        do number = next_.fetch_add(1);
+        while (number < spared_.size() && spared_[number]);
+        if (number >= spared_.size()) return std::optional<std::span<const std::byte>>();
+        std::uint64_t at = number * bulk_block_bytes;
         auto block = job_.memory.subspan(at, std::min(bulk_block_bytes, job_.memory.size() - at));
         if (job_.bytes_per_second != 0) DLROVER_TRY(sleep_until(when(block.size()), cancellations()));
         return std::optional(block);
@@ -75,6 +88,7 @@ class Work {
     const std::uint16_t streams_;
     const std::shared_ptr<Cancellation> failed_;
     std::atomic<std::uint64_t> next_{0};
+    std::vector<bool> spared_;  ///< by block
     std::mutex mutex_;
     RateLimit rate_;
     Status failure_, receipt_;
@@ -90,10 +104,12 @@ Result<BulkSocket> connect(const Work &work) {
     return BulkSocket(std::move(*fd), work.cancellations(), work.limits());
 }
 
-/// The other side proves itself first: what follows shows nothing to who has not the key.
-Result<BulkSession> greet(BulkSocket &socket, const Work &work, std::uint16_t stream) {
+/// The other side proves itself first: what follows shows nothing to who has not the key. `spares`: it will
+/// say what it has.
+Result<BulkSession> greet(BulkSocket &socket, const Work &work, std::uint16_t stream, bool &spares) {
+    bool offers = stream == 0 && work.job().spare;
     BulkGreeting greeting;
-    greeting.methods = static_cast<BulkMethods>(work.job().method);
+    greeting.methods = static_cast<BulkMethods>(work.job().method) | (offers ? bulk_spares : BulkMethods{0});
     greeting.stream = stream;
     greeting.streams = work.streams();
     greeting.transfer = work.job().transfer;
@@ -109,10 +125,22 @@ Result<BulkSession> greet(BulkSocket &socket, const Work &work, std::uint16_t st
     if (!answer) return answer.take_status();
     BulkSession session(work.job().key, greeting_bytes, answer_bytes);
     DLROVER_TRY(session.check(bulk_label::answer, answer_bytes, mac));
-    if (answer->method != work.job().method)
+    if (answer->method != work.job().method || (answer->spares && !offers))
         return Status(Code::corrupt, "the other mover chose a way that was not offered");
+    spares = answer->spares;
     DLROVER_TRY(socket.write(session.mac(bulk_label::proof, {})));
     return session;
+}
+
+/// What the other side has already is not sent.
+Status agree(BulkSocket &socket, const BulkSession &session, Work &work) {
+    auto bytes = read_list(socket, session, bulk_label::have, BulkHave::wire_bytes, max_bulk_haves);
+    if (!bytes) return bytes.take_status();
+    auto spared = work.job().spare(decode_haves(*bytes));
+    if (spared.size() > max_bulk_spared) spared.resize(max_bulk_spared);
+    work.leave_out(spared);
+    return write_list(socket, session, bulk_label::spared, encode(std::span<const BulkSpared>(spared)),
+                      BulkSpared::wire_bytes);
 }
 
 Status write_block(BulkSocket &socket, const BulkSession &session, const BulkBlock &block,
@@ -138,22 +166,8 @@ Status send_blocks(BulkSocket &socket, const BulkSession &session, Work &work) {
     }
 }
 
-Result<std::vector<std::uint8_t>> read_place(BulkSocket &socket, const BulkSession &session) {
-    std::array<std::uint8_t, 4> length;
-    DLROVER_TRY(socket.read(length));
-    std::size_t bytes = 0;
-    for (std::size_t i = 0; i < length.size(); ++i) bytes |= std::size_t{length[i]} << (8 * i);
-    if (bytes > max_bulk_place_bytes) return Status(Code::corrupt, "a place that is too long");
-    std::vector<std::uint8_t> place(bytes);
-    BulkMac mac;
-    DLROVER_TRY(socket.read(place));
-    DLROVER_TRY(socket.read(mac));
-    DLROVER_TRY(session.check(bulk_label::place, length, mac, place));
-    return place;
-}
-
 Status send_by_ucx(BulkSocket &socket, const BulkSession &session, Work &work) {
-    auto place = read_place(socket, session);
+    auto place = read_list(socket, session, bulk_label::place, 1, max_bulk_place_bytes);
     if (!place) return place.take_status();
     auto source = UcxSource::open(*place, work.cancellations(), work.limits());
     if (!source) return source.take_status();
@@ -183,23 +197,43 @@ Status read_receipt(BulkSocket &socket, const BulkSession &session, Status &said
     return {};
 }
 
-/// Verifying takes as long as it takes: only the job's deadline limits it.
-Status run_stream(Work &work, std::uint16_t stream) {
+/// A connection that both sides have proved themselves on.
+struct Stream {
+    BulkSocket socket;
+    BulkSession session;
+};
+
+Result<Stream> open_stream(Work &work, std::uint16_t stream) {
     auto socket = connect(work);
     if (!socket) return std::move(socket.take_status()).with_context("connecting to " + work.job().to.host());
-    auto session = greet(*socket, work, stream);
-    if (!session)
-        return std::move(session.take_status()).with_context("greeting the mover of " + work.job().to.host());
-    Status status = work.job().method == BulkMethod::ucx ? send_by_ucx(*socket, *session, work)
-                                                         : send_blocks(*socket, *session, work);
-    if (stream != 0) return status;
+    bool spares = false;
+    auto session = greet(*socket, work, stream, spares);
+    Status status = session.take_status();
+    if (status.ok() && spares) status = agree(*socket, *session, work);
+    if (!status.ok()) return std::move(status).with_context("greeting the mover of " + work.job().to.host());
+    return Stream{std::move(*socket), std::move(*session)};
+}
+
+Status send_all(Stream &stream, Work &work) {
+    return work.job().method == BulkMethod::ucx ? send_by_ucx(stream.socket, stream.session, work)
+                                                : send_blocks(stream.socket, stream.session, work);
+}
+
+/// Stream 0's. Verifying takes as long as it takes: only the job's deadline limits it.
+Status run_first(Stream &stream, Work &work) {
+    Status status = send_all(stream, work);
     if (status.ok())
-        socket->go_on(work.cancellations(), {24h, work.job().deadline});
+        stream.socket.go_on(work.cancellations(), {24h, work.job().deadline});
     else
-        socket->go_on({}, {receipt_after_failure, Clock::now() + receipt_after_failure});
-    Status said, heard = read_receipt(*socket, *session, said);
+        stream.socket.go_on({}, {receipt_after_failure, Clock::now() + receipt_after_failure});
+    Status said, heard = read_receipt(stream.socket, stream.session, said);
     if (heard.ok()) work.set_receipt(std::move(said));
     return status.ok() ? std::move(heard) : std::move(status);
+}
+
+Status run_other(Work &work, std::uint16_t number) {
+    auto stream = open_stream(work, number);
+    return stream ? send_all(*stream, work) : stream.take_status();
 }
 
 }  // namespace
@@ -210,20 +244,22 @@ Status bulk_send(const BulkJob &job) {
     if (job.method == BulkMethod::ucx) DLROVER_TRY(ucx_usable());
     auto failed = Cancellation::create();
     if (!failed) return failed.take_status();
-    std::uint64_t blocks = (job.memory.size() + bulk_block_bytes - 1) / bulk_block_bytes;
+    std::uint64_t blocks = bulk_blocks(job.memory.size());
     auto streams = job.method == BulkMethod::ucx
                        ? std::uint16_t{1}
                        : static_cast<std::uint16_t>(std::min<std::uint64_t>(job.streams, blocks));
     Work work(job, streams, *failed);
-    auto run = [&work](std::uint16_t stream) {
-        if (Status status = run_stream(work, stream); !status.ok()) work.fail(std::move(status));
+    auto first = open_stream(work, 0);  // before the others: by then it is known what is sent
+    if (!first) return first.take_status();
+    auto end = [&work](Status status) {
+        if (!status.ok()) work.fail(std::move(status));
     };
     std::vector<std::thread> others;
     for (std::uint16_t i = 1; i < streams; ++i) {
         SignalsBlocked guard;
-        others.emplace_back(run, i);
+        others.emplace_back([&work, &end, i] { end(run_other(work, i)); });
     }
-    run(0);
+    end(run_first(*first, work));
     for (std::thread &thread : others) thread.join();
     return work.outcome();
 }

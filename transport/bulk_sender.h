@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -26,6 +27,8 @@ struct BulkJob {
     std::optional<WaitLimits::Time> deadline;
     std::shared_ptr<Cancellation> cancellation;  ///< none: it can not be called off
     BulkHash hash = bulk_hash;
+    /// Of what the other side has already: the blocks that need not be sent, in order. None: all are sent.
+    std::function<std::vector<BulkSpared>(std::span<const BulkHave> haves)> spare;
     std::atomic<std::uint64_t> *progress = nullptr; /**< bytes that have been handed to the network */
 };
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/signals_blocked.h"
+#include "transport/bulk_list.h"
 #include "transport/bulk_transfer.h"
 #include "transport/bulk_ucx.h"
 
@@ -26,6 +27,7 @@ struct Stream {
     const BulkSession &session;
     const BulkGreeting &greeting;
     BulkMethod method;
+    bool spares;
     BulkHash hash;
 };
 
@@ -62,6 +64,19 @@ struct Head {
     }
 };
 
+/// What is here already is named, and the sender says what it leaves out.
+Status agree(Stream &stream, BulkTransfer &transfer) {
+    const BulkTarget &target = transfer.target();
+    auto haves = encode(std::span(target.haves));
+    DLROVER_TRY(write_list(stream.socket, stream.session, bulk_label::have, haves, BulkHave::wire_bytes));
+    auto bytes =
+        read_list(stream.socket, stream.session, bulk_label::spared, BulkSpared::wire_bytes, max_bulk_spared);
+    if (!bytes) return bytes.take_status();
+    auto spared = decode_spared(*bytes, bulk_blocks(target.memory.size()));
+    if (!spared) return spared.take_status();
+    return transfer.spare(std::move(*spared));
+}
+
 /// Behind each block comes another one's head; the last one has no data.
 Status receive_blocks(Stream &stream, BulkTransfer &transfer) {
     Head head;
@@ -81,12 +96,7 @@ Status receive_blocks(Stream &stream, BulkTransfer &transfer) {
 Status receive_by_ucx(Stream &stream, BulkTransfer &transfer) {
     auto sink = UcxSink::open(transfer.target().memory);
     if (!sink) return sink.take_status();
-    const std::vector<std::uint8_t> &place = (*sink)->place();
-    std::array<std::uint8_t, 4> length;
-    for (std::size_t i = 0; i < length.size(); ++i)
-        length[i] = static_cast<std::uint8_t>(place.size() >> (8 * i));
-    DLROVER_TRY(stream.socket.write(length, place));
-    DLROVER_TRY(stream.socket.write(stream.session.mac(bulk_label::place, length, place)));
+    DLROVER_TRY(write_list(stream.socket, stream.session, bulk_label::place, (*sink)->place(), 1));
     pollfd control{stream.socket.fd(), POLLIN, 0};
     DLROVER_TRY((*sink)->drive(control, stream.socket.cancellations(), transfer.target().deadline));
     auto end = Head().read(stream, 0, transfer.target().memory.size());
@@ -121,6 +131,8 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
 
     Status expect(BulkTarget target) {
         if (target.memory.empty()) return Status(Code::invalid_argument, "a transfer into no memory");
+        if (target.haves.size() > max_bulk_haves || (!target.haves.empty() && !target.fill))
+            return Status(Code::invalid_argument, "more is here than can be said, or nobody fills it in");
         auto cancellation = Cancellation::create();
         if (!cancellation) return cancellation.take_status();
         std::lock_guard lock(mutex_);
@@ -242,9 +254,11 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
         if (!transfer || !takes(transfer->target(), peer) || !method ||
             greeting->bytes != transfer->target().memory.size())
             return;
-        auto answer = encode(BulkAnswer{*method, make_bulk_nonce()});
+        bool spares = greeting->stream == 0 && (greeting->methods & bulk_spares) != 0 &&
+                      !transfer->target().haves.empty();
+        auto answer = encode(BulkAnswer{*method, spares, make_bulk_nonce()});
         BulkSession session(transfer->target().key, bytes, answer);
-        Stream stream{socket, session, *greeting, *method, options_.hash};
+        Stream stream{socket, session, *greeting, *method, spares, options_.hash};
         if (!prove(stream, answer).ok() || !transfer->join(*greeting).ok()) return;
         receive(stream, *transfer);
         if (transfer->leave()) tell(transfer);
@@ -266,8 +280,10 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
     void receive(Stream &stream, BulkTransfer &transfer) {
         const BulkTarget &target = transfer.target();
         stream.socket.go_on({stop_, transfer.cancellation()}, {target.stall, target.deadline});
-        Status status = stream.method == BulkMethod::ucx ? receive_by_ucx(stream, transfer)
-                                                         : receive_blocks(stream, transfer);
+        Status status = stream.spares ? agree(stream, transfer) : Status();
+        if (status.ok())
+            status = stream.method == BulkMethod::ucx ? receive_by_ucx(stream, transfer)
+                                                      : receive_blocks(stream, transfer);
         if (status.ok()) transfer.end_stream();
         if (status.ok() && stream.greeting.stream == 0) status = transfer.finish();
         if (!status.ok()) transfer.fail(std::move(status));

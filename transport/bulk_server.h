@@ -27,6 +27,10 @@ struct BulkTarget {
     std::span<std::byte> memory;
     std::chrono::milliseconds stall{5000};  ///< a stream on which nothing comes for so long has failed
     Time deadline = Time::max();            ///< of all of it
+    /// What can be taken from elsewhere, where the sender has the same: it leaves that out, and `fill` puts
+    /// it into the memory, before `verify`. May block. At most max_bulk_haves; none without `fill`.
+    std::vector<BulkHave> haves;
+    std::function<Status(std::span<const BulkSpared> spared)> fill;
     /// Once all bytes are there; what it says the sender hears. May block. None: nothing is checked.
     std::function<Status()> verify;
     /// Once, when nobody touches the memory any more; not after forget(). Must not call the server.
@@ -53,7 +57,8 @@ class BulkServer {
     BulkServer &operator=(const BulkServer &) = delete;
 
     std::uint16_t port() const noexcept;
-    /// already_exists: a transfer of that number is expected. invalid_argument: no memory.
+    /// already_exists: a transfer of that number is expected. invalid_argument: no memory, or `haves` that
+    /// can not be.
     Status expect(BulkTarget target);
     /// Waits until nobody touches its memory any more. A transfer that is not there: nothing happens.
     void forget(std::uint64_t transfer);

@@ -12,7 +12,7 @@ Status copy_of(const Status &status) {
 BulkTransfer::BulkTransfer(BulkTarget target, std::shared_ptr<Cancellation> cancellation)
     : target_(std::move(target)),
       cancellation_(std::move(cancellation)),
-      taken_((target_.memory.size() + bulk_block_bytes - 1) / bulk_block_bytes),
+      taken_(bulk_blocks(target_.memory.size())),
       missing_(taken_.size()) {}
 
 Status BulkTransfer::join(const BulkGreeting &greeting) {
@@ -33,6 +33,19 @@ Result<std::span<std::byte>> BulkTransfer::take(const BulkBlock &block) {
     place = true;
     --missing_;
     return target_.memory.subspan(block.offset, block.bytes);
+}
+
+Status BulkTransfer::spare(std::vector<BulkSpared> spared) {
+    std::lock_guard lock(mutex_);
+    if (spared_ || missing_ != taken_.size())
+        return Status(Code::corrupt, "blocks are left out after others came");
+    for (const BulkSpared &run : spared) {
+        auto first = taken_.begin() + static_cast<std::ptrdiff_t>(run.first);
+        std::fill_n(first, run.count, true);
+        missing_ -= run.count;
+    }
+    spared_ = std::move(spared);
+    return {};
 }
 
 void BulkTransfer::take_all() {
@@ -68,6 +81,7 @@ Status BulkTransfer::finish() {
     std::unique_lock lock(mutex_);
     DLROVER_TRY(wait_for_streams(lock));
     lock.unlock();
+    if (spared_ && !spared_->empty()) DLROVER_TRY(target_.fill(*spared_));
     if (target_.verify) DLROVER_TRY(target_.verify());
     lock.lock();
     if (!failure_.ok()) return copy_of(failure_);

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "transport/bulk_server.h"
@@ -24,6 +25,8 @@ class BulkTransfer {
     Status join(const BulkGreeting &greeting);
     /// A block's place; each is given once. corrupt: it was given before.
     Result<std::span<std::byte>> take(const BulkBlock &block);
+    /// These are not sent. Before the first take(). corrupt: said twice.
+    Status spare(std::vector<BulkSpared> spared);
     /// All blocks are there, however they came.
     void take_all();
     /// The stream brings nothing more.
@@ -53,6 +56,7 @@ class BulkTransfer {
     unsigned active_ = 0, ended_ = 0;
     std::vector<bool> taken_;  ///< by block
     std::uint64_t missing_ = 0;
+    std::optional<std::vector<BulkSpared>> spared_;
     Status failure_;
     bool verified_ = false, closed_ = false, told_ = false;
 };

@@ -91,8 +91,9 @@ Result<BulkGreeting> decode_greeting(std::span<const std::uint8_t, BulkGreeting:
     in.number(greeting.transfer);
     in.number(greeting.bytes);
     in.bytes(greeting.nonce);
+    BulkMethods ways = greeting.methods & static_cast<BulkMethods>(~bulk_spares);
     if (greeting.streams == 0 || greeting.streams > max_bulk_streams || greeting.stream >= greeting.streams ||
-        greeting.methods == 0 || greeting.bytes == 0)
+        ways == 0 || greeting.bytes == 0)
         return Status(Code::corrupt, "a mover's greeting with numbers that can not be");
     return greeting;
 }
@@ -102,7 +103,8 @@ AnswerBytes encode(const BulkAnswer &answer) {
     Out(bytes)
         .bytes(magic)
         .number(bulk_protocol)
-        .number(static_cast<std::uint16_t>(answer.method))
+        .number(static_cast<std::uint16_t>(static_cast<BulkMethods>(answer.method) |
+                                           (answer.spares ? bulk_spares : 0)))
         .number(std::uint32_t{0})
         .bytes(answer.nonce);
     return bytes;
@@ -117,10 +119,50 @@ Result<BulkAnswer> decode_answer(std::span<const std::uint8_t, BulkAnswer::wire_
     in.number(method);
     in.number(zero);
     in.bytes(answer.nonce);
-    answer.method = static_cast<BulkMethod>(method);
+    answer.spares = (method & bulk_spares) != 0;
+    answer.method = static_cast<BulkMethod>(method & ~bulk_spares);
     if ((answer.method != BulkMethod::tcp && answer.method != BulkMethod::ucx) || zero != 0)
         return Status(Code::corrupt, "a mover's answer with numbers that can not be");
     return answer;
+}
+
+std::vector<std::uint8_t> encode(std::span<const BulkHave> haves) {
+    std::vector<std::uint8_t> bytes(haves.size() * BulkHave::wire_bytes);
+    Out out(bytes);
+    for (const BulkHave &have : haves) out.number(have.piece).number(have.bytes).number(have.checksum);
+    return bytes;
+}
+
+std::vector<BulkHave> decode_haves(std::span<const std::uint8_t> bytes) {
+    std::vector<BulkHave> haves(bytes.size() / BulkHave::wire_bytes);
+    In in(bytes);
+    for (BulkHave &have : haves) {
+        in.number(have.piece);
+        in.number(have.bytes);
+        in.number(have.checksum);
+    }
+    return haves;
+}
+
+std::vector<std::uint8_t> encode(std::span<const BulkSpared> spared) {
+    std::vector<std::uint8_t> bytes(spared.size() * BulkSpared::wire_bytes);
+    Out out(bytes);
+    for (const BulkSpared &run : spared) out.number(run.first).number(run.count);
+    return bytes;
+}
+
+Result<std::vector<BulkSpared>> decode_spared(std::span<const std::uint8_t> bytes, std::uint64_t blocks) {
+    std::vector<BulkSpared> spared(bytes.size() / BulkSpared::wire_bytes);
+    In in(bytes);
+    std::uint64_t next = 0;
+    for (BulkSpared &run : spared) {
+        in.number(run.first);
+        in.number(run.count);
+        if (run.count == 0 || run.first < next || run.first >= blocks || run.count > blocks - run.first)
+            return Status(Code::corrupt, "blocks are left out that are none of this transfer's");
+        next = run.first + run.count;
+    }
+    return spared;
 }
 
 BlockBytes encode(const BulkBlock &block) {

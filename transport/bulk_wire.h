@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/secure_channel.h"
@@ -27,6 +28,10 @@ constexpr bool contains(BulkMethods set, BulkMethod method) noexcept {
     return (set & static_cast<BulkMethods>(method)) != 0;
 }
 
+/// In the methods of a greeting: what the receiving side has already need not be sent; in the method of its
+/// answer: it will say what that is.
+inline constexpr BulkMethods bulk_spares = 4;
+
 using BulkNonce = std::array<std::uint8_t, nonce_bytes>;
 using BulkMac = std::array<std::uint8_t, mac_bytes>;
 
@@ -42,8 +47,23 @@ struct BulkGreeting {
 struct BulkAnswer {
     static constexpr std::size_t wire_bytes = 48;
     BulkMethod method = BulkMethod::tcp;
+    bool spares = false;
     BulkNonce nonce{};
 };
+/// Bytes that the receiving side can take from elsewhere, by what tells them from all others.
+struct BulkHave {
+    static constexpr std::size_t wire_bytes = 24;
+    std::uint64_t piece = 0, bytes = 0, checksum = 0;
+    friend auto operator<=>(const BulkHave &, const BulkHave &) = default;
+};
+/// Blocks in a row that are not sent.
+struct BulkSpared {
+    static constexpr std::size_t wire_bytes = 16;
+    std::uint64_t first = 0, count = 0;
+    friend bool operator==(const BulkSpared &, const BulkSpared &) = default;
+};
+/// In one message.
+inline constexpr std::size_t max_bulk_haves = 65536, max_bulk_spared = 65536;
 /// In front of each block. No bytes: the end of the stream.
 struct BulkBlock {
     static constexpr std::size_t wire_bytes = 24;
@@ -65,14 +85,24 @@ using ReceiptBytes = std::array<std::uint8_t, BulkReceipt::wire_bytes>;
 
 GreetingBytes encode(const BulkGreeting &greeting);
 AnswerBytes encode(const BulkAnswer &answer);
+std::vector<std::uint8_t> encode(std::span<const BulkHave> haves);
+std::vector<std::uint8_t> encode(std::span<const BulkSpared> spared);
 BlockBytes encode(const BulkBlock &block);
 ReceiptBytes encode(const BulkReceipt &receipt);
 
 /// corrupt: not of this protocol, or numbers that can not be. unsupported: of another version.
 Result<BulkGreeting> decode_greeting(std::span<const std::uint8_t, BulkGreeting::wire_bytes> bytes);
 Result<BulkAnswer> decode_answer(std::span<const std::uint8_t, BulkAnswer::wire_bytes> bytes);
+/// Precondition: a whole number of them.
+std::vector<BulkHave> decode_haves(std::span<const std::uint8_t> bytes);
+/// corrupt: not in order, one twice, or none of `blocks`. Precondition: as above.
+Result<std::vector<BulkSpared>> decode_spared(std::span<const std::uint8_t> bytes, std::uint64_t blocks);
 BulkBlock decode_block(std::span<const std::uint8_t, BulkBlock::wire_bytes> bytes);
 Result<BulkReceipt> decode_receipt(std::span<const std::uint8_t, BulkReceipt::wire_bytes> bytes);
+
+constexpr std::uint64_t bulk_blocks(std::uint64_t bytes) noexcept {
+    return bytes / bulk_block_bytes + (bytes % bulk_block_bytes != 0);
+}
 
 /// The block is the next one of its stream, and one of those that `total` bytes are cut into.
 Status check_block(const BulkBlock &block, std::uint32_t number, std::uint64_t total);
@@ -101,8 +131,8 @@ class BulkSession {
 };
 
 namespace bulk_label {
-inline constexpr std::string_view answer = "answer", proof = "proof", place = "place", block = "block",
-                                  receipt = "receipt";
+inline constexpr std::string_view answer = "answer", proof = "proof", have = "have", spared = "spared",
+                                  place = "place", block = "block", receipt = "receipt";
 }  // namespace bulk_label
 
 }  // namespace dlrover::transport

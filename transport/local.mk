@@ -18,7 +18,7 @@ endif
 # Between movers, which run as users: the daemon links no UCX.
 noinst_LTLIBRARIES += libbulk.la
 libbulk_la_CPPFLAGS = $(AM_CPPFLAGS) $(SODIUM_CFLAGS) $(UCX_CFLAGS) $(XXHASH_CFLAGS)
-libbulk_la_SOURCES = transport/bulk_sender.cpp transport/bulk_sender.h transport/bulk_server.cpp transport/bulk_server.h \
+libbulk_la_SOURCES = transport/bulk_list.cpp transport/bulk_list.h transport/bulk_sender.cpp transport/bulk_sender.h transport/bulk_server.cpp transport/bulk_server.h \
 	transport/bulk_socket.cpp transport/bulk_socket.h transport/bulk_transfer.cpp transport/bulk_transfer.h transport/bulk_ucx.h \
 	transport/bulk_wire.cpp transport/bulk_wire.h transport/rate_limit.cpp transport/rate_limit.h \
 	transport/rdma_present.cpp

@@ -35,6 +35,21 @@ bool run_block(std::span<const std::uint8_t> input) {
     return true;
 }
 
+bool run_spared(std::span<const std::uint8_t> input) {
+    constexpr std::uint64_t blocks = 7;
+    if (input.size() % BulkSpared::wire_bytes != 0) return false;
+    auto spared = decode_spared(input, blocks);
+    if (!spared) return false;
+    std::uint64_t all = 0;
+    for (const BulkSpared &run : *spared) {
+        require(run.first < blocks && run.count <= blocks - run.first, "blocks are the transfer's own");
+        all += run.count;
+    }
+    require(all <= blocks, "none is left out twice");
+    same(encode(std::span<const BulkSpared>(*spared)), input, "what is left out has one form");
+    return true;
+}
+
 }  // namespace
 
 bool run(std::span<const std::uint8_t> input) {
@@ -62,6 +77,8 @@ bool run(std::span<const std::uint8_t> input) {
         }
         case 3:
             return run_block(rest);
+        case 4:
+            return run_spared(rest);
         default:
             return false;
     }
@@ -79,10 +96,14 @@ std::vector<Bytes> seeds() {
     greeting.transfer = 7;
     greeting.bytes = 4096;
     auto full = static_cast<std::uint32_t>(bulk_block_bytes);
-    return {seed(0, encode(greeting)), seed(1, encode(BulkAnswer{BulkMethod::ucx, {}})),
+    const std::vector<BulkSpared> spared = {{0, 2}, {4, 1}};
+    return {seed(0, encode(greeting)),
+            seed(1, encode(BulkAnswer{BulkMethod::ucx, false, {}})),
             seed(2, encode(BulkReceipt{Code::corrupt, 40})),
             seed(3, encode(BulkBlock{bulk_block_bytes, full, 9, 5})),
-            seed(3, encode(BulkBlock{5 * bulk_block_bytes, 3, 1, 6}))};
+            seed(3, encode(BulkBlock{5 * bulk_block_bytes, 3, 1, 6})),
+            seed(1, encode(BulkAnswer{BulkMethod::tcp, true, {}})),
+            seed(4, encode(std::span<const BulkSpared>(spared)))};
 }
 
 }  // namespace dlrover::fuzz

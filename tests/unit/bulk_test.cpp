@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "transport/bulk_list.h"
 #include "transport/bulk_sender.h"
 #include "transport/bulk_server.h"
 #include "transport/bulk_ucx.h"
@@ -64,6 +65,33 @@ struct Fixture {
         return future;
     }
 
+    /// A target whose memory can get these blocks without the sender.
+    BulkTarget with_blocks(std::vector<std::uint64_t> blocks) {
+        BulkTarget target;
+        for (std::uint64_t block : blocks) target.haves.push_back({block, bulk_block_bytes, 5});
+        target.fill = [this](std::span<const BulkSpared> spared) {
+            for (const BulkSpared &run : spared) {
+                std::uint64_t at = run.first * bulk_block_bytes;
+                std::uint64_t bytes = std::min(run.count * bulk_block_bytes, source.size() - at);
+                std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(at), bytes,
+                            memory.begin() + static_cast<std::ptrdiff_t>(at));
+            }
+            return Status();
+        };
+        return target;
+    }
+    /// Leaves those out, where the other side has named any.
+    BulkJob sparing(std::vector<BulkSpared> spared, std::uint16_t streams = 2) {
+        BulkJob job = this->job(streams);
+        asked = 0;
+        job.spare = [this, spared](std::span<const BulkHave> haves) {
+            ++asked;
+            return haves.empty() ? std::vector<BulkSpared>() : spared;
+        };
+        return job;
+    }
+    std::atomic<int> asked{0};
+
     BulkJob job(std::uint16_t streams = 2) const {
         BulkJob job;
         job.to = *parse_address("127.0.0.1");
@@ -103,7 +131,7 @@ bool is_closed(UniqueFd fd) {
 class Hand {
   public:
     Hand(std::uint16_t port, BulkGreeting greeting, const Key &key = key_of(1)) : socket_(connect(port)) {
-        greeting.methods = 1;
+        if (greeting.methods == 0) greeting.methods = 1;
         if (greeting.streams == 0) greeting.streams = 1;
         if (greeting.transfer == 0) greeting.transfer = 7;
         auto bytes = encode(greeting);
@@ -116,6 +144,7 @@ class Hand {
     }
 
     bool greeted() const { return greeted_; }
+    const BulkSession &session() const { return *session_; }
     BulkSocket &socket() { return socket_; }
     Status block(const BulkBlock &block, std::span<const std::uint8_t> data = {}) {
         BulkBlock header_of = block;
@@ -222,6 +251,71 @@ BOOST_AUTO_TEST_CASE(verified_once_and_only_when_all_of_it_is_there) {
     BOOST_TEST(bulk_send(job(4)).ok());
     BOOST_TEST(outcome(told).ok());
     BOOST_TEST(calls == 1);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_here_already_is_not_sent) {
+    for (std::uint16_t streams : {1, 3}) {
+        auto told = expect(5 * mib + 1, with_blocks({1, 2, 3, 19}));
+        std::atomic<std::uint64_t> progress{0};
+        BulkJob job = sparing({{1, 3}, {19, 1}}, streams);
+        job.progress = &progress;
+        BOOST_TEST(bulk_send(job).ok());
+        BOOST_TEST(outcome(told).ok());
+        BOOST_TEST((memory == source));
+        BOOST_TEST(progress == 4 * mib + 1);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(all_of_it_may_be_here_already) {
+    auto told = expect(2 * bulk_block_bytes, with_blocks({0, 1}));
+    BOOST_TEST(bulk_send(sparing({{0, 2}})).ok());
+    BOOST_TEST(outcome(told).ok());
+    BOOST_TEST((memory == source));
+}
+
+BOOST_AUTO_TEST_CASE(a_side_that_knows_nothing_of_that_gets_or_sends_all) {
+    auto told = expect(mib, with_blocks({0}));
+    BOOST_TEST(bulk_send(job()).ok());
+    BOOST_TEST(outcome(told).ok());
+    BOOST_TEST((memory == source));
+    BOOST_TEST(asked == 0);
+    told = expect(mib);
+    BOOST_TEST(bulk_send(sparing({{0, 1}})).ok());
+    BOOST_TEST(outcome(told).ok());
+    BOOST_TEST((memory == source));
+    BOOST_TEST(asked == 0);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_here_after_all_the_sender_hears) {
+    BulkTarget target = with_blocks({0});
+    target.fill = [](std::span<const BulkSpared>) { return Status(Code::corrupt, "it is not here"); };
+    auto told = expect(mib, std::move(target));
+    Status status = bulk_send(sparing({{0, 1}}));
+    BOOST_TEST((status.code() == Code::corrupt));
+    BOOST_TEST(status.message() == "it is not here");
+    BOOST_TEST((outcome(told).code() == Code::corrupt));
+}
+
+BOOST_AUTO_TEST_CASE(a_sender_that_leaves_out_what_it_likes_ends_the_transfer) {
+    auto refused = [&](std::vector<BulkSpared> spared, bool again) {
+        auto told = expect(2 * bulk_block_bytes, with_blocks({0}));
+        BulkGreeting greeting = greeting_for(2 * bulk_block_bytes);
+        greeting.methods = 1 | bulk_spares;
+        Hand hand(server->port(), greeting);
+        BOOST_REQUIRE(hand.greeted());
+        BOOST_TEST(read_list(hand.socket(), hand.session(), bulk_label::have, BulkHave::wire_bytes, 99).ok());
+        auto bytes = encode(std::span<const BulkSpared>(spared));
+        (void)write_list(hand.socket(), hand.session(), again ? bulk_label::have : bulk_label::spared, bytes,
+                         BulkSpared::wire_bytes)
+            .ok();
+        std::vector<std::uint8_t> data(bulk_block_bytes, 1);
+        (void)hand.block({0, static_cast<std::uint32_t>(bulk_block_bytes), 0, 0}, data).ok();
+        return outcome(told).code();
+    };
+    BOOST_TEST((refused({{0, 3}}, false) == Code::corrupt), "more than there is");
+    BOOST_TEST((refused({{0, 1}}, false) == Code::corrupt), "and sends it all the same");
+    BOOST_TEST((refused({{1, 1}}, true) == Code::permission_denied), "forged");
+    BOOST_TEST((memory == std::vector<std::byte>(2 * bulk_block_bytes)));
 }
 
 BOOST_AUTO_TEST_CASE(another_key_another_number_another_length_are_refused_and_disturb_nothing) {
@@ -511,6 +605,19 @@ BOOST_AUTO_TEST_CASE(another_key_or_another_way_is_refused) {
     wrong.method = BulkMethod::tcp;
     BOOST_TEST((bulk_send(wrong).code() == Code::unavailable));
     BOOST_TEST(bulk_send(job()).ok());
+}
+
+BOOST_AUTO_TEST_CASE(what_is_here_already_is_not_put) {
+    auto told = expect(5 * mib + 1, with_blocks({1, 2, 3}));
+    std::atomic<std::uint64_t> progress{0};
+    BulkJob job = sparing({{1, 3}});
+    job.method = BulkMethod::ucx;
+    job.progress = &progress;
+    Status status = bulk_send(job);
+    BOOST_TEST(status.ok(), status.message());
+    BOOST_TEST(outcome(told).ok());
+    BOOST_TEST((memory == source));
+    BOOST_TEST(progress == 5 * mib + 1 - 3 * bulk_block_bytes);
 }
 
 BOOST_AUTO_TEST_CASE(called_off_in_the_middle) {

@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(greeting_and_answer_come_back) {
     BOOST_TEST(greeting->transfer == 0x0123456789abcdef);
     BOOST_TEST(greeting->bytes == 77);
     BOOST_TEST((greeting->nonce == some_greeting().nonce));
-    auto answer = decode_answer(encode(BulkAnswer{BulkMethod::ucx, some_greeting().nonce}));
+    auto answer = decode_answer(encode(BulkAnswer{BulkMethod::ucx, false, some_greeting().nonce}));
     BOOST_REQUIRE(answer.ok());
     BOOST_TEST((answer->method == BulkMethod::ucx));
     BOOST_TEST((answer->nonce == some_greeting().nonce));
@@ -52,6 +52,37 @@ BOOST_AUTO_TEST_CASE(greeting_and_answer_come_back) {
     BOOST_REQUIRE(receipt.ok());
     BOOST_TEST((receipt->code == Code::corrupt));
     BOOST_TEST(receipt->text_bytes == 11);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_here_already_comes_back) {
+    auto answer = decode_answer(encode(BulkAnswer{BulkMethod::tcp, true, {}}));
+    BOOST_REQUIRE(answer.ok());
+    BOOST_TEST((answer->method == BulkMethod::tcp && answer->spares));
+    const std::vector<BulkHave> haves = {{1, 2, 3}, {UINT64_MAX, 0, 7}};
+    auto bytes = encode(std::span(haves));
+    BOOST_TEST(bytes.size() == 48u);
+    BOOST_TEST(bytes[8] == 2);
+    BOOST_TEST((decode_haves(bytes) == haves));
+    const std::vector<BulkSpared> spared = {{0, 2}, {2, 1}, {9, 1}};
+    auto decoded = decode_spared(encode(std::span(spared)), 10);
+    BOOST_REQUIRE(decoded.ok());
+    BOOST_TEST((*decoded == spared));
+    BOOST_TEST(decode_spared({}, 10).ok());
+}
+
+BOOST_AUTO_TEST_CASE(blocks_that_are_left_out_are_the_transfers_own_once_and_in_order) {
+    auto refused = [](std::vector<BulkSpared> spared) {
+        return decode_spared(encode(std::span<const BulkSpared>(spared)), 10).status().code() ==
+               Code::corrupt;
+    };
+    BOOST_TEST(!refused({{0, 10}}));
+    BOOST_TEST(refused({{0, 11}}));
+    BOOST_TEST(refused({{10, 1}}));
+    BOOST_TEST(refused({{3, 0}}));
+    BOOST_TEST(refused({{3, 2}, {4, 1}}));
+    BOOST_TEST(refused({{3, 2}, {1, 1}}));
+    BOOST_TEST(refused({{1, UINT64_MAX}}));
+    BOOST_TEST(refused({{UINT64_MAX, 2}}));
 }
 
 BOOST_AUTO_TEST_CASE(the_layout_is_that_of_the_page) {
@@ -76,13 +107,14 @@ BOOST_AUTO_TEST_CASE(numbers_that_can_not_be_are_refused) {
     BOOST_TEST(refused([](BulkGreeting &g) { g.streams = max_bulk_streams + 1; }));
     BOOST_TEST(refused([](BulkGreeting &g) { g.stream = 3; }));
     BOOST_TEST(refused([](BulkGreeting &g) { g.methods = 0; }));
+    BOOST_TEST(refused([](BulkGreeting &g) { g.methods = bulk_spares; }), "no way");
     BOOST_TEST(refused([](BulkGreeting &g) { g.bytes = 0; }));
     auto bytes = encode(some_greeting());
     bytes[8] = 2;
     BOOST_TEST((decode_greeting(bytes).status().code() == Code::unsupported));
     bytes[0] = 'X';
     BOOST_TEST((decode_greeting(bytes).status().code() == Code::corrupt));
-    BOOST_TEST(!decode_answer(encode(BulkAnswer{static_cast<BulkMethod>(3), {}})).ok());
+    BOOST_TEST(!decode_answer(encode(BulkAnswer{static_cast<BulkMethod>(3), false, {}})).ok());
     BOOST_TEST(!decode_receipt(encode(BulkReceipt{Code::ok, max_bulk_text_bytes + 1})).ok());
     BOOST_TEST(!decode_receipt(encode(BulkReceipt{static_cast<Code>(200), 0})).ok());
 }
@@ -105,12 +137,12 @@ BOOST_AUTO_TEST_CASE(a_block_is_one_of_those_that_the_transfer_is_cut_into) {
 BOOST_AUTO_TEST_CASE(a_session_is_of_one_key_and_one_exchange) {
     BOOST_REQUIRE(init_crypto().ok());
     auto greeting = encode(some_greeting());
-    auto answer = encode(BulkAnswer{BulkMethod::tcp, make_bulk_nonce()});
+    auto answer = encode(BulkAnswer{BulkMethod::tcp, false, make_bulk_nonce()});
     BulkSession session(key_of(1), greeting, answer);
     auto mac = session.mac(bulk_label::block, answer);
     BOOST_TEST(ok(BulkSession(key_of(1), greeting, answer).check(bulk_label::block, answer, mac)));
     BOOST_TEST(!ok(BulkSession(key_of(2), greeting, answer).check(bulk_label::block, answer, mac)));
-    auto other_answer = encode(BulkAnswer{BulkMethod::tcp, make_bulk_nonce()});
+    auto other_answer = encode(BulkAnswer{BulkMethod::tcp, false, make_bulk_nonce()});
     BOOST_TEST(!ok(BulkSession(key_of(1), greeting, other_answer).check(bulk_label::block, answer, mac)));
     auto other_greeting = greeting;
     other_greeting[40] ^= 1;

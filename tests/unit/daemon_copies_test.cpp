@@ -141,6 +141,50 @@ BOOST_AUTO_TEST_CASE(every_node_has_every_object_of_the_complete_step) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(what_a_nodes_own_ranks_saved_may_be_the_same) {
+    m2->spared = 100;
+    BOOST_TEST(try_save_everywhere(5));
+    run(2s);
+    BOOST_TEST(held(n2, 5) == all_ranks);
+    // Of that step, while it comes; what came before it is there, too.
+    BOOST_REQUIRE(m2->lent_for[0].size() == 1u);
+    BOOST_TEST((m2->lent_for[0][0] == std::set<std::uint32_t>{2, 3}));
+    BOOST_REQUIRE(m1->lent_for[2].size() == 1u);
+    BOOST_TEST(m1->lent_for[2][0].contains(0));
+    BOOST_TEST(m1->read.empty());
+    auto copies = std::move(status_at(n2, alice, false).groups.at(0)->copies);
+    BOOST_REQUIRE(copies != nullptr);
+    BOOST_TEST(copies->spared_bytes == 200u);
+    BOOST_TEST(copies->arrived_bytes > 200u);
+}
+
+BOOST_AUTO_TEST_CASE(what_did_not_come_right_comes_whole) {
+    m1->fails = true;
+    BOOST_TEST(try_save_everywhere(5));
+    run(1s);
+    m1->fails = false;
+    run(20s);
+    BOOST_TEST(held(n1, 5) == all_ranks);
+    BOOST_REQUIRE(m1->lent_for[2].size() >= 2u);
+    BOOST_TEST(!m1->lent_for[2].front().empty());
+    BOOST_TEST(m1->lent_for[2].back().empty());
+    BOOST_TEST(try_save_everywhere(6));
+    run(2s);
+    BOOST_TEST(held(n1, 6) == all_ranks);
+    BOOST_TEST(m1->lent_for[2].back().empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_mover_of_an_earlier_version_is_lent_nothing) {
+    m1->die();
+    m1->is_old = true;
+    m1->connect();
+    BOOST_TEST(try_save_everywhere(5));
+    run(2s);
+    BOOST_TEST(held(n1, 5) == all_ranks);
+    BOOST_REQUIRE(!m1->lent_for[2].empty());
+    BOOST_TEST(m1->lent_for[2].back().empty());
+}
+
 BOOST_AUTO_TEST_CASE(a_damaged_object_gives_way_to_its_copy) {
     BOOST_TEST(try_save_everywhere(5));
     run(2s);

@@ -15,6 +15,7 @@ struct Mover : Helper {
         local::MoverReadyT ready;
         ready.port = 4000;
         ready.ways = 1;
+        ready.takes_own = !is_old;
         say(std::move(ready));
     }
     void die() override {
@@ -43,10 +44,16 @@ struct Mover : Helper {
         // What one order writes is no other's.
         for (const auto &segment : expect.segments)
             BOOST_TEST(written.emplace(segment->id, expect.order).second);
+        for (const auto &segment : expect.segments) BOOST_TEST(!read.contains(segment->id));
         for (const auto &segment : expect.segments) ever_written.insert(segment->id);
         for (const auto &segment : expect.segments) parts[segment->id] = {expect.rank};
         orders.insert(expect.order);
         ranks.push_back(expect.rank);
+        auto &lent = lent_for[expect.rank].emplace_back();
+        for (const auto &own : expect.own) {
+            lent.insert(own->rank);
+            for (const auto &segment : own->segments) read[segment->id] = expect.order;
+        }
         local::ExpectingObjectT answer;
         answer.order = expect.order;
         answer.ok = true;
@@ -95,14 +102,18 @@ struct Mover : Helper {
     void arrive(std::uint64_t order, bool ok) {
         orders.erase(order);
         std::erase_if(written, [&](const auto &entry) { return entry.second == order; });
+        std::erase_if(read, [&](const auto &entry) { return entry.second == order; });
         local::ObjectArrivedT answer;
         answer.order = order;
         answer.ok = ok;
         answer.text = ok ? "" : "the block's checksum is wrong";
+        answer.spared_bytes = ok ? spared : 0;
         say(std::move(answer));
     }
 
+    std::uint64_t spared = 0;
     bool slow = false, fails = false, hung = false;
+    bool is_old = false;      ///< of a version that takes nothing of the node's own
     bool damaged = false;     ///< is what it sends, in its node's own memory
     bool send_one = false;    ///< though it is slow
     bool spoilt = false;      ///< what is made of parts
@@ -115,6 +126,9 @@ struct Mover : Helper {
     std::map<std::uint64_t, std::uint64_t> written;  ///< segments by id, and the orders that they are of
     std::vector<local::MessageT> waiting;
     std::vector<std::uint32_t> ranks;  ///< that were expected
+    /// Each time that a rank's object was expected: whose could be used for it.
+    std::map<std::uint32_t, std::vector<std::set<std::uint32_t>>> lent_for;
+    std::map<std::uint64_t, std::uint64_t> read;  ///< segments by id, and the orders that they are lent for
 };
 
 struct Copying : TwoNodes {

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 
 #include "ckpt/checksum.h"
 #include "helper_process.h"
 #include "memory_object.h"
 #include "transport/bulk_ucx.h"
+#include "transport/bulk_wire.h"
 
 using namespace dlrover;
 using namespace dlrover::test;
@@ -33,7 +35,8 @@ class MoverNode : public HelperNode {
     std::string sender = "127.0.0.1";  ///< that is listened to
 
     std::uint64_t expect(const MemoryObject &object, const MemoryObject &memory, std::uint32_t rank,
-                         std::uint32_t wait_ms = long_ms, bool parity = false) {
+                         std::uint32_t wait_ms = long_ms, bool parity = false,
+                         const std::map<std::uint32_t, const MemoryObject *> &own = {}) {
         auto stored = object.order(checkpoint(10), 2, rank);
         local::ExpectObjectT order;
         order.parity = parity;
@@ -50,8 +53,23 @@ class MoverNode : public HelperNode {
         order.table_xxh3 = object.table_xxh3;
         order.wait_ms = wait_ms;
         std::uint64_t number = order.order;
-        push(proto::make_local(0, std::move(order)), {memory.memory.get()});
+        std::vector<int> fds = {memory.memory.get()};
+        for (const auto &[its_rank, lent] : own) {
+            order.own.push_back(lend(*lent, its_rank));
+            fds.push_back(lent->memory.get());
+        }
+        push(proto::make_local(0, std::move(order)), fds);
         return number;
+    }
+    static std::unique_ptr<local::OwnObjectT> lend(const MemoryObject &object, std::uint32_t rank) {
+        auto own = std::make_unique<local::OwnObjectT>();
+        own->rank = rank;
+        own->segments = object.order(checkpoint(10), 2, rank).segments;
+        own->data_bytes = object.data_bytes;
+        own->table_offset = object.table_offset;
+        own->table_bytes = object.table_bytes;
+        own->table_xxh3 = object.table_xxh3;
+        return own;
     }
     local::ExpectingObjectT expecting(std::uint64_t order) {
         auto answer = *wait_for(local::Body::ExpectingObject).body.AsExpectingObject();
@@ -168,6 +186,28 @@ void wait_for_start(const MemoryObject &room) {
     BOOST_FAIL("nothing has come in a minute");
 }
 
+constexpr std::uint64_t replica_bytes = 12'000'000;
+
+/// What each rank of data parallelism saves: its own value, then the parameters.
+MemoryObject replica(std::uint32_t rank) {
+    std::vector<std::byte> weights(replica_bytes);
+    for (std::uint64_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<std::byte>(i * i >> 7);
+    ckpt::test::Maker maker(rank, 2, 10);
+    maker.add("own", ckpt::DType::Int64, {3 + 50 * rank})
+        .put("w", ckpt::DType::UInt8, {replica_bytes}, {0}, {replica_bytes}, rank, weights);
+    return MemoryObject(maker.object());
+}
+
+/// What the sender has to find in its memory.
+void name(local::SendObjectT &order, const MemoryObject &object, std::uint32_t rank) {
+    order.checkpoint = object.order(checkpoint(10), 2, rank).checkpoint;
+    order.rank = rank;
+    order.data_bytes = object.data_bytes;
+    order.table_offset = object.table_offset;
+    order.table_bytes = object.table_bytes;
+    order.table_xxh3 = object.table_xxh3;
+}
+
 struct Two {
     explicit Two(std::uint16_t ways = tcp) : a(ways), b(ways) {}
     MoverNode a, b;
@@ -196,6 +236,41 @@ BOOST_AUTO_TEST_CASE(an_object_is_moved_to_another_node) {
     BOOST_TEST(arrived.ok, arrived.text);
     BOOST_TEST(arrived.time_us > 0);
     BOOST_TEST(same(object, room));
+}
+
+BOOST_AUTO_TEST_CASE(what_ranks_of_both_nodes_saved_alike_is_not_sent) {
+    start();
+    BOOST_TEST(a.ready.takes_own);
+    MemoryObject mine = replica(0), theirs = replica(1), unlike = make_object(10, 0, 2);
+    MemoryObject place = room_for(theirs);
+    auto order = b.expect(theirs, place, 1, long_ms, false, {{0, &mine}, {9, &unlike}});
+    BOOST_REQUIRE(b.expecting(order).ok);
+    auto sent = a.sent(a.send(theirs, b, order, tcp, long_ms, [&](auto &o) { name(o, theirs, 1); }));
+    BOOST_TEST(sent.ok, sent.text);
+    auto arrived = b.arrived(order);
+    BOOST_TEST(arrived.ok, arrived.text);
+    BOOST_TEST(same(theirs, place));
+    BOOST_TEST(arrived.spared_bytes >= replica_bytes - 2 * transport::bulk_block_bytes);
+    BOOST_TEST(arrived.spared_bytes <= replica_bytes);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_damaged_here_is_not_taken_for_what_was_not_sent) {
+    start();
+    MemoryObject mine = replica(0), theirs = replica(1), place = room_for(theirs);
+    mine.flip(1'000'000);
+    auto order = b.expect(theirs, place, 1, long_ms, false, {{0, &mine}});
+    BOOST_REQUIRE(b.expecting(order).ok);
+    auto sent = a.sent(a.send(theirs, b, order, tcp, long_ms, [&](auto &o) { name(o, theirs, 1); }));
+    BOOST_TEST(!sent.ok);
+    BOOST_TEST(!sent.damaged, "the sender's is whole");
+    auto arrived = b.arrived(order);
+    BOOST_TEST(!arrived.ok);
+    BOOST_TEST(arrived.text.find("does not match its checksum") != std::string::npos, arrived.text);
+    order = b.expect(theirs, place, 1);
+    BOOST_REQUIRE(b.expecting(order).ok);
+    BOOST_TEST(a.sent(a.send(theirs, b, order)).ok);
+    BOOST_TEST(b.arrived(order).spared_bytes == 0u);
+    BOOST_TEST(same(theirs, place));
 }
 
 BOOST_AUTO_TEST_CASE(only_who_is_announced_is_listened_to) {

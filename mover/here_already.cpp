@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mover/here_already.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace dlrover::mover {
+namespace {
+
+using transport::bulk_block_bytes, transport::BulkHave, transport::BulkSpared;
+
+BulkHave name_of(const ckpt::ChunkInfo &chunk) {
+    return {ckpt::hash_of_piece(chunk), chunk.bytes, chunk.checksum};
+}
+
+bool has_bytes(const ckpt::ChunkInfo &chunk) {
+    return chunk.bytes != 0 && !chunk.keeper;
+}
+
+Result<ckpt::ObjectTableView> read_table(std::span<const std::byte> memory, const ckpt::ObjectPlace &place) {
+    auto bytes = ckpt::find_object_table(memory, place);
+    if (!bytes) return bytes.take_status();
+    return ckpt::ObjectTableView::parse(*bytes, place.data_bytes);
+}
+
+struct Range {
+    std::uint64_t begin = 0, end = 0;
+    friend auto operator<=>(const Range &, const Range &) = default;
+};
+
+/// Whether a block that was left out has bytes of it. `spared`: in order.
+bool touches(std::span<const BulkSpared> spared, std::uint64_t begin, std::uint64_t bytes) {
+    std::uint64_t first = begin / bulk_block_bytes, last = (begin + bytes - 1) / bulk_block_bytes;
+    auto run = std::upper_bound(spared.begin(), spared.end(), last,
+                                [](std::uint64_t block, const BulkSpared &s) { return block < s.first; });
+    return run != spared.begin() && std::prev(run)->first + std::prev(run)->count > first;
+}
+
+/// Of those that the other side has; adjacent ones are one.
+std::vector<Range> find_known(const ckpt::ObjectTableView &table, std::span<const BulkHave> haves) {
+    std::vector<BulkHave> sorted(haves.begin(), haves.end());
+    std::sort(sorted.begin(), sorted.end());
+    std::vector<Range> ranges;
+    for (std::uint64_t i = 0; i < table.count(); ++i) {
+        ckpt::ChunkInfo chunk = table.chunk(i);
+        if (!has_bytes(chunk) || !std::binary_search(sorted.begin(), sorted.end(), name_of(chunk))) continue;
+        std::uint64_t end = chunk.offset + chunk.bytes;
+        ranges.push_back({chunk.offset, ckpt::align_object_offset(end).value_or(end)});
+    }
+    std::sort(ranges.begin(), ranges.end());
+    std::vector<Range> joined;
+    for (const Range &range : ranges)
+        if (!joined.empty() && range.begin <= joined.back().end)
+            joined.back().end = std::max(joined.back().end, range.end);
+        else
+            joined.push_back(range);
+    return joined;
+}
+
+}  // namespace
+
+void HereAlready::add(std::span<const std::byte> memory, const ckpt::KnownObject &object) {
+    if (object.parity) return;
+    auto table = read_table(memory, object.place);
+    if (!table) return;
+    ckpt::ObjectIdentity wanted = object.who;
+    wanted.lineage = table->identity().lineage;
+    if (!ckpt::check_identity(wanted, table->identity()).ok()) return;
+    for (std::uint64_t i = 0; i < table->count(); ++i)
+        if (ckpt::ChunkInfo chunk = table->chunk(i); has_bytes(chunk))
+            chunks_.emplace(name_of(chunk), memory.data() + chunk.offset);
+}
+
+std::vector<BulkHave> HereAlready::list() const {
+    std::vector<BulkHave> haves;
+    haves.reserve(chunks_.size());
+    for (const auto &[have, at] : chunks_) haves.push_back(have);
+    if (haves.size() <= transport::max_bulk_haves) return haves;
+    auto larger = [](const BulkHave &a, const BulkHave &b) { return a.bytes > b.bytes; };
+    auto end = haves.begin() + transport::max_bulk_haves;
+    std::nth_element(haves.begin(), end, haves.end(), larger);
+    haves.erase(end, haves.end());
+    return haves;
+}
+
+Status HereAlready::fill(std::span<std::byte> memory, const ckpt::ObjectPlace &place,
+                         std::span<const BulkSpared> spared) const {
+    auto table = read_table(memory, place);
+    if (!table) return table.take_status();
+    for (std::uint64_t i = 0; i < table->count(); ++i) {
+        ckpt::ChunkInfo chunk = table->chunk(i);
+        if (!has_bytes(chunk) || !touches(spared, chunk.offset, chunk.bytes)) continue;
+        auto found = chunks_.find(name_of(chunk));
+        if (found == chunks_.end())
+            return Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +
+                                             "\" was left out, and is not here");
+        std::memcpy(memory.data() + chunk.offset, found->second, chunk.bytes);
+    }
+    return {};
+}
+
+std::vector<BulkSpared> find_spared(std::span<const std::byte> memory, const ckpt::ObjectPlace &place,
+                                    std::span<const BulkHave> haves) {
+    auto table = read_table(memory, place);
+    if (!table) return {};
+    std::uint64_t data_end = std::min(place.data_bytes, place.table_offset);
+    std::vector<BulkSpared> spared;
+    for (const Range &range : find_known(*table, haves)) {
+        std::uint64_t first = transport::bulk_blocks(range.begin);
+        std::uint64_t end = std::min(range.end, data_end) / bulk_block_bytes;
+        if (end > first) spared.push_back({first, end - first});
+    }
+    return spared;
+}
+
+}  // namespace dlrover::mover
