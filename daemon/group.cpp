@@ -204,6 +204,7 @@ void Group::feed(const elastic::Input &input) {
     if (counted) fault_point("daemon_step_counted");
     for (auto &action : actions) perform(action);
     if (counted) fault_point("daemon_step_told");
+    watch_job_end();
     schedule();
 }
 
@@ -481,6 +482,7 @@ void Group::finish_end() {
     record_.ended = true;
     record_.ending = false;
     job_deadline_.reset();
+    job_end_.reset();
     bool keeps = keep_memory();
     drop_launch();
     save();

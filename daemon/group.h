@@ -193,6 +193,9 @@ class Group : private JobMemory {
     void act(elastic::StorageAsked &action);
     void act(elastic::StepSafe &action);
     void act(elastic::StepDurable &action);
+    void act(elastic::JobEndsSoon &action);
+    void watch_job_end();
+    std::uint64_t seconds_left() const;
     void act(elastic::AskSlurm &action);
     void answer_job(elastic::SlurmAnswer &answer, const SlurmJob &loaded) const;
     void act(elastic::NodesAdded &action);
@@ -372,6 +375,7 @@ class Group : private JobMemory {
     std::optional<local::PmixWorldT> membership() const;
     void subscribe(Worker &worker);
     void tell_losses(const elastic::Losses &losses);
+    local::PmixEventT event_of(local::PmixEventKind kind, std::uint64_t number) const;
     void tell(local::PmixEventKind kind, std::uint64_t number);
     void tell_stop(GenerationId generation, const std::string &reason);
 
@@ -453,6 +457,8 @@ class Group : private JobMemory {
     std::unique_ptr<GroupCheck> check_;          ///< once it was needed
     std::unique_ptr<PmixRelay> pmix_;            ///< none without --dlrover-pmix
     std::optional<std::uint32_t> nodes_told_;    ///< AllocationChanged
+    std::optional<EventLoop::Time> job_end_at_;  ///< JobEndsSoon
+    std::unique_ptr<JobDeadline> job_end_;       ///< on the leader's node: for LocalJobEnd
     std::set<std::pair<local::PmixEventKind, std::uint64_t>> losses_told_;  ///< of the world in force
     std::map<NodeIndex, EventLoop::Time> removed_at_;  ///< or when this daemon first knew it
     bool dismissed_ = false;

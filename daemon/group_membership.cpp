@@ -33,7 +33,11 @@ std::optional<local::PmixWorldT> Group::membership() const {
 /// Who the others are it hears at once.
 void Group::subscribe(Worker &worker) {
     worker.subscribed = true;
-    if (auto world = membership()) services_.port.push(worker.client.id, std::move(*world));
+    auto world = membership();
+    if (!world) return;
+    services_.port.push(worker.client.id, std::move(*world));
+    if (job_end_at_)
+        services_.port.push(worker.client.id, event_of(local::PmixEventKind::Draining, seconds_left()));
 }
 
 /// The same loss is told once.
@@ -49,12 +53,17 @@ void Group::tell_losses(const elastic::Losses &losses) {
             tell_once(Kind::NodeLost, place);
 }
 
-/// About the world in force, best effort.
-void Group::tell(local::PmixEventKind kind, std::uint64_t number) {
+local::PmixEventT Group::event_of(local::PmixEventKind kind, std::uint64_t number) const {
     local::PmixEventT event;
     event.generation = to_proto_ptr(world_->id);
     event.kind = kind;
     event.number = number;
+    return event;
+}
+
+/// About the world in force, best effort.
+void Group::tell(local::PmixEventKind kind, std::uint64_t number) {
+    auto event = event_of(kind, number);
     push_to_subscribers(event, world_->id, world_->id);
     if (pmix_) pmix_->on_event(std::move(event));
 }
@@ -71,6 +80,30 @@ void Group::tell_stop(GenerationId generation, const std::string &reason) {
 
 void Group::act(elastic::StepSafe &action) {
     if (world_) tell(local::PmixEventKind::StepSafe, action.id.step.value());
+}
+
+/// By the leader's node, which tells the others.
+void Group::watch_job_end() {
+    if (!leads() || over()) return job_end_.reset();
+    if (job_end_) return;
+    auto tell = [this](std::optional<EventLoop::Time> end) { feed_later(elastic::LocalJobEnd{end}); };
+    job_end_ = std::make_unique<JobDeadline>(services_.loop, services_.slurm, job(), tell);
+}
+
+/// Precondition: job_end_at_.
+std::uint64_t Group::seconds_left() const {
+    auto left = std::max(*job_end_at_ - services_.loop.now(), EventLoop::Time(0));
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(left).count());
+}
+
+void Group::act(elastic::JobEndsSoon &action) {
+    job_end_at_.reset();
+    if (!action.in) return;
+    job_end_at_ = services_.loop.now() + *action.in;
+    if (leads())
+        add_event(proto::EventKind::Warning,
+                  "Slurm ends the job in " + std::to_string(seconds_left()) + " s: its time is over then.");
+    if (world_) tell(local::PmixEventKind::Draining, seconds_left());
 }
 
 void Group::act(elastic::StepDurable &action) {

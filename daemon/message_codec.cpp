@@ -328,6 +328,7 @@ void pack_into(wire::GroupMessageT &out, const Heartbeat &m) {
     w.lost = pack(m.lost);
     w.durable = pack(m.durable);
     w.scaling = pack(m.scaling);
+    w.job_ends_in_us = optional_age(m.job_ends_in);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const HeartbeatReply &m) {
@@ -682,7 +683,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
                              optional_age(w.whole_ago_us),
                              u.checkpoint(w.lost),
                              u.checkpoint(w.durable),
-                             u.scaling(w.scaling)};
+                             u.scaling(w.scaling),
+                             optional_age(w.job_ends_in_us)};
         }
         case wire::Body::HeartbeatReply: {
             auto &w = *body.AsHeartbeatReply();

@@ -82,6 +82,7 @@ void Member::State::on_heartbeat(NodeIndex from, const Heartbeat &m) {
         safe_here(covered);
     }
     durable_here(m.durable);
+    job_end_here(m.job_ends_in);
     std::pair void_word(m.void_generation, m.void_below.value_or(TrainStep()));
     std::optional<SealTally::Complete> newest;
     if (m.complete_step) newest = {*m.complete_step, m.complete_generation};

@@ -135,6 +135,7 @@ void Member::State::send_heartbeats() {
     next_heartbeat = now + config.timings.heartbeat;
     sent.add(++sequence, now);
     bool is_acting = may_act();
+    job_end_here(near_job_end());
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send_heartbeat(NodeIndex(i), is_acting);
     if (is_acting) out.push_back(RenewLease{});
@@ -173,6 +174,7 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     if (p.acked < roster_sequence) h.roster = promise.roster;
     h.whole_ago = whole_ago();
     h.durable = local.durable;
+    h.job_ends_in = near_job_end();
     if (!bugged(PlantedBug::scale_not_passed_on)) h.scaling = promise.scaling;
     send(to, std::move(h));
     if (!preparing || p.accepted || !is_acting) return;

@@ -173,6 +173,17 @@ void Member::State::on_durable(const CheckpointId &id) {
     tell_leader();
 }
 
+std::optional<Duration> Member::State::near_job_end() const {
+    if (!job_end || *job_end - now > config.timings.job_end_notice) return std::nullopt;
+    return std::max(*job_end - now, Duration(0));
+}
+
+void Member::State::job_end_here(const std::optional<Duration> &in) {
+    if (in.has_value() == job_end_told) return;
+    job_end_told = in.has_value();
+    out.push_back(JobEndsSoon{in});
+}
+
 /// Their slots may be reused.
 void Member::State::drop_freed_seals(const StepFreed &freed) {
     std::erase_if(local.seals, [&](const Seal &s) { return freed.frees({s.generation, s.step}); });

@@ -125,6 +125,7 @@ std::vector<Action> Member::step(Time now, const Input &input) {
                    [&](const LocalSkipped &m) { s.on_skipped(m); },
                    [&](const LocalScale &m) { s.on_scale(m.nodes); },
                    [&](const LocalDomains &m) { s.domains = m.of; },
+                   [&](const LocalJobEnd &m) { s.job_end = m.at; },
                },
                input);
     return std::exchange(s.out, {});

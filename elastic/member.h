@@ -142,12 +142,18 @@ struct LocalScale {
 struct LocalDomains {
     std::vector<std::uint32_t> of;
 };
+/// When Slurm ends the job, by the clock of step(); none: it does not, or does not say. On the leader's node,
+/// each time that it was asked.
+struct LocalJobEnd {
+    std::optional<Time> at;
+};
 struct Tick {};
 
-using Input = std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
-                           LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage,
-                           PeerLink, SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck,
-                           LocalRollback, LocalDamaged, LocalDurable, LocalSkipped, LocalScale, LocalDomains>;
+using Input =
+    std::variant<Tick, LocalReady, LocalExit, LocalFinished, LocalStopped, LocalSealed, LocalParity,
+                 LocalObjects, LocalProgress, LocalProtection, LocalSignal, Stored, PeerMessage, PeerLink,
+                 SlurmAnswer, LocalStorage, NodeOffered, NodesComing, LocalCheck, LocalRollback, LocalDamaged,
+                 LocalDurable, LocalSkipped, LocalScale, LocalDomains, LocalJobEnd>;
 
 // ---- actions: to be done in order ----------------------------------------------------------------
 
@@ -214,6 +220,10 @@ struct StepSafe {
 /// This step is on storage. Each time when a newer one is that is not suspect.
 struct StepDurable {
     CheckpointId id;
+};
+/// Slurm ends the job soon (its time limit): once on each node. None: that was put off.
+struct JobEndsSoon {
+    std::optional<Duration> in;
 };
 /// For who sits before the terminal.
 struct Tell {
@@ -303,7 +313,7 @@ struct Note {
 
 using Action = std::variant<SendMessage, Store, Publish, StopWorkers, RenewLease, StepComplete, StepFreed,
                             Protect, StepsVoid, StorageAsked, StepSafe, StepDurable, AskSlurm, NodesAdded,
-                            LookAtStorage, RunCheck, NodeUnfit, End, Note, Tell>;
+                            LookAtStorage, RunCheck, NodeUnfit, End, Note, Tell, JobEndsSoon>;
 
 // ---- the machine -----------------------------------------------------------------------------------
 

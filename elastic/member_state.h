@@ -286,6 +286,8 @@ struct Member::State {
     std::vector<Held> held;
 
     std::vector<std::uint32_t> domains;  ///< LocalDomains
+    std::optional<Time> job_end;         ///< LocalJobEnd
+    bool job_end_told = false;           ///< JobEndsSoon, and it still is so
 
     // member.cpp
     void on_message(NodeIndex from, const Message &message);
@@ -323,6 +325,8 @@ struct Member::State {
     void on_rollback(const Rollback &word);
     void on_damaged(const Damaged &damaged);
     void on_durable(const CheckpointId &id);
+    std::optional<Duration> near_job_end() const;
+    void job_end_here(const std::optional<Duration> &in);
     void on_signal(int signal);
     void drop_freed_seals(const StepFreed &freed);
     const NodeReport &next_report();

@@ -80,6 +80,7 @@ struct Heartbeat {
     std::optional<CheckpointId> lost = {};
     std::optional<CheckpointId> durable = {};  ///< StepDurable
     Scaling scaling = {};                      ///< the newest on record
+    std::optional<Duration> job_ends_in = {};  ///< JobEndsSoon; none: it is not near, or not known
     friend bool operator==(const Heartbeat &, const Heartbeat &) = default;
 };
 struct HeartbeatReply {

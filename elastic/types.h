@@ -40,6 +40,7 @@ struct Timings {
         60);  ///< a majority that does not hear all nodes goes on so long without Slurm's word
     Duration copy_limit = std::chrono::seconds(
         120);  ///< for the next copy of a complete step; then the group runs without copies for a while
+    Duration job_end_notice = std::chrono::minutes(2);  ///< the job's end is told so long before
 };
 
 struct NodeSpec {

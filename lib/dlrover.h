@@ -78,7 +78,8 @@ enum dlrover_event_kind {
     DLROVER_EVENT_GENERATION_ENDS,   /**< * this generation: its ranks are about to get SIGTERM; text: why */
     DLROVER_EVENT_CHECKPOINT_SAFE,   /**< * train_step has as many copies (or parities) on other nodes as were asked for */
     DLROVER_EVENT_CHECKPOINT_DURABLE, /**< * train_step is on storage, whole */
-    DLROVER_EVENT_ALLOCATION_CHANGED  /**< * nodes have come or gone; text: how many the group has now, its spares too */
+    DLROVER_EVENT_ALLOCATION_CHANGED, /**< * nodes have come or gone; text: how many the group has now, its spares too */
+    DLROVER_EVENT_DRAINING            /**< * Slurm ends the job soon (its time limit), told about two minutes before; text: in how many seconds */
 };
 typedef struct dlrover_event {
     uint32_t kind; /**< of a later version's kinds: DLROVER_EVENT_OTHER */

@@ -107,6 +107,12 @@ dlrover_event of_allocation(const local::PmixEventT &event) {
     return out;
 }
 
+dlrover_event of_job_end(const local::PmixEventT &event) {
+    auto out = make_event(DLROVER_EVENT_DRAINING, event.generation);
+    set_text(out.text, "Slurm ends the job in " + std::to_string(event.number) + " s");
+    return out;
+}
+
 std::optional<dlrover_event> of_group(const local::PmixWorldT &world, const local::PmixEventT &event) {
     switch (event.kind) {
         case local::PmixEventKind::None:
@@ -121,6 +127,8 @@ std::optional<dlrover_event> of_group(const local::PmixWorldT &world, const loca
             return of_step(DLROVER_EVENT_CHECKPOINT_DURABLE, event, "on storage");
         case local::PmixEventKind::AllocationChanged:
             return of_allocation(event);
+        case local::PmixEventKind::Draining:
+            return of_job_end(event);
     }
     return std::nullopt;
 }

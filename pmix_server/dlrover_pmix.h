@@ -17,6 +17,8 @@
 #define DLROVER_PMIX_EVENT_STEP_DURABLE (-3705)
 /** Nodes have come or gone: the group has DLROVER_PMIX_NODE_COUNT of them now. */
 #define DLROVER_PMIX_EVENT_ALLOCATION_CHANGED (-3706)
+/** Slurm ends the job in DLROVER_PMIX_SECONDS (its time limit). Once, about two minutes before; again when the end was put off meanwhile. */
+#define DLROVER_PMIX_EVENT_DRAINING (-3707)
 
 /** From the first to the last one: kept for this suite. */
 #define DLROVER_PMIX_EVENT_FIRST (-3799)
@@ -32,6 +34,8 @@
 #define DLROVER_PMIX_STEP "dlrover.step"
 /** uint32_t: how many nodes the group has, spares too. */
 #define DLROVER_PMIX_NODE_COUNT "dlrover.node.count"
+/** uint32_t: in how many seconds. */
+#define DLROVER_PMIX_SECONDS "dlrover.seconds"
 /** A string: why, for people. */
 #define DLROVER_PMIX_REASON "dlrover.reason"
 

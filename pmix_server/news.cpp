@@ -45,6 +45,10 @@ std::optional<News> make_news(const World &world, const local::PmixEventT &event
             return News{DLROVER_PMIX_EVENT_ALLOCATION_CHANGED,
                         {{DLROVER_PMIX_NODE_COUNT, static_cast<std::uint32_t>(event.number)}},
                         {}};
+        case Kind::Draining:
+            return News{DLROVER_PMIX_EVENT_DRAINING,
+                        {{DLROVER_PMIX_SECONDS, static_cast<std::uint32_t>(event.number)}},
+                        {}};
     }
     return std::nullopt;
 }

@@ -418,6 +418,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                    [&](StorageAsked &a) { check_asked(node, a.id); },
                    [&](StepSafe &) {},
                    [&](StepDurable &) {},
+                   [&](JobEndsSoon &) {},
                    [&](StepsVoid &a) { act_void(node, a); },
                    [&](AskSlurm &a) {
                        if (options_.trace)

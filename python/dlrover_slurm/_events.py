@@ -18,8 +18,8 @@ from ._library import EventStruct, check, library
 
 
 class EventKind(enum.IntEnum):
-    """Every rank hears RANK_LOST, NODE_LOST, GENERATION_ENDS, CHECKPOINT_SAFE, CHECKPOINT_DURABLE and
-    ALLOCATION_CHANGED, on whatever node; the others are lines of this node's time line (``dlrover events``), most of them on the leader's alone."""
+    """Every rank hears RANK_LOST, NODE_LOST, GENERATION_ENDS, CHECKPOINT_SAFE, CHECKPOINT_DURABLE,
+    ALLOCATION_CHANGED and DRAINING, on whatever node; the others are lines of this node's time line (``dlrover events``), most of them on the leader's alone."""
 
     NEW_GENERATION = 1
     RANK_LOST = 2
@@ -31,6 +31,7 @@ class EventKind(enum.IntEnum):
     CHECKPOINT_SAFE = 8
     CHECKPOINT_DURABLE = 9
     ALLOCATION_CHANGED = 10
+    DRAINING = 11
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import dlrover_slurm as dlrover  # noqa: E402
 
 Kind = dlrover.EventKind
 LONGEST_S = 5.0
-NAMES = {Kind.GENERATION_ENDS: "generation", Kind.RANK_LOST: "rank-lost", Kind.NODE_LOST: "node-lost", Kind.CHECKPOINT_SAFE: "safe", Kind.CHECKPOINT_DURABLE: "durable"}
+NAMES = {Kind.GENERATION_ENDS: "generation", Kind.RANK_LOST: "rank-lost", Kind.NODE_LOST: "node-lost", Kind.CHECKPOINT_SAFE: "safe", Kind.CHECKPOINT_DURABLE: "durable",
+         Kind.DRAINING: "draining"}
 
 
 def values(event: "dlrover.Event") -> "dict[str, object]":

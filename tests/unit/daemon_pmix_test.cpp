@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <csignal>
+#include <ctime>
 
 #include "tests/unit/daemon_movers.h"
 #include "tests/unit/daemon_nodes.h"
@@ -458,6 +459,26 @@ BOOST_AUTO_TEST_CASE(workers_hear_what_pmix_servers_hear) {
         BOOST_REQUIRE(s->stops.size() == 1u);
         BOOST_TEST(s->stops[0] == "rank " + std::to_string(rank) + " on n2 was killed by signal 9 (Killed)");
     }
+}
+
+BOOST_AUTO_TEST_CASE(workers_hear_that_the_jobs_time_is_nearly_over) {
+    TwoNodes g;
+    Subscriber early(g.n2, g.w2);
+    g.run(1s);
+    g.slurm.jobs.at(JobId(7)).end_time = std::time(nullptr) + 60;
+    g.run(11min);  // Slurm is asked now and then
+    early.listen();
+    BOOST_REQUIRE(early.events.size() == 1u);
+    BOOST_TEST((early.events[0].first == local::PmixEventKind::Draining));
+    BOOST_TEST(early.events[0].second <= 60u);
+    BOOST_TEST(early.events[0].second > 40u);
+    BOOST_TEST(count_events(g.n1, "its time is over then") + count_events(g.n2, "its time is over then") ==
+               1);
+    Subscriber late(g.n1, g.w1);
+    g.run(100ms);
+    late.listen();
+    BOOST_REQUIRE(late.events.size() == 1u);
+    BOOST_TEST((late.events[0].first == local::PmixEventKind::Draining));
 }
 
 BOOST_AUTO_TEST_CASE(workers_hear_of_a_lost_node_without_pmix) {

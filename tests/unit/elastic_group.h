@@ -101,6 +101,7 @@ class TestGroup {
     std::size_t count(std::uint32_t node) const {
         return actions<A>(node).size();
     }
+    Time now() const { return now_; }
     World world(std::uint32_t node) const { return actions<Publish>(node).back().world; }
     MemberView view(std::uint32_t node) const { return members_[node]->view(); }
     std::uint32_t leader() const {

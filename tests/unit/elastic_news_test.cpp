@@ -116,4 +116,52 @@ BOOST_AUTO_TEST_CASE(what_is_on_storage_is_known_beyond_leaders_and_daemons) {
     BOOST_TEST(f.g.count<StepDurable>(1) == 2u, "its daemon is a new one");
 }
 
+BOOST_AUTO_TEST_CASE(every_node_hears_once_that_the_jobs_time_is_nearly_over) {
+    Fixture f;
+    auto told = [&](std::size_t times) {
+        for (std::uint32_t node : {0u, 1u, 2u})
+            BOOST_TEST(f.g.count<JobEndsSoon>(node) == times, "node " << node);
+    };
+    f.g.feed(1, LocalJobEnd{});
+    f.g.run(1s);
+    f.g.feed(1, LocalJobEnd{f.g.now() + 125s});
+    f.g.run(4s);
+    told(0);
+    f.g.run(3s);
+    told(1);
+    for (std::uint32_t node : {0u, 1u, 2u}) {
+        auto in = f.g.actions<JobEndsSoon>(node).back().in;
+        BOOST_TEST((in && *in <= 120s && *in > 119s));
+    }
+    f.g.feed(1, LocalJobEnd{f.g.now() + 100s});
+    f.g.run(10s);
+    told(1);
+    f.g.feed(1, LocalJobEnd{f.g.now() + 3600s});  // somebody has given it more time
+    f.g.run(1s);
+    told(2);
+    for (std::uint32_t node : {0u, 1u, 2u}) BOOST_TEST(!f.g.actions<JobEndsSoon>(node).back().in);
+    f.g.feed(1, LocalJobEnd{f.g.now() + 5s});
+    f.g.run(1s);
+    told(3);
+    f.g.run(10s);  // and it is past
+    told(3);
+}
+
+BOOST_AUTO_TEST_CASE(the_next_leader_knows_the_jobs_end_from_slurm) {
+    Fixture f;
+    f.g.feed(1, LocalJobEnd{f.g.now() + 60s});
+    f.g.run(1s);
+    f.g.crash(1);
+    for (std::uint32_t node : {0u, 2u}) f.g.feed(node, PeerLink{NodeIndex(1), true});
+    f.g.run(5s);
+    BOOST_REQUIRE((f.g.leader() == 0u || f.g.leader() == 2u));
+    f.g.feed(f.g.leader(), LocalJobEnd{f.g.now() + 50s});
+    f.g.run(1s);
+    for (std::uint32_t node : {0u, 2u}) {
+        auto told = f.g.actions<JobEndsSoon>(node);
+        BOOST_REQUIRE(!told.empty());
+        BOOST_TEST(told.back().in.has_value());
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

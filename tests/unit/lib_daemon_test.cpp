@@ -535,6 +535,7 @@ BOOST_AUTO_TEST_CASE(events_say_what_happens_to_the_group) {
     daemon.push_happened(Kind::StepSafe, 40);
     daemon.push_happened(Kind::StepDurable, 30);
     daemon.push_happened(Kind::AllocationChanged, 5);
+    daemon.push_happened(Kind::Draining, 119);
     daemon.push_stop("n1 lost");
     std::vector<std::string> heard;
     dlrover_event e;
@@ -545,7 +546,7 @@ BOOST_AUTO_TEST_CASE(events_say_what_happens_to_the_group) {
             heard.push_back(std::to_string(e.kind) + " " + std::to_string(e.rank) + " " +
                             std::to_string(e.train_step) + " " + e.node + ": " + e.text);
         }
-        return heard.size() == 6u;
+        return heard.size() == 7u;
     }));
     auto line = [](dlrover_event_kind kind, const char *rest) { return std::to_string(kind) + " " + rest; };
     std::vector<std::string> expected{
@@ -554,6 +555,7 @@ BOOST_AUTO_TEST_CASE(events_say_what_happens_to_the_group) {
         line(DLROVER_EVENT_CHECKPOINT_SAFE, "-1 40 : the checkpoint of step 40 is safe on other nodes"),
         line(DLROVER_EVENT_CHECKPOINT_DURABLE, "-1 30 : the checkpoint of step 30 is on storage"),
         line(DLROVER_EVENT_ALLOCATION_CHANGED, "-1 -1 : the group has 5 nodes now"),
+        line(DLROVER_EVENT_DRAINING, "-1 -1 : Slurm ends the job in 119 s"),
         line(DLROVER_EVENT_GENERATION_ENDS, "-1 -1 : n1 lost")};
     BOOST_TEST(heard == expected, boost::test_tools::per_element());
 }

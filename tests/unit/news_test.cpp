@@ -58,6 +58,10 @@ BOOST_AUTO_TEST_CASE(news_name_what_they_are_about) {
     BOOST_REQUIRE((nodes && nodes->values.size() == 1));
     BOOST_TEST(nodes->code == DLROVER_PMIX_EVENT_ALLOCATION_CHANGED);
     expect(nodes->values[0], DLROVER_PMIX_NODE_COUNT, std::uint32_t{5});
+    auto end = news(Kind::Draining, 119);
+    BOOST_REQUIRE((end && end->values.size() == 1));
+    BOOST_TEST(end->code == DLROVER_PMIX_EVENT_DRAINING);
+    expect(end->values[0], DLROVER_PMIX_SECONDS, std::uint32_t{119});
 }
 
 BOOST_AUTO_TEST_CASE(news_of_what_can_not_be_are_none) {
