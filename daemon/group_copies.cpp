@@ -441,10 +441,11 @@ void GroupCopies::on_wait(NodeIndex from, const MoveWord &word) {
 }
 
 /// Objects of the same step here may have the same bytes: what is the same on all ranks (data parallelism).
+/// Not where there are parities: they are made of all bytes, also of those between chunks.
 std::vector<LentObject> GroupCopies::lend(Incoming &in) {
     std::vector<LentObject> all;
     const CheckpointId &id = in.offer.id;
-    if (in.place == passage || sent_whole_.contains(in.offer.rank)) return all;
+    if (parity_.coded() || in.place == passage || sent_whole_.contains(in.offer.rank)) return all;
     std::size_t room = mover_->room_for_own(in.segments.size());
     for (Rank rank : services_.arena.holders(id)) {
         if (!is_rank(rank) || rank == in.offer.rank) continue;
@@ -597,6 +598,7 @@ void GroupCopies::call_off(const IncomingKey &key, const std::string &text) {
     bool part = in.place == passage && in.offer.asked;
     bool wanted = in.place != passage && is_wanted(in.offer.rank, in.offer.id);
     Rank rank = in.offer.rank;
+    if (failed && !in.lent.empty()) sent_whole_.insert(rank);
     cancel(key);
     if (failed && part) parity_.on_part_failed(key.first, rank, text);
     if (failed && wanted) on_fetch_failed(rank, text);

@@ -5,7 +5,7 @@
  * Threads: calls on one context are serialised by a lock inside; a dlrover_save and a dlrover_restore belong to one thread at a time. Memory that is
  *   protected must not be changed by others while it is copied.
  * Fork: a child of fork() (a data-loader worker, say) has no context: every call in it returns DLROVER_E_FORKED, and it holds neither our socket nor our mappings.
- * Errors: a call returns 0 or a negative code; dlrover_error_text() then gives a sentence, per thread, until the next call.
+ * Errors: a call returns 0 or a negative code; dlrover_error_text() then gives a sentence, per thread, until the next failure.
  * Without a daemon (a laptop, a login node) the same calls work on plain files in $DLROVER_LOCAL_DIR (default ./dlrover-checkpoints), with one warning.
  */
 #ifndef DLROVER_H

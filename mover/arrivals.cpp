@@ -32,7 +32,7 @@ struct Arrivals::Arrival {
 
     Status fill(std::span<const transport::BulkSpared> spared, std::uint64_t end) {
         for (const auto &run : spared) spared_bytes += run.count * transport::bulk_block_bytes;
-        return here.fill({range.base(), end}, order.object.place, spared);
+        return here.fill({range.base(), end}, order.object.place, spared, &cancelled);
     }
 
     void answer(helper::Outbox &outbox, const Status &status) {

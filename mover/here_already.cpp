@@ -85,12 +85,14 @@ std::vector<BulkHave> HereAlready::list() const {
 }
 
 Status HereAlready::fill(std::span<std::byte> memory, const ckpt::ObjectPlace &place,
-                         std::span<const BulkSpared> spared) const {
+                         std::span<const BulkSpared> spared, const std::atomic<bool> *stop) const {
     auto table = read_table(memory, place);
     if (!table) return table.take_status();
     for (std::uint64_t i = 0; i < table->count(); ++i) {
         ckpt::ChunkInfo chunk = table->chunk(i);
         if (!has_bytes(chunk) || !touches(spared, chunk.offset, chunk.bytes)) continue;
+        if (stop != nullptr && stop->load(std::memory_order_relaxed))
+            return Status(Code::stale, "the order was cancelled");
         auto found = chunks_.find(name_of(chunk));
         if (found == chunks_.end())
             return Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +

@@ -3,6 +3,7 @@
 // copies of them. That is not sent again. Pure, but for the memory that it reads and writes.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <span>
 #include <vector>
@@ -22,9 +23,9 @@ class HereAlready {
     /// The largest chunks, at most transport::max_bulk_haves.
     std::vector<transport::BulkHave> list() const;
     /// Copies into `memory`, where the object's table has come, each chunk that has bytes in a block that was
-    /// left out. corrupt: one of them is not here.
+    /// left out. corrupt: one of them is not here; stale: `stop`, which is asked before each chunk, said so.
     Status fill(std::span<std::byte> memory, const ckpt::ObjectPlace &place,
-                std::span<const transport::BulkSpared> spared) const;
+                std::span<const transport::BulkSpared> spared, const std::atomic<bool> *stop = nullptr) const;
 
   private:
     std::map<transport::BulkHave, const std::byte *> chunks_;
