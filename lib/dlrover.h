@@ -169,12 +169,12 @@ int dlrover_restore_chunk(const dlrover_restore *restore, uint64_t index, dlrove
 int dlrover_restore_find(const dlrover_restore *restore, const char *name, dlrover_chunk *chunk, const void **data, uint64_t *bytes);
 int dlrover_restore_skeleton(const dlrover_restore *restore, const char **json, uint64_t *bytes);
 int dlrover_restore_ledger(const dlrover_restore *restore, const void **data, uint64_t *bytes);
-/** How many ranks saved the checkpoint. Where that is not this world's size (only from storage) this rank has no chunks of its own: dlrover_restore_count is
- * 0, skeleton and ledger are rank 0's, and what is needed is read by dlrover_restore_read. */
+/** How many ranks saved the checkpoint. Where that is not this world's size (from storage, or from memory with copies on other nodes) this rank has no chunks of its
+ * own: dlrover_restore_count is 0, skeleton and ledger are rank 0's, and what is needed is read by dlrover_restore_read. */
 int dlrover_restore_world_size(const dlrover_restore *restore);
-/** Fills `out` with a box of the global tensor `name`, from whichever ranks' pieces hold it; elements in row-major order, `bytes` exactly theirs. From storage
- * any box, in any world; from memory a box that lies in this rank's own chunks, else DLROVER_E_UNSUPPORTED. All or nothing: after an error `out` is worth
- * nothing. Pieces are verified as a whole when first touched, which reads all their bytes (DLROVER_VERIFY_PARTS=0: only those of the box, then unverified
+/** Fills `out` with a box of the global tensor `name`, from whichever ranks' pieces hold it; elements in row-major order, `bytes` exactly theirs. From storage,
+ * and from what another number of ranks saved in memory with copies on other nodes, any box; else from memory a box that lies in this rank's own chunks, or
+ * DLROVER_E_UNSUPPORTED. All or nothing: after an error `out` is worth nothing. Pieces are verified as a whole when first touched, which reads all their bytes (DLROVER_VERIFY_PARTS=0: only those of the box, then unverified
  * unless a whole piece is wanted). Blocks. */
 int dlrover_restore_read(dlrover_restore *restore, const char *name, uint32_t dtype, uint32_t ndim, const uint64_t *global_offset, const uint64_t *local_shape,
                          void *out, uint64_t bytes);

@@ -60,14 +60,14 @@ class EventsCase(unittest.TestCase):
             found += [line for line in lines if line.event == event and (not generation or line.generation == generation)]
         return found
 
-    def wait_for(self, event: str, ranks: "set[int]", generation: str = "") -> "list[Heard]":
+    def wait_for(self, event: str, ranks: "set[int]", generation: str = "", seconds: float = 60) -> "list[Heard]":
         """Until each of these ranks has heard it."""
         def there() -> "list[Heard]":
             if self.process.poll() is not None:
                 self.fail(f"srun has ended: {self.process.communicate()}")
             found = self.heard(event, generation)
             return found if {line.rank for line in found} >= ranks else []
-        return wait_until(there, 60, f"{event} heard by {sorted(ranks)}")
+        return wait_until(there, seconds, f"{event} heard by {sorted(ranks)}")
 
     def newest_generation(self) -> str:
         return max((line.generation for line in self.heard("safe")), key=lambda text: [int(number) for number in text.split(":")])

@@ -30,7 +30,8 @@ static const struct {
               {DLROVER_PMIX_EVENT_NODE_LOST, "node-lost"},
               {DLROVER_PMIX_EVENT_STEP_SAFE, "safe"},
               {DLROVER_PMIX_EVENT_STEP_DURABLE, "durable"},
-              {DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, "allocation"}};
+              {DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, "allocation"},
+              {DLROVER_PMIX_EVENT_DRAINING, "draining"}};
 enum { event_count = sizeof events / sizeof events[0] };
 
 static void print_value(FILE *file, const pmix_value_t *value) {

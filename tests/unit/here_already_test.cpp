@@ -158,6 +158,17 @@ BOOST_AUTO_TEST_CASE(damage_here_is_found_when_it_was_filled_in) {
     BOOST_TEST((ckpt::verify_object(arrived, there.known()).code() == Code::corrupt));
 }
 
+BOOST_AUTO_TEST_CASE(filling_in_can_be_called_off) {
+    Laid there = replica(0), here = replica(1);
+    HereAlready known;
+    known.add(here.memory, here.known());
+    auto spared = find_spared(there.memory, there.place, known.list());
+    Bytes arrived = without(there.memory, spared), before = arrived;
+    std::atomic<bool> stop{true};
+    BOOST_TEST((known.fill(arrived, there.place, spared, &stop).code() == Code::stale));
+    BOOST_TEST((arrived == before));
+}
+
 BOOST_AUTO_TEST_CASE(of_very_many_the_largest_are_named) {
     Maker maker(1, 2);
     Bytes large = random_bytes(bulk_block_bytes, 4);

@@ -334,14 +334,7 @@ BOOST_AUTO_TEST_CASE(a_table_that_has_changed_is_found) {
 BOOST_AUTO_TEST_CASE(bytes_that_were_damaged_before_they_were_sent_are_found_and_owned_to) {
     start();
     auto as_rank = [&](std::uint32_t rank) {
-        return [&, rank](local::SendObjectT &order) {
-            order.checkpoint = object.order(checkpoint(10), 2, rank).checkpoint;
-            order.rank = rank;
-            order.data_bytes = object.data_bytes;
-            order.table_offset = object.table_offset;
-            order.table_bytes = object.table_bytes;
-            order.table_xxh3 = object.table_xxh3;
-        };
+        return [&, rank](local::SendObjectT &order) { name(order, object, rank); };
     };
     auto exchange = [&](std::uint32_t expected, const std::function<void(local::SendObjectT &)> &change) {
         auto order = b.expect(object, room, expected);
