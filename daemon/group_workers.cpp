@@ -276,6 +276,8 @@ void Group::on_seal(Worker &worker, std::uint32_t id, local::SealT seal) {
                         fault_point("daemon_seal_on_record");
                         if (world_ && sealed.generation == world_->id && sealed.generation > stopping_)
                             feed(elastic::LocalSealed{sealed});
+                        else if (member_ && !over())
+                            feed(objects_here());  // the next world may go on from it
                         fault_point("daemon_seal_told");
                         services_.port.done(to, id);
                         fault_point("daemon_seal_replied");

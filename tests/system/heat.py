@@ -175,6 +175,10 @@ class Run:
     def time_line(self) -> str:
         return "\n".join(f"{e['time_us'] / 1e6:.3f} {e['node']} {e['generation']['number']} {e['text']}" for e in self.notes())
 
+    def full_time_line(self) -> str:
+        """With every checkpoint, the last 300 lines."""
+        return "\n".join(f"{e['time_us'] / 1e6:.6f} {e['node']} {e['generation']['number']} {e['kind']} {e['text']}" for e in self.cluster.events(self.job_id())[-300:])
+
     def wait_for_steps(self, after: int = 0, seconds: float = 30.0) -> None:
         """Until all ranks have completed a step in a generation newer than `after`, or the run is over."""
         wait_until(lambda: (self.all_stepping() and self.pages[0].generation > after) or not self.running(), seconds,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training of test_replicas.py: a large tensor that all ranks have alike, and a small one of each rank's own. What both are after a step has a closed form."""
 
+import os
 import pathlib
 import sys
 import time
@@ -26,7 +27,7 @@ def main() -> int:
         state, step = loaded.state, loaded.step
     right = all(torch.equal(state[name], value) for name, value in expected(step, here.rank, alike).items())
     with open(folder / f"log-{here.rank}", "a", encoding="utf-8") as log:
-        print(step, "right" if right else "wrong", file=log)
+        print(step, "right" if right else "wrong", os.environ["SLURMD_NODENAME"], file=log)
     while not (folder / "end").exists():
         step += 1
         dlrover_slurm.report_step(step)
