@@ -74,13 +74,13 @@ Parser::Parser() {
     auto *from = add(6, CkptAction::import_from, "import", "A checkpoint out of a .safetensors file");
     for (auto *command : {list, show}) command->add_flag("--json", options.json, "JSON instead of text");
     for (auto *command : {show, verify, to}) add_step(command, "Default: the newest complete one", false);
-    verify->add_flag("--all", options.all, "Every complete one, suspect ones too");
+    verify->add_flag("--all", options.all, "Every complete one, suspect ones too, not the newest alone");
     add_step(remove, "Those of these training steps", true);
     remove->add_option("--older-than-step", words.older_than, "Complete ones of lower steps")
         ->type_name("STEP");
     remove->add_flag("--incomplete", options.incomplete, "What writers left that did not end");
     remove->add_flag("--suspect", options.suspect, "What a rollback set aside");
-    remove->add_flag("--force", options.force, "Also the newest complete one");
+    remove->add_flag("--force", options.force, "Also the newest complete one, and what may still be being written");
     add_step(rollback, "Newer ones are passed over from now on", false);
     rollback->add_flag("--undo", options.undo, "Takes all rollbacks of the lineage back");
     for (auto *command : {remove, rollback}) command->add_flag("--yes", options.yes, "Does not ask");
