@@ -80,7 +80,8 @@ Parser::Parser() {
         ->type_name("STEP");
     remove->add_flag("--incomplete", options.incomplete, "What writers left that did not end");
     remove->add_flag("--suspect", options.suspect, "What a rollback set aside");
-    remove->add_flag("--force", options.force, "Also the newest complete one, and what may still be being written");
+    remove->add_flag("--force", options.force,
+                     "Also the newest complete one, and what may still be being written");
     add_step(rollback, "Newer ones are passed over from now on", false);
     rollback->add_flag("--undo", options.undo, "Takes all rollbacks of the lineage back");
     for (auto *command : {remove, rollback}) command->add_flag("--yes", options.yes, "Does not ask");

@@ -226,6 +226,7 @@ class Group : private JobMemory {
     local::ScaleReplyT scale_refusal(std::uint64_t nodes) const;
     local::ScaleReplyT take_scale(std::uint64_t nodes, const std::string &who);
     local::PmixScaleReplyT pmix_scale(const local::PmixScaleRequestT &request);
+    local::PmixRestartReplyT pmix_restart(const local::PmixRestartRequestT &request);
     bool is_released(NodeIndex node) const;
     void tell_allocation();
 

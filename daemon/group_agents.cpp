@@ -171,7 +171,6 @@ void Group::report_stopped() {
     for (const auto &[task, agent] : agents_) all = std::min(all, agent.stopped);
     if (all <= stopped_told_) return;
     stopped_told_ = all;
-    if (pmix_) pmix_->on_stopped(all);
     feed(elastic::LocalStopped{all});
     verify_restore_point();
 }

@@ -33,6 +33,7 @@ void Group::create_pmix() {
     hooks.aborted = [this](const local::PmixAbortedT &aborted) { on_pmix_aborted(aborted); };
     hooks.state = [this] { return pmix_state(); };
     hooks.scale = [this](const local::PmixScaleRequestT &request) { return pmix_scale(request); };
+    hooks.restart = [this](const local::PmixRestartRequestT &request) { return pmix_restart(request); };
     pmix_ = std::make_unique<PmixRelay>(
         PmixRelay::Services{services_.loop, services_.port, services_.settings}, std::move(hooks));
 }

@@ -40,4 +40,25 @@ local::RollbackReplyT Group::roll_back(const local::RollbackRequestT &request, s
     return reply;
 }
 
+/// Refusals are told in the time line too: PMIx has no place for words.
+local::PmixRestartReplyT Group::pmix_restart(const local::PmixRestartRequestT &request) {
+    local::RollbackRequestT wanted;
+    if (world_) wanted.generation = to_proto_ptr(world_->id);
+    bool newest = request.step < 0;
+    wanted.train_step = static_cast<std::uint64_t>(newest ? 0 : request.step);
+    if (newest && complete_) wanted.train_step = complete_->value();
+    local::PmixRestartReplyT reply;
+    reply.state = local::RollbackState::Refused;
+    reply.text = newest && !complete_ ? "all ranks have saved no step yet" : rollback_refusal(wanted);
+    if (!reply.text.empty()) {
+        add_event(proto::EventKind::Warning,
+                  "The program's request to begin again is refused: " + reply.text + ".");
+        return reply;
+    }
+    log::info({job(), step()}, "a rank wants step " + std::to_string(wanted.train_step) + " back");
+    feed(elastic::LocalRollback{{world_->id, TrainStep(wanted.train_step)}});
+    reply.state = local::RollbackState::Begun;
+    return reply;
+}
+
 }  // namespace dlrover::daemon

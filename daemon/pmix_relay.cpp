@@ -41,6 +41,13 @@ void PmixRelay::on_hello(const Client &from, std::uint32_t id, const local::Pmix
     push_world();
 }
 
+template <typename Ask, typename Request>
+void PmixRelay::push_reply(const Ask &ask, const Request &request) {
+    auto reply = ask(request);
+    reply.number = request.number;
+    services_.port.push(*server_, std::move(reply));
+}
+
 bool PmixRelay::on_message(const Client &from, const local::MessageT &message) {
     const auto &body = message.body;
     const auto *ready = body.AsPmixReady();
@@ -48,14 +55,16 @@ bool PmixRelay::on_message(const Client &from, const local::MessageT &message) {
     const auto *aborted = body.AsPmixAborted();
     const auto *asks = body.AsPmixStateRequest();
     const auto *scales = body.AsPmixScaleRequest();
-    bool known = ready || parcel || aborted || asks || scales;
+    const auto *restarts = body.AsPmixRestartRequest();
+    bool known = ready || parcel || aborted || asks || scales || restarts;
     if (!known) return false;
     if (server_ != from.id) return true;  // of one that has a successor
     if (ready != nullptr) on_ready(*ready);
     if (parcel != nullptr) on_parcel(*parcel);
     if (aborted != nullptr && is_present(aborted->generation)) hooks_.aborted(*aborted);
     if (asks != nullptr) push_state(asks->number);
-    if (scales != nullptr) on_scale(*scales);
+    if (scales != nullptr) push_reply(hooks_.scale, *scales);
+    if (restarts != nullptr) push_reply(hooks_.restart, *restarts);
     return true;
 }
 
@@ -140,20 +149,6 @@ void PmixRelay::push_state(std::uint64_t number) {
     local::PmixStateT state = hooks_.state();
     state.number = number;
     services_.port.push(*server_, std::move(state));
-}
-
-/// Where the group knows of no ranks, nobody could have asked.
-void PmixRelay::on_scale(const local::PmixScaleRequestT &request) {
-    auto reply = hooks_.scale(request);
-    reply.number = request.number;
-    services_.port.push(*server_, std::move(reply));
-}
-
-void PmixRelay::on_stopped(GenerationId generation) {
-    if (!server_) return;
-    local::WorkersStoppedT gone;
-    gone.generation = to_proto_ptr(generation);
-    services_.port.push(*server_, std::move(gone));
 }
 
 void PmixRelay::on_resumed() {

@@ -41,6 +41,7 @@ class PmixRelay {
         /// But for its number.
         std::function<local::PmixStateT()> state;
         std::function<local::PmixScaleReplyT(const local::PmixScaleRequestT &)> scale;
+        std::function<local::PmixRestartReplyT(const local::PmixRestartRequestT &)> restart;
     };
 
     PmixRelay(Services services, Hooks hooks) : services_(services), hooks_(std::move(hooks)) {}
@@ -63,8 +64,6 @@ class PmixRelay {
     void on_stop(local::PmixStopT stop);
     /// About the present world: its ranks may hear of it, best effort.
     void on_event(local::PmixEventT event);
-    /// None of them is left here.
-    void on_stopped(GenerationId generation);
     /// Ranks of the present world have been started by its variables, or (resumed) by an earlier daemon.
     void on_started() { started_ = true; }
     void on_resumed();
@@ -81,7 +80,9 @@ class PmixRelay {
     };
     void push_world();
     void push_state(std::uint64_t number);
-    void on_scale(const local::PmixScaleRequestT &request);
+    /// Answers with what `ask` says. Where the group knows of no ranks, nobody could have asked.
+    template <typename Ask, typename Request>
+    void push_reply(const Ask &ask, const Request &request);
     void on_ready(const local::PmixReadyT &ready);
     void on_parcel(const local::PmixParcelT &parcel);
     void tell_unreachable(Place place, const std::string &why);

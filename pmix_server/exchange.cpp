@@ -11,9 +11,10 @@ namespace {
 
 using Kind = proto::pmix::MessageKind;
 
-/// Stands for these ranks, on each node alike.
-std::uint64_t number_of(const std::vector<std::uint32_t> &ranks) {
-    return XXH3_64bits(ranks.data(), ranks.size() * sizeof ranks[0]);
+/// Stands for these ranks (none: all), on each node alike.
+std::uint64_t number_of(const std::vector<std::uint32_t> &ranks, const std::string &purpose) {
+    std::uint64_t number = ranks.empty() ? 0 : XXH3_64bits(ranks.data(), ranks.size() * sizeof ranks[0]);
+    return purpose.empty() ? number : XXH3_64bits_withSeed(purpose.data(), purpose.size(), number);
 }
 
 }  // namespace
@@ -35,21 +36,21 @@ void Exchange::begin(Time now) {
     settle();
 }
 
-Status Exchange::fence(Time now, const std::vector<std::uint32_t> &ranks, bool all, proto::Bytes data,
-                       Time deadline, Token token) {
+Status Exchange::fence(Time now, Fence fence) {
     now_ = now;
     FenceTable::Join join;
-    if (!all && (ranks.empty() || ranks.back() >= world_.size()))
+    if (!fence.all && (fence.ranks.empty() || fence.ranks.back() >= world_.size()))
         return Status(Code::invalid_argument, "a fence of ranks that there are not");
     // All ranks, said one by one, are the same ranks.
-    all = all || ranks.size() == world_.size();
-    join.places = all ? world_.all_places() : world_.places_of(ranks);
+    bool all = fence.all || fence.ranks.size() == world_.size();
+    if (all) fence.ranks.clear();
+    join.places = all ? world_.all_places() : world_.places_of(fence.ranks);
     if (std::ranges::find(join.places, world_.place) == join.places.end())
         return Status(Code::invalid_argument, "a fence without ranks of this node");
-    join.ranks = all ? 0 : number_of(ranks);
-    join.data = std::move(data);
-    join.deadline = deadline;
-    join.token = token;
+    join.ranks = number_of(fence.ranks, fence.purpose);
+    join.data = std::move(fence.data);
+    join.deadline = fence.deadline;
+    join.token = fence.token;
     Status status = fences_.join(std::move(join));
     settle();
     return status;

@@ -25,6 +25,16 @@ class Exchange {
         std::function<void(Token token, Outcome outcome, const std::vector<Notice> &found)> told;
     };
 
+    /// Of these ranks (ascending), or of all.
+    struct Fence {
+        std::vector<std::uint32_t> ranks;
+        bool all = false;
+        std::string purpose;  ///< what is for another purpose is another fence; none: nothing but a fence
+        proto::Bytes data;    ///< of this node's ranks, all of which are there
+        Time deadline = Time::max();
+        Token token = 0;
+    };
+
     /// board: as the former generation left it.
     Exchange(World world, Board board, Hooks hooks);
     Exchange(const Exchange &) = delete;
@@ -33,10 +43,8 @@ class Exchange {
     const World &world() const { return world_; }
     /// Once.
     void begin(Time now);
-    /// Of these ranks (ascending), all of which there are. invalid_argument, resource_exhausted: nothing
-    /// follows.
-    Status fence(Time now, const std::vector<std::uint32_t> &ranks, bool all, proto::Bytes data,
-                 Time deadline, Token token);
+    /// invalid_argument, resource_exhausted: nothing follows.
+    Status fence(Time now, Fence fence);
     Status modex(Time now, std::uint32_t rank, Time deadline, Token token);
     /// By a rank of this node.
     Status change(Time now, const Change &change, Time deadline, Token token);

@@ -95,6 +95,14 @@ void InfoList::add_proc(const char *key, const pmix_proc_t &proc) {
     PMIX_VALUE_LOAD(&info.value, &proc, PMIX_PROC);  // copies
 }
 
+void InfoList::add_bytes(const char *key, std::span<const std::uint8_t> bytes) {
+    pmix_byte_object_t object{};
+    object.bytes = reinterpret_cast<char *>(const_cast<std::uint8_t *>(bytes.data()));
+    object.size = bytes.size();
+    auto &info = next(key);
+    PMIX_VALUE_LOAD(&info.value, &object, PMIX_BYTE_OBJECT);  // copies
+}
+
 void InfoList::add_array(const char *key, const InfoList &items) {
     pmix_data_array_t array{};
     array.type = PMIX_INFO;

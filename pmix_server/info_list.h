@@ -2,6 +2,7 @@
 // An array of pmix_info_t and what is in it.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "base/status.h"
@@ -23,6 +24,7 @@ class InfoList {
     void add(const char *key, std::uint64_t number);
     void add(const char *key, double number);
     void add(const char *key, JobDatum::RankNumber rank);
+    void add_bytes(const char *key, std::span<const std::uint8_t> bytes);
     /// One of plain form.
     void add(const JobDatum &datum);
     /// A text that PMIx has made, and may hold more than characters.

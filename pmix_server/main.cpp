@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // dlrover-pmixd: the PMIx server of an elastic step's ranks on this node. Started by the agent's guard.
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "base/unique_fd.h"
+#include "base/units.h"
 #include "common/asio_loop.h"
 #include "helper/process.h"
 #include "helper/program.h"
@@ -20,6 +25,7 @@ namespace {
 
 constexpr helper::Program program{"dlrover-pmixd", "Serves PMIx to an elastic step's ranks on this node."};
 constexpr const char *without_munge = "DLROVER_PMIX_NATIVE";
+constexpr const char *board_variable = "DLROVER_PMIX_BOARD";  ///< the descriptor of a file
 
 struct Place {
     std::string scratch;  ///< whoever gave it to us removes it in the end
@@ -54,21 +60,56 @@ std::vector<std::string> environment_now() {
     return all;
 }
 
-/// In a process PMIx can be started once, and this one's has no use of MUNGE.
-[[noreturn]] void start_again(char **argv, std::vector<std::string> environment, const Status &why) {
-    environment.push_back(std::string(without_munge) + "=1");
+/// In a process PMIx can be started once.
+[[noreturn]] void start_again(char **argv, std::vector<std::string> environment) {
     std::vector<char *> words;
     for (std::string &variable : environment) words.push_back(variable.data());
     words.push_back(nullptr);
     ::execve("/proc/self/exe", argv, words.data());
-    std::exit(helper::fail(program, why, 1));
+    std::exit(helper::fail(program, Status::from_errno("execve"), 1));
+}
+
+/// Everything but what the next process gets: PMIx's connections end with this one.
+void close_on_exec(int but) {
+    std::error_code error;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+        auto number = parse_uint(entry.path().filename().string(), 3, INT_MAX);
+        if (number && static_cast<int>(*number) != but)
+            ::fcntl(static_cast<int>(*number), F_SETFD, FD_CLOEXEC);
+    }
+}
+
+/// A file that the next process finds open.
+Result<int> hand_on(const proto::Bytes &bytes) {
+    UniqueFd file(::memfd_create("dlrover-board", 0));
+    if (!file) return Status::from_errno("memfd_create");
+    if (::write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+        return Status(Code::resource_exhausted, "what is published can not be handed on");
+    close_on_exec(file.get());
+    return file.release();
+}
+
+/// Others of the group have it, too: where it is not to be had this node begins without.
+pmix::Board board_from_before() {
+    std::string text = helper::variable(board_variable);
+    auto number = parse_uint(text, 3, INT_MAX);
+    if (!number) return {};
+    UniqueFd file(static_cast<int>(*number));
+    struct stat st {};
+    constexpr off_t most = off_t{8} << 20;
+    if (::fstat(file.get(), &st) != 0 || st.st_size > most) return {};
+    proto::Bytes bytes(static_cast<std::size_t>(st.st_size));
+    if (::pread(file.get(), bytes.data(), bytes.size(), 0) != st.st_size) return {};
+    auto board = pmix::decode_board(bytes);
+    return board ? std::move(*board) : pmix::Board();
 }
 
 /// Comes back only where it can not begin.
-Status serve(const helper::Environment &environment, const std::string &folder, pmix::Security security) {
+Status serve(const helper::Environment &environment, const std::string &folder, pmix::Security security,
+             pmix::Board board, pmix::Service::Renew renew) {
     // They are PMIx's too, whose threads never end.
     auto &loop = *new AsioLoop();
-    auto &service = *new pmix::Service(loop, environment);
+    auto &service = *new pmix::Service(loop, environment, std::move(board), std::move(renew));
     auto module = pmix::make_server_module(loop, service);
     DLROVER_TRY(pmix::Server::start(folder, security, module));
     service.begin();
@@ -86,12 +127,23 @@ int main(int argc, char **argv) {
     if (!place) return helper::fail(program, place.status(), 2);
     bool native = !helper::variable(without_munge).empty();
     auto security = native ? pmix::Security::native : pmix::best_security();
+    auto board = board_from_before();
     auto before = environment_now();
+    std::erase_if(before, [](const std::string &word) { return word.starts_with(board_variable); });
     if (Status s = helper::settle_in(helper::Pace::as_ranks); !s.ok()) return helper::fail(program, s, 1);
     if (Status s = clear_environment(*place); !s.ok()) return helper::fail(program, s, 1);
     auto folder = make_folder(*place);
     if (!folder) return helper::fail(program, folder.status(), 1);
-    Status why = serve(*environment, *folder, security);
-    if (security == pmix::Security::munge) start_again(argv, std::move(before), why);
-    return helper::fail(program, why, 1);
+    auto renew = [&](const pmix::Board &published) {
+        auto file = hand_on(pmix::encode_board(published, true));
+        if (!file) std::exit(helper::fail(program, file.status(), 1));
+        auto next = before;
+        next.push_back(std::string(board_variable) + "=" + std::to_string(*file));
+        start_again(argv, std::move(next));
+    };
+    Status why = serve(*environment, *folder, security, std::move(board), renew);
+    if (security != pmix::Security::munge) return helper::fail(program, why, 1);
+    // This one's has no use of MUNGE.
+    before.push_back(std::string(without_munge) + "=1");
+    start_again(argv, std::move(before));
 }

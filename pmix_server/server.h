@@ -35,6 +35,9 @@ class Server {
     static Status notify(const World &world, int code, std::optional<std::uint32_t> from, bool to_all,
                          InfoList infos);
 
+    /// `then` comes on the loop when PMIx's own thread has looked at what it was asked before.
+    static void look(EventLoop &loop, std::function<void()> then);
+
     /// What one of the ranks here has put, once it has. `then` comes on the loop.
     using Then = std::function<void(pmix_status_t status, proto::Bytes data)>;
     static void look_up(EventLoop &loop, const World &world, std::uint32_t rank, Then then);

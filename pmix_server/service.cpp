@@ -4,9 +4,12 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "pmix_server/dlrover_pmix.h"
+#include "pmix_server/group_part.h"
 #include "pmix_server/value_codec.h"
 
 namespace dlrover::pmix {
@@ -14,9 +17,11 @@ namespace {
 
 namespace local = proto::local;
 using namespace std::chrono_literals;
-constexpr EventLoop::Time first_pause = 50ms, longest_pause = 1s, notice_time = 2s;
+constexpr EventLoop::Time first_pause = 50ms, longest_pause = 1s, last_words = 30ms;
+constexpr EventLoop::Time look_interval = 2s;
+constexpr unsigned most_looks = 5;
+constexpr Time pmix_itself = 200ms;  ///< its own timer must not come first: see look_at_pmix()
 constexpr std::chrono::milliseconds answer_limit{5000};
-constexpr std::size_t max_querying = 1024;
 
 std::unique_ptr<proto::Generation> to_proto(const GenerationId &id) {
     return std::make_unique<proto::Generation>(id.term.value(), id.number);
@@ -74,6 +79,7 @@ class FoundList {
 // ---- the daemon ----
 
 void Service::begin() {
+    if (!look_timer_) look_at_pmix();
     readable_.reset();
     client_.reset();
     if (connect().ok()) {
@@ -85,6 +91,17 @@ void Service::begin() {
     // Why not is the agent's to say: it has the same daemon. Ours is to come back.
     pause_ = std::clamp(2 * pause_, first_pause, longest_pause);
     connect_timer_ = loop_.after(pause_, [this] { begin(); });
+}
+
+/// libpmix 4.2.2 has a timer that never comes back (PMIX_TIMEOUT of a process group that is not made in
+/// time), and then answers nobody any more. The guard starts this program again, and the group its ranks.
+void Service::look_at_pmix() {
+    if (looks_ >= most_looks) {
+        std::fputs("dlrover-pmixd: libpmix answers nobody any more\n", stderr);
+        std::abort();
+    }
+    if (looks_++ == 0) Server::look(loop_, [this] { looks_ = 0; });
+    look_timer_ = loop_.after(look_interval, [this] { look_at_pmix(); });
 }
 
 Status Service::connect() {
@@ -117,9 +134,8 @@ void Service::lose_daemon() {
     connect_timer_ = loop_.after(first_pause, [this] { begin(); });
 }
 
-template <typename BodyT>
-void Service::tell(BodyT body) {
-    if (!client_ || client_->send(std::move(body), answer_limit).ok() || client_->connected()) return;
+void Service::tell_made(const proto::local::MessageT &message) {
+    if (!client_ || client_->send_made(message, answer_limit).ok() || client_->connected()) return;
     // Not from here: whoever calls may be using the connection.
     connect_timer_ = loop_.after(EventLoop::Time(0), [this] { lose_daemon(); });
 }
@@ -134,10 +150,9 @@ void Service::take(proto::LocalMessage push) {
     }
     if (auto *event = body.AsPmixEvent(); event && is_present(event->generation))
         if (auto news = make_news(exchange_->world(), *event)) notify(*news);
-    if (auto *state = body.AsPmixState()) on_state(*state);
-    if (auto *reply = body.AsPmixScaleReply()) on_scaled(*reply);
-    if (auto *gone = body.AsWorkersStopped(); gone && gone->generation)
-        on_gone({Term(gone->generation->term()), gone->generation->number()});
+    if (auto *state = body.AsPmixState()) on_answer(state->number, body);
+    if (auto *reply = body.AsPmixScaleReply()) on_answer(reply->number, body);
+    if (auto *reply = body.AsPmixRestartReply()) on_answer(reply->number, body);
     if (auto *lost = body.AsPmixUnreachable(); lost && is_present(lost->generation))
         exchange_->lose(loop_.now(), lost->place);
     schedule();
@@ -145,7 +160,8 @@ void Service::take(proto::LocalMessage push) {
 
 /// A daemon that has been restarted may say it again.
 void Service::on_world(const local::PmixWorldT &message) {
-    Status status = is_present(message.generation) ? Status() : change_world(message);
+    if (exchange_ && !is_present(message.generation)) return make_room();
+    Status status = exchange_ ? Status() : change_world(message);
     local::PmixReadyT ready;
     if (message.generation) ready.generation = std::make_unique<proto::Generation>(*message.generation);
     ready.ok = status.ok();
@@ -157,8 +173,6 @@ void Service::on_world(const local::PmixWorldT &message) {
 Status Service::change_world(const local::PmixWorldT &message) {
     auto world = make_world(message);
     if (!world) return world.take_status();
-    stop_exchange("another one begins");
-    retire();
     auto variables = Server::add(*world);
     if (!variables) {
         Server::remove(*world);
@@ -169,37 +183,16 @@ Status Service::change_world(const local::PmixWorldT &message) {
     return {};
 }
 
-/// PMIx 4.2 serves no later namespace any more when one is taken from clients that are still connected.
-void Service::retire() {
-    if (!exchange_) return;
-    retired_.push_back({exchange_->world(), {}});
-    board_ = exchange_->release_board();
-    exchange_.reset();
-    on_gone(gone_);
-}
-
-/// The processes are gone; PMIx itself notices that a little later.
-void Service::on_gone(const GenerationId &generation) {
-    gone_ = std::max(gone_, generation);
-    for (Retired &retired : retired_)
-        if (retired.world.generation <= gone_ && !retired.gone_at) retired.gone_at = loop_.now();
-    remove_retired();
-}
-
-void Service::remove_retired() {
-    retired_timer_.reset();
-    Time next = Time::max();
-    std::erase_if(retired_, [&](const Retired &retired) {
-        if (!retired.gone_at) return false;
-        Time due = *retired.gone_at + notice_time;
-        if (due > loop_.now()) {
-            next = std::min(next, due);
-            return false;
-        }
-        Server::remove(retired.world);
-        return true;
+/// PMIx 4.2.2 keeps what it had for clients and fences of a former namespace, and takes a process group of
+/// the same name in another one for that of the former one. So each generation has a process of its own.
+void Service::make_room() {
+    bool told = exchange_->stopped();
+    stop_exchange("another one begins");
+    // Ranks that have not heard of the end before do so now.
+    renew_timer_ = loop_.after(told ? EventLoop::Time(0) : last_words, [this] {
+        renew_(exchange_->release_board());
+        std::abort();  // it does not come back
     });
-    if (next != Time::max()) retired_timer_ = loop_.after(next - loop_.now(), [this] { remove_retired(); });
 }
 
 void Service::serve(World world) {
@@ -215,7 +208,7 @@ void Service::serve(World world) {
         told(token, outcome, found);
     };
     hooks.announced = [this](const Announcement &announcement) { announced(announcement); };
-    exchange_ = std::make_unique<Exchange>(std::move(world), std::exchange(board_, {}), std::move(hooks));
+    exchange_ = std::make_unique<Exchange>(std::move(world), std::move(board_), std::move(hooks));
     exchange_->begin(loop_.now());
 }
 
@@ -267,32 +260,68 @@ bool Service::is_present(const std::string &name_space) const {
     return exchange_ && exchange_->world().name_space == name_space;
 }
 
-Exchange::Token Service::remember(std::shared_ptr<DataCompletion> done) {
+Exchange::Token Service::remember(Finished done) {
     waiting_[++last_token_] = std::move(done);
     return last_token_;
 }
 
 void Service::give_up(Exchange::Token token, const Status &why) {
     auto node = waiting_.extract(token);
-    if (!node.empty()) node.mapped()->finish(status_of(why), {});
+    if (!node.empty()) node.mapped()(status_of(why), {});
 }
 
-Time Service::deadline(const std::optional<std::chrono::seconds> &timeout) const {
-    return timeout ? loop_.now() + *timeout : Time::max();
+Time Service::deadline(const std::optional<std::chrono::seconds> &timeout, Time before) const {
+    return timeout ? loop_.now() + *timeout - before : Time::max();
 }
 
-void Service::on_fence(Fence fence, std::shared_ptr<DataCompletion> done) {
-    if (!is_present(fence.who.name_space)) return done->finish(PMIX_ERR_NOT_SUPPORTED, {});
-    auto token = remember(std::move(done));
-    Status status = exchange_->fence(loop_.now(), fence.who.ranks, fence.who.all, std::move(fence.data),
-                                     deadline(fence.timeout), token);
+Service::Finished Service::to(std::shared_ptr<DataCompletion> done) {
+    return [done = std::move(done)](pmix_status_t status, const proto::Bytes &data) {
+        done->finish(status, data);
+    };
+}
+
+void Service::join(const RankSet &who, Time deadline, Exchange::Fence fence, Finished done) {
+    fence.ranks = who.ranks;
+    fence.all = who.all;
+    fence.deadline = deadline;
+    fence.token = remember(std::move(done));
+    auto token = fence.token;
+    Status status = exchange_->fence(loop_.now(), std::move(fence));
     if (!status.ok()) give_up(token, status);
     schedule();
 }
 
+void Service::on_fence(Fence fence, std::shared_ptr<DataCompletion> done) {
+    if (!is_present(fence.who.name_space)) return done->finish(PMIX_ERR_NOT_SUPPORTED, {});
+    Exchange::Fence joined;
+    joined.data = std::move(fence.data);
+    join(fence.who, deadline(fence.timeout), std::move(joined), to(std::move(done)));
+}
+
+/// A fence of its own, by whose end all know the group's number and what its ranks have put.
+void Service::on_group(Group group, std::shared_ptr<QueryCompletion> done) {
+    if (!is_present(group.who.name_space)) return done->finish(PMIX_ERR_NOT_SUPPORTED, {});
+    Exchange::Fence fence;
+    fence.purpose = (group.construct ? "construct " : "destruct ") + group.id;
+    // No other group has it: the place, and how many there were before.
+    std::uint64_t context = (std::uint64_t{exchange_->world().place} + 1) << 32 | ++last_context_;
+    if (group.construct) append_part({context, std::move(group.data)}, fence.data);
+    join(group.who, deadline(group.timeout, pmix_itself), std::move(fence),
+         [done, construct = group.construct, wants = group.wants_context](pmix_status_t status,
+                                                                          const proto::Bytes &data) {
+             if (status != PMIX_SUCCESS || !construct) return done->finish(status, {});
+             auto all = join_parts(data);
+             if (!all) return done->finish(PMIX_ERR_UNPACK_FAILURE, {});
+             InfoList infos;
+             if (wants) infos.add(PMIX_GROUP_CONTEXT_ID, all->context);
+             if (!all->data.empty()) infos.add_bytes(PMIX_GROUP_ENDPT_DATA, all->data);
+             done->finish(PMIX_SUCCESS, std::move(infos));
+         });
+}
+
 void Service::on_modex(Modex modex, std::shared_ptr<DataCompletion> done) {
     if (!is_present(modex.name_space)) return done->finish(PMIX_ERR_NOT_FOUND, {});
-    auto token = remember(std::move(done));
+    auto token = remember(to(std::move(done)));
     Status status = exchange_->modex(loop_.now(), modex.rank, deadline(modex.timeout), token);
     if (!status.ok()) give_up(token, status);
     schedule();
@@ -337,62 +366,6 @@ void Service::on_event(Event event) {
     schedule();
 }
 
-void Service::on_query(Query query, std::shared_ptr<QueryCompletion> done) {
-    if (std::ranges::none_of(query.keys, is_of_state)) return answer(query, *done, {});
-    if (querying_.size() >= max_querying) return done->finish(PMIX_ERR_OUT_OF_RESOURCE, {});
-    std::uint64_t number = ++last_token_;
-    auto given_up = loop_.after(answer_limit, [this, number] {
-        auto node = querying_.extract(number);
-        node.mapped().done->finish(PMIX_ERR_TIMEOUT, {});
-    });
-    querying_.emplace(number, Asked{std::move(query), std::move(done), std::move(given_up)});
-    local::PmixStateRequestT request;
-    request.number = number;
-    tell(std::move(request));
-}
-
-void Service::on_state(const local::PmixStateT &state) {
-    auto node = querying_.extract(state.number);
-    if (!node.empty()) answer(node.mapped().query, *node.mapped().done, state);
-}
-
-/// Taken or not is told at once: the nodes come, or go, with a later generation.
-void Service::on_allocation(AllocationRequest request, std::shared_ptr<QueryCompletion> done) {
-    if (!is_present(request.name_space)) return done->finish(PMIX_ERR_LOST_CONNECTION, {});
-    if (allocating_.size() >= max_querying) return done->finish(PMIX_ERR_OUT_OF_RESOURCE, {});
-    std::uint64_t number = ++last_token_;
-    auto given_up = loop_.after(answer_limit, [this, number] {
-        auto node = allocating_.extract(number);
-        node.mapped().done->finish(PMIX_ERR_TIMEOUT, {});
-    });
-    allocating_.emplace(number, Allocating{request.wanted, std::move(done), std::move(given_up)});
-    local::PmixScaleRequestT message;
-    message.number = number;
-    message.more = request.wanted.more;
-    message.fewer = request.wanted.fewer;
-    tell(std::move(message));
-}
-
-void Service::on_scaled(const local::PmixScaleReplyT &reply) {
-    auto node = allocating_.extract(reply.number);
-    if (!node.empty()) node.mapped().done->finish(allocation_status(reply.state, node.mapped().wanted), {});
-}
-
-void Service::answer(const Query &query, QueryCompletion &done, const local::PmixStateT &state) const {
-    // Of the world that is served, whoever asks: PMIx 4.2.2 does not say it right.
-    if (!exchange_) return done.finish(PMIX_ERR_NOT_FOUND, {});
-    InfoList found;
-    bool known = false;
-    for (const std::string &key : query.keys) {
-        auto datum = is_of_state(key) ? state_datum(state, key) : world_datum(exchange_->world(), key);
-        known = known || is_of_state(key);
-        if (datum) found.add(*datum);
-    }
-    if (found.size() == 0) return done.finish(known ? PMIX_ERR_NOT_FOUND : PMIX_ERR_NOT_SUPPORTED, {});
-    bool all = found.size() == query.keys.size();
-    done.finish(all ? PMIX_SUCCESS : PMIX_ERR_PARTIAL_SUCCESS, std::move(found));
-}
-
 void Service::told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found) {
     auto node = asking_.extract(token);
     if (!node.empty()) node.mapped()(status_of(outcome), found);
@@ -414,7 +387,7 @@ void Service::on_abort(Abort abort, std::shared_ptr<Completion> done) {
 
 void Service::finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data) {
     auto node = waiting_.extract(token);
-    if (!node.empty()) node.mapped()->finish(status_of(outcome), data);
+    if (!node.empty()) node.mapped()(status_of(outcome), data);
 }
 
 void Service::look_up(std::uint32_t from, std::uint64_t number, std::uint32_t rank) {

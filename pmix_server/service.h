@@ -18,12 +18,16 @@ namespace dlrover::pmix {
 /// Thread: the loop's. Lives as long as the process.
 class Service final : public Upcalls {
   public:
-    Service(EventLoop &loop, const helper::Environment &environment)
-        : loop_(loop), environment_(environment) {}
+    /// Goes on in another process, with what is published; for the next generation. Does not come back.
+    using Renew = std::function<void(const Board &board)>;
+    /// board: of the generations before.
+    Service(EventLoop &loop, const helper::Environment &environment, Board board, Renew renew)
+        : loop_(loop), environment_(environment), board_(std::move(board)), renew_(std::move(renew)) {}
     /// Connects to the daemon, again and again.
     void begin();
 
     void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) override;
+    void on_group(Group group, std::shared_ptr<QueryCompletion> done) override;
     void on_modex(Modex modex, std::shared_ptr<DataCompletion> done) override;
     void on_abort(Abort abort, std::shared_ptr<Completion> done) override;
     void on_publication(Publication publication, std::shared_ptr<Completion> done) override;
@@ -31,26 +35,33 @@ class Service final : public Upcalls {
     void on_event(Event event) override;
     void on_query(Query query, std::shared_ptr<QueryCompletion> done) override;
     void on_allocation(AllocationRequest request, std::shared_ptr<QueryCompletion> done) override;
+    void on_control(ControlRequest request, std::shared_ptr<QueryCompletion> done) override;
 
   private:
     Status connect();
     void on_readable();
     void lose_daemon();
     template <typename BodyT>
-    void tell(BodyT body);
+    void tell(BodyT body) {
+        tell_made(proto::make_local(0, std::move(body)));
+    }
+    void tell_made(const proto::local::MessageT &message);
     void take(proto::LocalMessage push);
     void on_world(const proto::local::PmixWorldT &message);
     void on_parcel(const proto::local::PmixParcelT &message);
     Status change_world(const proto::local::PmixWorldT &message);
-    void retire();
-    void on_gone(const GenerationId &generation);
-    void remove_retired();
+    void make_room();
+    void look_at_pmix();
     void serve(World world);
     void stop_exchange(const std::string &reason);
     void announced(const Announcement &announcement);
     void notify(const News &news) const;
-    void on_state(const proto::local::PmixStateT &state);
-    void on_scaled(const proto::local::PmixScaleReplyT &reply);
+    using Answered = std::function<void(const proto::local::BodyUnion &answer)>;
+    /// `done` is finished here only if no answer comes. false: it is, at once.
+    template <typename Request>
+    bool ask_daemon(Request request, const std::shared_ptr<QueryCompletion> &done, Answered answered);
+    void on_answer(std::uint64_t number, const proto::local::BodyUnion &answer);
+    pmix_status_t ask_for_checkpoint(std::uint32_t rank);
     void answer(const Query &query, QueryCompletion &done, const proto::local::PmixStateT &state) const;
     void send(std::uint32_t to, const Parcel &parcel);
     void finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data);
@@ -60,9 +71,12 @@ class Service final : public Upcalls {
     /// What is about the generation that `message` names is about the one that is served.
     bool is_present(const std::unique_ptr<proto::Generation> &generation) const;
     bool is_present(const std::string &name_space) const;
-    Exchange::Token remember(std::shared_ptr<DataCompletion> done);
+    using Finished = std::function<void(pmix_status_t status, const proto::Bytes &data)>;
+    static Finished to(std::shared_ptr<DataCompletion> done);
+    Exchange::Token remember(Finished done);
+    void join(const RankSet &who, Time deadline, Exchange::Fence fence, Finished done);
     void give_up(Exchange::Token token, const Status &why);
-    Time deadline(const std::optional<std::chrono::seconds> &timeout) const;
+    Time deadline(const std::optional<std::chrono::seconds> &timeout, Time before = Time(0)) const;
     void schedule();
 
     EventLoop &loop_;
@@ -70,33 +84,23 @@ class Service final : public Upcalls {
     std::optional<proto::LocalClient> client_;
     std::unique_ptr<Exchange> exchange_;  ///< of the generation that is served
     Variables variables_;                 ///< of its ranks
-    std::map<Exchange::Token, std::shared_ptr<DataCompletion>> waiting_;
+    std::map<Exchange::Token, Finished> waiting_;
+    std::uint64_t last_context_ = 0;  ///< of process groups
     using Told = std::function<void(pmix_status_t status, const std::vector<Notice> &found)>;
     std::map<Exchange::Token, Told> asking_;  ///< what is published, or looked up
     /// Waits for the daemon's word of the group.
     struct Asked {
-        Query query;
-        std::shared_ptr<QueryCompletion> done;
+        Answered answered;
         EventLoop::Handle timer;
     };
-    std::map<std::uint64_t, Asked> querying_;  ///< by the number that the daemon brings back
-    struct Allocating {
-        Allocation wanted;
-        std::shared_ptr<QueryCompletion> done;
-        EventLoop::Handle timer;
-    };
-    std::map<std::uint64_t, Allocating> allocating_;  ///< the same
+    std::map<std::uint64_t, Asked> asked_;  ///< by the number that the daemon brings back
     Exchange::Token last_token_ = 0;
-    Board board_;  ///< between generations
+    Board board_;  ///< until the first generation begins
+    Renew renew_;
     EventLoop::Time pause_{0};
-    UniqueFd watched_;  ///< the connection's, but closed when nobody watches it any more
-    struct Retired {
-        World world;
-        std::optional<Time> gone_at;  ///< its processes; none: they may not have ended yet
-    };
-    std::vector<Retired> retired_;
-    GenerationId gone_;  ///< the processes of this one and older ones
-    EventLoop::Handle readable_, connect_timer_, exchange_timer_, retired_timer_;
+    UniqueFd watched_;    ///< the connection's, but closed when nobody watches it any more
+    unsigned looks_ = 0;  ///< since PMIx has answered
+    EventLoop::Handle readable_, connect_timer_, exchange_timer_, renew_timer_, look_timer_;
 };
 
 }  // namespace dlrover::pmix

@@ -167,6 +167,36 @@ pmix_status_t on_fence(const pmix_proc_t procs[], std::size_t nprocs, const pmix
     return PMIX_SUCCESS;
 }
 
+/// How many bytes of a group's name count.
+constexpr std::size_t max_group_name = 512;
+
+bool is_asked(const pmix_info_t &info) {
+    return info.value.type == PMIX_UNDEF || (info.value.type == PMIX_BOOL && info.value.data.flag);
+}
+
+pmix_status_t on_group(pmix_group_operation_t operation, char name[], const pmix_proc_t procs[],
+                       std::size_t nprocs, const pmix_info_t info[], std::size_t ninfo,
+                       pmix_info_cbfunc_t function, void *cbdata) noexcept {
+    auto who = rank_set({procs, nprocs});
+    if (!who || (operation != PMIX_GROUP_CONSTRUCT && operation != PMIX_GROUP_DESTRUCT))
+        return PMIX_ERR_NOT_SUPPORTED;
+    Upcalls::Group group;
+    group.construct = operation == PMIX_GROUP_CONSTRUCT;
+    group.id.assign(name, strnlen(name, max_group_name + 1));
+    if (group.id.empty() || group.id.size() > max_group_name) return PMIX_ERR_BAD_PARAM;
+    group.who = std::move(*who);
+    group.timeout = timeout_in(info, ninfo);
+    for (const auto &one : std::span(info, ninfo)) {
+        if (PMIX_CHECK_KEY(&one, PMIX_GROUP_ASSIGN_CONTEXT_ID)) group.wants_context = is_asked(one);
+        if (!PMIX_CHECK_KEY(&one, PMIX_GROUP_ENDPT_DATA) || one.value.type != PMIX_BYTE_OBJECT) continue;
+        const auto *bytes = reinterpret_cast<const std::uint8_t *>(one.value.data.bo.bytes);
+        group.data.assign(bytes, bytes + one.value.data.bo.size);
+    }
+    auto done = std::make_shared<QueryCompletion>(function, cbdata);
+    to_loop->post([group = std::move(group), done]() mutable { receiver->on_group(std::move(group), done); });
+    return PMIX_SUCCESS;
+}
+
 pmix_status_t on_modex(const pmix_proc_t *proc, const pmix_info_t info[], std::size_t ninfo,
                        pmix_modex_cbfunc_t function, void *cbdata) noexcept {
     Upcalls::Modex modex{name_space_of(*proc), proc->rank, timeout_in(info, ninfo)};
@@ -259,18 +289,29 @@ pmix_status_t on_event(pmix_status_t code, const pmix_proc_t *source, pmix_data_
     return PMIX_OPERATION_SUCCEEDED;
 }
 
-/// It is about what the client itself remembers of earlier answers.
-bool is_for_client(const pmix_info_t &qualifier) {
-    return PMIX_CHECK_KEY(&qualifier, PMIX_QUERY_REFRESH_CACHE);
+/// false: it asks for what there is not.
+bool take_qualifier(const pmix_info_t &qualifier, Upcalls::Query &query) {
+    const pmix_value_t &value = qualifier.value;
+    // It is about what the client itself remembers of earlier answers.
+    if (PMIX_CHECK_KEY(&qualifier, PMIX_QUERY_REFRESH_CACHE)) return true;
+    if (PMIX_CHECK_KEY(&qualifier, PMIX_NSPACE) && value.type == PMIX_STRING &&
+        value.data.string != nullptr) {
+        query.name_spaces.emplace_back(value.data.string, strnlen(value.data.string, PMIX_MAX_NSLEN));
+        return true;
+    }
+    if (PMIX_CHECK_KEY(&qualifier, PMIX_PROCID) && value.type == PMIX_PROC && value.data.proc != nullptr) {
+        query.name_spaces.push_back(name_space_of(*value.data.proc));
+        return true;
+    }
+    return false;
 }
 
-/// Without other qualifiers: everything is about the generation that is served.
 pmix_status_t on_query(pmix_proc_t *, pmix_query_t *queries, std::size_t count, pmix_info_cbfunc_t function,
                        void *cbdata) noexcept {
     Upcalls::Query query;
     for (const auto &one : std::span(queries, count)) {
-        if (!std::ranges::all_of(std::span(one.qualifiers, one.nqual), is_for_client))
-            return PMIX_ERR_NOT_SUPPORTED;
+        for (const auto &qualifier : std::span(one.qualifiers, one.nqual))
+            if (!take_qualifier(qualifier, query)) return PMIX_ERR_NOT_SUPPORTED;
         auto keys = keys_in(one.keys);
         query.keys.insert(query.keys.end(), keys.begin(), keys.end());
     }
@@ -292,6 +333,26 @@ pmix_status_t on_allocation(const pmix_proc_t *proc, pmix_alloc_directive_t dire
     return PMIX_SUCCESS;
 }
 
+/// All ranks of the caller's namespace, or nobody by name.
+bool is_whole_world(const pmix_proc_t &caller, std::span<const pmix_proc_t> targets) {
+    return std::ranges::all_of(targets, [&](const pmix_proc_t &target) {
+        return PMIX_CHECK_NSPACE(target.nspace, caller.nspace) && target.rank == PMIX_RANK_WILDCARD;
+    });
+}
+
+pmix_status_t on_control(const pmix_proc_t *proc, const pmix_proc_t targets[], std::size_t ntargets,
+                         const pmix_info_t directives[], std::size_t count, pmix_info_cbfunc_t function,
+                         void *cbdata) noexcept {
+    if (!is_whole_world(*proc, std::span(targets, ntargets))) return PMIX_ERR_NOT_SUPPORTED;
+    Upcalls::ControlRequest request{name_space_of(*proc), proc->rank, {}};
+    pmix_status_t status = parse_control(std::span(directives, count), request.wanted);
+    if (status != PMIX_SUCCESS) return status;
+    auto done = std::make_shared<QueryCompletion>(function, cbdata);
+    to_loop->post(
+        [request = std::move(request), done]() mutable { receiver->on_control(std::move(request), done); });
+    return PMIX_SUCCESS;
+}
+
 }  // namespace
 
 pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
@@ -309,6 +370,8 @@ pmix_server_module_t make_server_module(EventLoop &loop, Upcalls &upcalls) {
     module.notify_event = on_event;
     module.query = on_query;
     module.allocate = on_allocation;
+    module.group = on_group;
+    module.job_control = on_control;
     return module;
 }
 

@@ -11,6 +11,7 @@
 #include "pmix_server/allocation.h"
 #include "pmix_server/announcement.h"
 #include "pmix_server/completion.h"
+#include "pmix_server/control.h"
 #include "pmix_server/notice.h"
 
 namespace dlrover::pmix {
@@ -28,6 +29,15 @@ class Upcalls {
     struct Fence {
         RankSet who;
         proto::Bytes data;
+        std::optional<std::chrono::seconds> timeout;
+    };
+    /// Its ranks make a process group, or (construct false) end it.
+    struct Group {
+        bool construct = true;
+        std::string id;
+        RankSet who;
+        proto::Bytes data;
+        bool wants_context = false;
         std::optional<std::chrono::seconds> timeout;
     };
     struct Modex {
@@ -52,12 +62,18 @@ class Upcalls {
         std::optional<std::chrono::seconds> timeout;
     };
 
+    /// About the generation that is served; name_spaces: of the qualifiers.
     struct Query {
-        std::vector<std::string> keys;
+        std::vector<std::string> keys, name_spaces;
     };
     struct AllocationRequest {
         std::string name_space;
         Allocation wanted;
+    };
+    struct ControlRequest {
+        std::string name_space;
+        std::uint32_t rank = 0;
+        Control wanted;
     };
     struct Event {
         std::string name_space;
@@ -66,6 +82,7 @@ class Upcalls {
 
     virtual ~Upcalls() = default;
     virtual void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) = 0;
+    virtual void on_group(Group group, std::shared_ptr<QueryCompletion> done) = 0;
     virtual void on_modex(Modex modex, std::shared_ptr<DataCompletion> done) = 0;
     virtual void on_abort(Abort abort, std::shared_ptr<Completion> done) = 0;
     /// And what is not published any more.
@@ -75,6 +92,7 @@ class Upcalls {
     virtual void on_event(Event event) = 0;
     virtual void on_query(Query query, std::shared_ptr<QueryCompletion> done) = 0;
     virtual void on_allocation(AllocationRequest request, std::shared_ptr<QueryCompletion> done) = 0;
+    virtual void on_control(ControlRequest request, std::shared_ptr<QueryCompletion> done) = 0;
 };
 
 /// The table of functions for PMIx. What is not in it PMIx refuses with PMIX_ERR_NOT_SUPPORTED. `loop` and

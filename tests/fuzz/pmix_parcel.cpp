@@ -2,6 +2,7 @@
 // What another node's dlrover-pmixd says: parcels, and the messages that come in them.
 #include "fuzz.h"
 #include "pmix_server/exchange.h"
+#include "pmix_server/group_part.h"
 
 namespace dlrover::fuzz {
 namespace {
@@ -28,7 +29,7 @@ void give(std::span<const std::uint8_t> input) {
     hooks.told = [&](Exchange::Token, Outcome, const std::vector<Notice> &) { ++finished; };
     Exchange exchange(world(), Board(), hooks);
     exchange.begin(Time(0));
-    (void)exchange.fence(Time(0), {}, true, {1}, Time::max(), 1).ok();
+    (void)exchange.fence(Time(0), {{}, true, {}, {1}, Time::max(), 1}).ok();
     (void)exchange.modex(Time(0), 3, Time::max(), 2).ok();
     (void)exchange
         .find(Time(0), {{"dlrover.7.0.g1", 0, "n1"}, {"a"}, NoticeRange::Group, true, 0}, Time::max(), 3)
@@ -74,7 +75,9 @@ bool run(std::span<const std::uint8_t> input) {
     if (!input.empty() && input.size() <= max_piece_bytes) give(input);
     auto message = decode_message(input);
     if (message.ok()) require(message->bytes.size() <= max_data_bytes, "data is bounded");
-    return parcel.ok() || message.ok();
+    auto group = join_parts(input);
+    if (group.ok()) require(group->data.size() <= input.size(), "no more than there is");
+    return parcel.ok() || message.ok() || group.ok();
 }
 
 std::vector<Bytes> seeds() {
@@ -89,6 +92,9 @@ std::vector<Bytes> seeds() {
         message.bytes = {1, 2, 3};
         add(encode_message(message));
     }
+    proto::Bytes parts;
+    for (std::uint8_t part : {1, 2}) append_part({part, {part}}, parts);
+    add(parts);
     for (const Message &message : board_messages()) add(encode_message(message));
     Parcel parcel;
     parcel.kind = proto::pmix::ParcelKind::Piece;

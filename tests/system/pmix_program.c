@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that speaks PMIx alone; what each rank finds goes to stdout as "rank R: NAME VALUE". "publish FOLDER": each rank publishes under a
-// name of its own and finds what all the others have. In its first run rank 1 ends by a signal then; in the next one all find what the first one
+// name of its own and finds what all the others have; all make a group. In its first run rank 1 ends by a signal then; in the next one all find what the first one
 // has left, before they publish again.
 #include <pmix.h>
 #include <signal.h>
@@ -57,6 +57,23 @@ static long look_up(void) {
     return sum;
 }
 
+/// Of all ranks, under the same name in each generation; its number is the same on all.
+static long make_group(void) {
+    pmix_proc_t *procs;
+    pmix_info_t info, *results;
+    size_t count, number = 0;
+    bool yes = true;
+    PMIX_PROC_CREATE(procs, size);
+    for (uint32_t rank = 0; rank < size; ++rank) PMIX_LOAD_PROCID(&procs[rank], self.nspace, rank);
+    PMIX_INFO_LOAD(&info, PMIX_GROUP_ASSIGN_CONTEXT_ID, &yes, PMIX_BOOL);
+    expect("group", PMIx_Group_construct("everybody", procs, size, &info, 1, &results, &count));
+    for (size_t i = 0; i < count; ++i)
+        if (PMIX_CHECK_KEY(&results[i], PMIX_GROUP_CONTEXT_ID)) number = results[i].value.data.size;
+    PMIX_PROC_FREE(procs, size);
+    PMIX_INFO_FREE(results, count);
+    return (long)number;
+}
+
 static void die_once(const char *folder) {
     char name[4096];
     snprintf(name, sizeof name, "%s/died", folder);
@@ -76,6 +93,7 @@ int main(int argc, char **argv) {
     size = job_size();
     int again = access(name, F_OK) == 0;
     if (again) say("left", look_up());
+    say("group", make_group());
     expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
     publish(again ? 1000 + self.rank : 100 + self.rank);
     expect("fence", PMIx_Fence(NULL, 0, NULL, 0));

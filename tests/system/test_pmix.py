@@ -9,11 +9,11 @@ import subprocess
 import unittest
 
 from cluster import TOP, Cluster, wait_until
-from pmix_case import MISSING, MPI_SETTINGS, build, expect_nothing_left, folder, servers
+from pmix_case import MISSING, MPI_SETTINGS, build, event_code, expect_nothing_left, folder, servers
 
 NODES, RANKS_HERE = 4, 2
 SIZE = NODES * RANKS_HERE
-MPI4PY = subprocess.run(["/usr/bin/python3", "-c", "import mpi4py"], capture_output=True, check=False).returncode == 0
+MPI4PY, PYTHON_PMIX = (subprocess.run(["/usr/bin/python3", "-c", f"import {name}"], capture_output=True, check=False).returncode == 0 for name in ("mpi4py", "pmix"))
 
 
 def expected() -> "dict[int, dict[str, int]]":
@@ -81,16 +81,32 @@ class Pmix(unittest.TestCase):
         self.expect_generations("killed", 2)
         expect_nothing_left(self.cluster, killed=True)
 
-    def test_what_is_published_outlives_a_generation(self) -> None:
-        files = folder(self.cluster, "publish")
-        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="publish"), build(self.cluster, "pmix_program"), "publish", str(files))
+    def expect_published(self, job: str, *command: str) -> str:
+        """Each rank of the program finds what all have published, in two generations, and in the second what the first had left."""
+        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job=job), *command)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         first, second = (sum(base + rank for rank in range(SIZE)) for base in (100, 1000))
         found = [(int(rank), name, int(value)) for rank, name, value in re.findall(r"^rank (\d+): (left|published) (-?\d+)$", done.stdout, re.M)]
         self.assertEqual(sorted(found), sorted((rank, name, value) for rank in range(SIZE)
                                                for name, value in (("published", first), ("left", first), ("published", second))))
-        self.expect_generations("publish", 2)
+        self.expect_generations(job, 2)
         expect_nothing_left(self.cluster, killed=True)
+        return done.stdout
+
+    def test_what_is_published_outlives_a_generation(self) -> None:
+        text = self.expect_published("publish", build(self.cluster, "pmix_program"), "publish", str(folder(self.cluster, "publish")))
+        numbers = re.findall(r"^rank \d+: group (\d+)$", text, re.M)
+        self.assertEqual(len(numbers), 2 * SIZE)
+        self.assertNotIn("0", numbers)
+        self.assertLessEqual(len(set(numbers)), 2, "one for each generation")
+
+    @unittest.skipUnless(PYTHON_PMIX, "needs Debian's python3-pmix")
+    def test_a_client_in_python(self) -> None:
+        files = folder(self.cluster, "python")
+        self.expect_published("python", "/usr/bin/python3", str(TOP / "tests" / "system" / "pmix_python.py"), str(files), str(event_code("GENERATION")))
+        heard = {path.name: path.read_text() for path in files.glob("heard-*")}
+        self.assertEqual(set(heard), {f"heard-{rank}" for rank in range(SIZE) if rank != 1})
+        self.assertTrue(all("rank 1" in text for text in heard.values()), heard)
 
     @unittest.skipUnless(MPI4PY, "needs Debian's python3-mpi4py")
     def test_mpi4py(self) -> None:

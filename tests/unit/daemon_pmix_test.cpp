@@ -39,7 +39,7 @@ struct Pmixd : Helper {
                 events.emplace_back(event->kind, event->number);
             }
             if (auto *answer = message.body.AsPmixState()) state = *answer;
-            if (auto *left = message.body.AsWorkersStopped()) gone = from_proto(left->generation);
+            if (auto *answer = message.body.AsPmixRestartReply()) restarted = *answer;
             if (auto *lost = message.body.AsPmixUnreachable()) unreachable.push_back(lost->place);
         }
     }
@@ -72,15 +72,27 @@ struct Pmixd : Helper {
         return std::move(*std::exchange(state, {}));
     }
 
+    local::RollbackState restart(std::int64_t step) {
+        local::PmixRestartRequestT request;
+        request.number = 9;
+        request.step = step;
+        say(std::move(request));
+        pump();
+        BOOST_REQUIRE(restarted.has_value());
+        BOOST_TEST(restarted->number == 9u);
+        return std::exchange(restarted, {})->state;
+    }
+
     bool able = true, silent = false;
     std::vector<std::string> variables{"PMIX_NAMESPACE=x"};
     local::PmixWorldT world;
     int worlds = 0;
-    GenerationId stopped, gone;
+    GenerationId stopped;
     std::string reason;
     using Kind = local::PmixEventKind;
     std::vector<std::pair<Kind, std::uint64_t>> events;
     std::optional<local::PmixStateT> state;
+    std::optional<local::PmixRestartReplyT> restarted;
     std::vector<local::PmixParcelT> parcels;
     std::vector<std::uint32_t> unreachable;
 };
@@ -320,6 +332,22 @@ BOOST_AUTO_TEST_CASE(pmix_servers_are_their_users) {
     g.n1.say(old, std::move(parcel));
     g.run(100ms);
     BOOST_TEST(g.p2->parcels.empty());
+}
+
+BOOST_AUTO_TEST_CASE(pmix_ranks_may_have_all_begin_again) {
+    using State = local::RollbackState;
+    Serving g;
+    g.start();
+    BOOST_TEST((g.p2->restart(-1) == State::Refused), "nothing is saved");
+    g.save_everywhere(5);
+    g.run(1s);
+    BOOST_TEST((g.p2->restart(4) == State::Refused), "no older step is kept");
+    BOOST_TEST(count_events(g.n2, "request to begin again is refused") == 2);
+    GenerationId first = g.p2->generation();
+    BOOST_TEST((g.p2->restart(-1) == State::Begun));
+    g.await_worlds();
+    BOOST_TEST((g.p2->generation() > first));
+    BOOST_TEST(g.w1.restore_step == 5);
 }
 
 BOOST_AUTO_TEST_CASE(pmix_abort_is_in_the_time_line) {

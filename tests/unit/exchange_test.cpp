@@ -78,8 +78,9 @@ struct Group {
         }
     }
     Exchange::Token fence(std::uint32_t place, std::vector<std::uint32_t> ranks, bool all, std::uint8_t data,
-                          Time deadline = Time::max()) {
-        BOOST_TEST(nodes[place]->fence(now, ranks, all, {data}, deadline, ++last).ok());
+                          Time deadline = Time::max(), const std::string &purpose = {}) {
+        Exchange::Fence fence{std::move(ranks), all, purpose, {data}, deadline, ++last};
+        BOOST_TEST(nodes[place]->fence(now, std::move(fence)).ok());
         return last;
     }
 };
@@ -116,6 +117,20 @@ BOOST_AUTO_TEST_CASE(all_ranks_one_by_one_are_all_ranks) {
     g.run(1s);
     BOOST_REQUIRE(g.ended.contains(first) && g.ended.contains(second));
     BOOST_TEST(g.ended.at(second).data == (proto::Bytes{'a', 'b'}));
+}
+
+BOOST_AUTO_TEST_CASE(another_purpose_is_another_fence) {
+    Group g({1, 1});
+    auto plain = g.fence(0, {}, true, 'a'), named = g.fence(1, {}, true, 'b', Time::max(), "construct x");
+    g.run(1s);
+    BOOST_TEST(g.ended.empty());
+    auto other = g.fence(0, {0, 1}, false, 'c', Time::max(), "construct x"), rest = g.fence(1, {}, true, 'd');
+    g.run(1s);
+    BOOST_REQUIRE(g.ended.size() == 4u);
+    BOOST_TEST(g.ended.at(named).data == (proto::Bytes{'c', 'b'}));
+    BOOST_TEST(g.ended.at(other).data == (proto::Bytes{'c', 'b'}));
+    BOOST_TEST(g.ended.at(plain).data == (proto::Bytes{'a', 'd'}));
+    BOOST_TEST(g.ended.at(rest).data == (proto::Bytes{'a', 'd'}));
 }
 
 BOOST_AUTO_TEST_CASE(fences_and_modex_over_links_that_lose) {
@@ -195,7 +210,7 @@ BOOST_AUTO_TEST_CASE(the_end_ends_everything) {
     auto all = g.fence(0, {}, true, 'a');
     g.nodes[0]->stop();
     BOOST_TEST((g.ended.at(all).outcome == Outcome::Lost));
-    BOOST_TEST(!g.nodes[0]->fence(g.now, {}, true, {}, Time::max(), 9).ok());
+    BOOST_TEST(!g.nodes[0]->fence(g.now, {{}, true, {}, {}, Time::max(), 9}).ok());
     BOOST_TEST(!g.nodes[0]->modex(g.now, 1, Time::max(), 10).ok());
     BOOST_TEST(!g.nodes[0]->find(g.now, {}, Time::max(), 11).ok());
     BOOST_TEST((g.nodes[0]->next_tick() == Time::max()));
@@ -203,8 +218,9 @@ BOOST_AUTO_TEST_CASE(the_end_ends_everything) {
 
 BOOST_AUTO_TEST_CASE(what_can_not_be_is_refused) {
     Group g({1, 1, 1});
-    BOOST_TEST(!g.nodes[0]->fence(g.now, {3}, false, {}, Time::max(), 1).ok());
-    BOOST_TEST(!g.nodes[0]->fence(g.now, {1, 2}, false, {}, Time::max(), 1).ok(), "no rank of this node");
+    BOOST_TEST(!g.nodes[0]->fence(g.now, {{3}, false, {}, {}, Time::max(), 1}).ok());
+    BOOST_TEST(!g.nodes[0]->fence(g.now, {{1, 2}, false, {}, {}, Time::max(), 1}).ok(),
+               "no rank of this node");
     BOOST_TEST(!g.nodes[0]->modex(g.now, 0, Time::max(), 1).ok(), "a rank of this node");
     BOOST_TEST(!g.nodes[0]->modex(g.now, 9, Time::max(), 1).ok());
     Parcel parcel;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "pmix_server/dlrover_pmix.h"
 
@@ -184,16 +185,16 @@ std::string text_of(const pmix_value_t &value) {
     return std::to_string(value.type == PMIX_UINT64 ? value.data.uint64 : value.data.uint32);
 }
 
-/// fresh: not what an earlier answer has left in this process.
-bool query(std::initializer_list<const char *> names, const std::string &wanted, bool fresh = false) {
+/// Of that namespace, if one is named. fresh: not what an earlier answer has left in this process.
+bool query(std::initializer_list<const char *> names, const std::string &wanted,
+           const char *name_space = nullptr, bool fresh = false) {
     pmix_query_t query;
     PMIX_QUERY_CONSTRUCT(&query);
     pmix_status_t rc = PMIX_SUCCESS;
     for (const char *name : names) PMIX_ARGV_APPEND(rc, query.keys, name);
-    if (fresh) {
-        PMIX_QUERY_QUALIFIERS_CREATE(&query, 1);
-        PMIX_INFO_LOAD(&query.qualifiers[0], PMIX_QUERY_REFRESH_CACHE, nullptr, PMIX_BOOL);
-    }
+    if (fresh || name_space != nullptr) PMIX_QUERY_QUALIFIERS_CREATE(&query, 1);
+    if (fresh) PMIX_INFO_LOAD(&query.qualifiers[0], PMIX_QUERY_REFRESH_CACHE, nullptr, PMIX_BOOL);
+    if (name_space != nullptr) PMIX_INFO_LOAD(&query.qualifiers[0], PMIX_NSPACE, name_space, PMIX_STRING);
     pmix_info_t *found = nullptr;
     std::size_t count = 0;
     if (!good("names", rc) || !good("query", PMIx_Query_info(&query, 1, &found, &count))) return false;
@@ -210,8 +211,9 @@ bool query(std::initializer_list<const char *> names, const std::string &wanted,
 /// The daemon says another step each time.
 bool query_state() {
     auto names = {DLROVER_PMIX_SAFE_STEP, DLROVER_PMIX_DURABLE_STEP, DLROVER_PMIX_GOODPUT};
-    return query(names, "dlrover.step.safe=40;dlrover.step.durable=7;dlrover.goodput=0.750000;", true) &&
-           query(names, "dlrover.step.safe=41;dlrover.step.durable=7;dlrover.goodput=0.750000;", true);
+    std::string rest = "dlrover.step.durable=7;dlrover.goodput=0.750000;";
+    return query(names, "dlrover.step.safe=40;" + rest, nullptr, true) &&
+           query(names, "dlrover.step.safe=41;" + rest, nullptr, true);
 }
 
 /// What is said of it is what is left of the answer.
@@ -221,6 +223,59 @@ bool allocate(pmix_alloc_directive_t directive, std::uint64_t nodes) {
     pmix_info_t *results = nullptr;
     std::size_t count = 0;
     return good("allocate", PMIx_Allocation_request(directive, &info, 1, &results, &count));
+}
+
+/// Of these ranks, this one among them. Says the number that it gets.
+bool construct(const std::string &name, const std::vector<pmix_rank_t> &ranks, int timeout_s = 0) {
+    std::vector<pmix_proc_t> procs;
+    for (pmix_rank_t rank : ranks) procs.push_back(other(rank));
+    pmix_info_t infos[2], *results = nullptr;
+    bool yes = true;
+    PMIX_INFO_LOAD(&infos[0], PMIX_GROUP_ASSIGN_CONTEXT_ID, &yes, PMIX_BOOL);
+    PMIX_INFO_LOAD(&infos[1], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
+    std::size_t count = 0, context = 0;
+    if (!good("construct", PMIx_Group_construct(name.c_str(), procs.data(), procs.size(), infos,
+                                                timeout_s > 0 ? 2 : 1, &results, &count)))
+        return false;
+    for (std::size_t i = 0; i < count; ++i)
+        if (PMIX_CHECK_KEY(&results[i], PMIX_GROUP_CONTEXT_ID)) context = results[i].value.data.size;
+    PMIX_INFO_FREE(results, count);
+    std::printf("%s %zu\n", name.c_str(), context);
+    return context != 0;
+}
+
+bool destruct(const std::string &name) {
+    return good("destruct", PMIx_Group_destruct(name.c_str(), nullptr, 0));
+}
+
+/// Groups of all ranks, of two nodes' inner ones, and again; what the members had put they have then.
+bool groups() {
+    pmix_value_t mine;
+    std::uint32_t number = 100 + self.rank;
+    PMIX_VALUE_LOAD(&mine, &number, PMIX_UINT32);
+    if (!good("put", PMIx_Put(PMIX_GLOBAL, key, &mine)) || !good("commit", PMIx_Commit())) return false;
+    if (!construct("four", {0, 1, 2, 3})) return false;
+    for (pmix_rank_t rank = 0; rank < 4; ++rank)
+        if (!get(rank, key, 100 + rank)) return false;
+    bool inner = self.rank == 1 || self.rank == 2;
+    if (inner && (!construct("two", {1, 2}) || !destruct("two") || !construct("two", {2, 1}))) return false;
+    return destruct("four") && (!inner || destruct("two")) && fence(false);
+}
+
+bool control(const char *directive, const char *id) {
+    pmix_info_t info, *results = nullptr;
+    std::size_t count = 0;
+    PMIX_INFO_LOAD(&info, directive, id, PMIX_STRING);
+    bool done = good("control", PMIx_Job_control(nullptr, 0, &info, 1, &results, &count));
+    PMIX_INFO_DESTRUCT(&info);
+    return done;
+}
+
+/// Rank 3 wants all to save.
+bool checkpoint() {
+    if (!hears(PMIX_JCTRL_CHECKPOINT) || !fence(false)) return false;
+    if (self.rank == 3 && !control(PMIX_JOB_CTRL_CHECKPOINT, "tonight")) return false;
+    return await_event(0) && fence(false);
 }
 
 bool run(const std::string &what) {
@@ -245,6 +300,16 @@ bool run(const std::string &what) {
     if (what == "query")
         return query({DLROVER_PMIX_GENERATION, DLROVER_PMIX_NODES, DLROVER_PMIX_WORLD_SIZE},
                      "dlrover.generation=1:1;dlrover.nodes=n0,n1;dlrover.world.size=4;");
+    if (what == "query namespace")
+        return query({DLROVER_PMIX_WORLD_SIZE}, "dlrover.world.size=4;", self.nspace);
+    if (what == "query another") return query({DLROVER_PMIX_WORLD_SIZE}, "", "dlrover.other");
+    if (what == "group") return groups();
+    if (what == "group in a second") return construct("late", {0, 1, 2, 3}, 2);
+    if (what == "checkpoint") return checkpoint();
+    if (what == "restart") return control(PMIX_JOB_CTRL_RESTART, "30");
+    if (what == "restart newest") return control(PMIX_JOB_CTRL_RESTART, "");
+    if (what == "restart never") return control(PMIX_JOB_CTRL_RESTART, "never");
+    if (what == "kill") return control(PMIX_JOB_CTRL_KILL, "");
     if (what == "query unknown") return query({"dlrover.nothing"}, "");
     if (what == "query state") return query_state();
     if (what == "query safe") return query({DLROVER_PMIX_SAFE_STEP}, "");
