@@ -48,12 +48,12 @@ class PmixGenerations(unittest.TestCase):
         return {name: (rss_kib(pid), len(descriptors(pid))) for name, pid in self.pids().items()}
 
     def measure(self, first: int) -> "dict[str, tuple[int, int]]":
-        """The least of some generations."""
+        """The most of some generations: a server may just have begun."""
         samples = []
         for generation in range(first, first + 5):
             self.wait_for(generation)
             samples.append(self.measure_now())
-        return {name: (min(s[name][0] for s in samples), min(s[name][1] for s in samples)) for name in samples[0]}
+        return {name: (max(s[name][0] for s in samples), max(s[name][1] for s in samples)) for name in samples[0]}
 
     def grown(self, begun: "dict[str, tuple[int, int]]") -> "list[str]":
         now = self.measure_now()
