@@ -97,10 +97,13 @@ void Simulator::look_at_storage(std::uint32_t node, const LookAtStorage &look) {
 Outcome Simulator::run() {
     Outcome outcome;
     try {
-        Time end = faults_end_ + settle_time;
+        Time end = faults_end_ + settle_time, left_over_at{0};
         while (!events_.empty()) {
             Event e = events_.top();
-            if (e.at > end + (is_any_left_over() ? left_over_time : Duration(0))) break;
+            bool left_over = is_any_left_over();
+            if (left_over) left_over_at = now_;
+            // What was left over may have become a node of the job, which the group has yet to take.
+            if (e.at > (left_over ? end + left_over_time : std::max(end, left_over_at + settle_time))) break;
             events_.pop();
             now_ = e.at;
             ++outcome.events;

@@ -300,7 +300,9 @@ BOOST_DATA_TEST_CASE(
         {{.seed = 4018731, .nodes = 6, .copies = 2, .switches = 3},
          "the simulator's own: nobody told of a newcomer's switch"},
         {{.seed = 4002905, .nodes = 4, .rollbacks = true},
-         "the simulator's own: a rollback that nobody knew was done was done again"}}),
+         "the simulator's own: a rollback that nobody knew was done was done again"},
+        {{.seed = 5330467, .nodes = 6, .copies = 2},
+         "the simulator's own: it ended as the node joined for which it had waited"}}),
     c) {
     BOOST_TEST(Simulator(c.options).run().violation == "");
 }
