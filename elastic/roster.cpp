@@ -340,6 +340,7 @@ void Member::State::on_nodes_answer(const SlurmAnswer &m) {
     // then.
     if (joining.expands) {
         joining.retry_at = now + drop_pause;
+        joining.pause = std::max(joining.pause / 2, first_node_pause);  // no refusal
         joining.looked = false;
     }
     if (joining.asked == 0 || why == joining.told) return;

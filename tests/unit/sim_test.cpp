@@ -302,7 +302,11 @@ BOOST_DATA_TEST_CASE(
         {{.seed = 4002905, .nodes = 4, .rollbacks = true},
          "the simulator's own: a rollback that nobody knew was done was done again"},
         {{.seed = 5330467, .nodes = 6, .copies = 2},
-         "the simulator's own: it ended as the node joined for which it had waited"}}),
+         "the simulator's own: it ended as the node joined for which it had waited"},
+        {{.seed = 5439059, .nodes = 5, .joins = true},
+         "a question that Slurm did not answer made the next one wait twice as long, like a refusal"},
+        {{.seed = 5517926, .nodes = 6, .code = elastic::CodeSize{2, 1}},
+         "the simulator's own: a step that is as safe by the rows of the world before was not counted"}}),
     c) {
     BOOST_TEST(Simulator(c.options).run().violation == "");
 }
