@@ -65,8 +65,8 @@ bool Member::State::lost(NodeIndex node) const {
     const Peer &p = peers[node.value()];
     if (!p.joined && !may_have_ranks(node)) return silence(node) >= absence_limit(node);
     if (fell(node)) return silence(node) >= config.timings.agent_lease;
-    // Where the link does not break, time is the second sign. On top of it come a heartbeat's interval and the
-    // answers of Slurm: 2 s in all.
+    // Where the link does not break, time is the second sign. On top of it come a heartbeat's interval and
+    // the answers of Slurm: 2 s in all.
     Duration limit = config.timings.leader_silence;
     return silence(node) >= limit && (broken_at[node.value()] || silence(node) * 5 >= limit * 8);
 }
