@@ -154,13 +154,13 @@ class Cluster:
     # ---- processes ----
 
     def namespaces(self) -> "dict[str, str]":
-        """PID namespace -> node."""
+        """PID namespace -> node. Remembered when all nodes are up: one that boots is not there yet."""
         if self.spaces:
             return self.spaces
-        found = self.spaces
-        for host in self.describe()["hosts"]:
-            if host["host"] in self.nodes and host.get("slurmd"):
-                found[os.readlink(f"/proc/{host['slurmd']}/ns/pid")] = host["host"]
+        found = {os.readlink(f"/proc/{host['slurmd']}/ns/pid"): host["host"]
+                 for host in self.describe()["hosts"] if host["host"] in self.nodes and host.get("slurmd")}
+        if len(found) == len(self.nodes):
+            self.spaces = found
         return found
 
     def processes(self, user_only: bool = True) -> "list[tuple[str, Process]]":

@@ -126,7 +126,7 @@ class Trial:
         wait_until(lambda: not self.ranks_on(able), LEASE + 5, f"the ranks' end: {self.ranks_on(able)}", 0.1)
         print(f"{self.cell}: no rank was left {time.time() - self.began:.2f} s after the fault")
         self.test.assertEqual(self.worlds(), [])
-        wait_until(lambda: "waiting for Slurm" in self.story(), 15, "a word of what is waited for", 0.2)
+        wait_until(lambda: "waiting for Slurm" in self.story(), 30, "a word of what is waited for", 0.2)  # Slurm has 10 s, and a frozen node keeps who asks for events waiting
 
     def events(self) -> "list[dict]":
         """Since the fault: who is asked asks those of its side."""
