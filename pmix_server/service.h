@@ -57,9 +57,9 @@ class Service final : public Upcalls {
     void announced(const Announcement &announcement);
     void notify(const News &news) const;
     using Answered = std::function<void(const proto::local::BodyUnion &answer)>;
-    /// `done` is finished here only if no answer comes. false: it is, at once.
+    /// `done` is finished here only if no answer comes, or too many wait.
     template <typename Request>
-    bool ask_daemon(Request request, const std::shared_ptr<QueryCompletion> &done, Answered answered);
+    void ask_daemon(Request request, const std::shared_ptr<QueryCompletion> &done, Answered answered);
     void on_answer(std::uint64_t number, const proto::local::BodyUnion &answer);
     pmix_status_t ask_for_checkpoint(std::uint32_t rank);
     void answer(const Query &query, QueryCompletion &done, const proto::local::PmixStateT &state) const;

@@ -15,11 +15,8 @@ constexpr std::size_t max_asked = 1024;
 }  // namespace
 
 template <typename Request>
-bool Service::ask_daemon(Request request, const std::shared_ptr<QueryCompletion> &done, Answered answered) {
-    if (asked_.size() >= max_asked) {
-        done->finish(PMIX_ERR_OUT_OF_RESOURCE, {});
-        return false;
-    }
+void Service::ask_daemon(Request request, const std::shared_ptr<QueryCompletion> &done, Answered answered) {
+    if (asked_.size() >= max_asked) return done->finish(PMIX_ERR_OUT_OF_RESOURCE, {});
     std::uint64_t number = ++last_token_;
     auto given_up = loop_.after(answer_limit, [this, number, done] {
         auto node = asked_.extract(number);
@@ -28,7 +25,6 @@ bool Service::ask_daemon(Request request, const std::shared_ptr<QueryCompletion>
     asked_.emplace(number, Asked{std::move(answered), std::move(given_up)});
     request.number = number;
     tell(std::move(request));
-    return true;
 }
 
 void Service::on_answer(std::uint64_t number, const proto::local::BodyUnion &answer) {
