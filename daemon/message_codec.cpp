@@ -358,6 +358,7 @@ void pack_into(wire::GroupMessageT &out, const PrepareReply &m) {
     w.accepted = m.accepted;
     w.port = m.port;
     w.report = pack(m.report);
+    if (m.world) w.world = pack(*m.world);
     out.body.Set(std::move(w));
 }
 void pack_into(wire::GroupMessageT &out, const Commit &m) {
@@ -697,7 +698,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
         }
         case wire::Body::PrepareReply: {
             auto &w = *body.AsPrepareReply();
-            return PrepareReply{Term(w.term), unpack(w.generation), w.accepted, w.port, u.report(w.report)};
+            return PrepareReply{Term(w.term), unpack(w.generation), w.accepted,
+                                w.port,       u.report(w.report),   u.optional_world(w.world)};
         }
         case wire::Body::Commit:
             return Commit{Term(body.AsCommit()->term), u.world(body.AsCommit()->world)};

@@ -105,6 +105,8 @@ void Member::State::fence_lost() {
     if (must_read && !slurm.read_fresh && !bugged(PlantedBug::asks_slurm_twice))
         return ask(AskSlurm::What::read_job, {});
     if (slurm.requeue_wanted) return ask_requeue();
+    // Of the job is who is named, and a node that is being added has no index to be named by for a moment.
+    if (needs_shrink(gone) && promise.roster.added.size() > promise.roster.firm_added) return;
     take_out(gone);
 }
 

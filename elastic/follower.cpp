@@ -201,7 +201,9 @@ void Member::State::on_prepare(NodeIndex from, const Prepare &m) {
     } else if (home && port_generation != m.generation && port_sequence <= store_done) {
         persist(true);  // a daemon that was started again has its promise, but no port
     }
-    send_when_stored(from, PrepareReply{m.term, m.generation, true, 0, {}});
+    PrepareReply reply{m.term, m.generation, true, 0, {}};
+    if (world && (m.open.empty() || world->id > m.open.front().id)) reply.world = world;
+    send_when_stored(from, std::move(reply));
 }
 
 void Member::State::on_commit(NodeIndex from, const Commit &m) {

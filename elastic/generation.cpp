@@ -43,12 +43,12 @@ std::vector<NodeIndex> Member::State::choose_nodes() const {
     auto ready = [&](NodeIndex n) {
         return !removed(n) && answers(n) && peers[n.value()].joined && peers[n.value()].report.ready;
     };
-    std::vector<NodeIndex> others, chosen;
+    std::vector<NodeIndex> others, leaving, chosen;
     std::vector<bool> was_there(node_count());
     for (NodeIndex n : before) was_there[n.value()] = true;
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!was_there[i] && counts(NodeIndex(i)) && ready(NodeIndex(i)) && !is_leaving(NodeIndex(i)))
-            others.push_back(NodeIndex(i));
+        if (!was_there[i] && counts(NodeIndex(i)) && ready(NodeIndex(i)))
+            (is_leaving(NodeIndex(i)) ? leaving : others).push_back(NodeIndex(i));
     auto spare = others.begin();
     for (NodeIndex n : before) {
         if (!removed(n) && !lost(n) && (!waited || ready(n)))
@@ -57,6 +57,9 @@ std::vector<NodeIndex> Member::State::choose_nodes() const {
             chosen.push_back(*spare++);
     }
     while (spare != others.end() && chosen.size() < wanted_nodes()) chosen.push_back(*spare++);
+    // Slurm does not say whether it has taken them back: better than no world.
+    for (std::size_t i = 0; slurm.down && i < leaving.size() && chosen.size() < config.min_nodes; ++i)
+        chosen.push_back(leaving[i]);
     std::size_t size = std::min<std::size_t>(chosen.size(), wanted_nodes());
     size -= size % std::max(config.node_unit, 1u);
     if (size < config.min_nodes) return {};
@@ -121,9 +124,24 @@ void Member::State::on_prepare_reply(NodeIndex from, const PrepareReply &m) {
     if (m.term != promise.term || !preparing) return;
     generation_seen = std::max(generation_seen, m.generation);
     if (!m.accepted || m.generation != preparing->id) return;
+    if (m.world && fits(*m.world) && m.world->id < preparing->id && (!world || world->id < m.world->id))
+        return go_on_from(*m.world);
     peers[from.value()].accepted = true;
     if (from == preparing->nodes.front() && m.port != 0) preparing->port = m.port;
     on_report(from, m.report);
+}
+
+/// A leader that was cut off has put it in force, and others hear of it only now: what it says of suspect steps
+/// and of failures would be forgotten. All is prepared again, as after an election.
+void Member::State::go_on_from(const World &newer) {
+    std::string reason = preparing->reason;
+    world = newer;
+    base_on_world();
+    incident.reset();
+    preparing.reset();
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (peers[i].joined) count_seals(NodeIndex(i), peers[i].report);
+    propose(std::move(reason), true);
 }
 
 /// What that promise was given for may be in force, and so may what was before it.

@@ -47,13 +47,7 @@ void Member::State::begin_reign() {
     awaiting.reset();
     awaiting_since = now;
     spares_since.reset();
-    tally = new_tally(world ? holders_wanted(*world) : 1);
-    rows = world ? RowBook(*world, config.nodes) : RowBook();
-    complete.reset();
-    protection = {};
-    protect_told.reset();
-    lost_told.reset();
-    void_told.reset();  // an earlier leader's word holds only beside the complete step that it knew
+    base_on_world();
     SlurmTalk fresh;
     fresh.next_request = slurm.next_request + 1;
     // What this node, as a candidate, or a leader before it may have asked.
@@ -67,8 +61,6 @@ void Member::State::begin_reign() {
     counted = goodput.counted;
     baseline = goes_on && counted.generation == world->id ? counted : Goodput::Counted{};
     if (goes_on && counted.generation != world->id) meter->begin_generation(now, world->restore_step);
-    budget = RestartBudget(config.max_restarts);
-    if (world) resume_budget();
     Note n;
     n.kind = Note::Kind::leader_elected;
     n.node = config.self;
@@ -79,6 +71,19 @@ void Member::State::begin_reign() {
         if (peers[i].granted && !is_self(NodeIndex(i))) count_seals(NodeIndex(i), peers[i].report);
     if (again && !goes_on) awaiting = "a new leader found no world in force";
     on_report(config.self, local);
+}
+
+/// What a leader counts, afresh: by the world in force that it has heard of.
+void Member::State::base_on_world() {
+    tally = new_tally(world ? holders_wanted(*world) : 1);
+    rows = world ? RowBook(*world, config.nodes) : RowBook();
+    complete.reset();
+    protection = {};
+    protect_told.reset();
+    lost_told.reset();
+    void_told.reset();  // an earlier leader's word holds only beside the complete step that it knew
+    budget = RestartBudget(config.max_restarts);
+    if (world) resume_budget();
 }
 
 void Member::State::resume_budget() {

@@ -69,11 +69,18 @@ bool Member::State::is_void_already(const Seal &seal) const {
            (!void_after || seal.step > *void_after);
 }
 
+/// Of the promised generation, or what that goes on from, which is copied and fetched in it. A daemon before
+/// this one may have fallen with the record of a world that its agents run already: what that goes on from is
+/// not known here then.
+bool Member::State::may_be_of_promised(const CheckpointId &id) const {
+    if (id.generation == promise.generation) return true;
+    bool known = world && world->id == promise.generation;
+    if (known) return world->restore_step == id.step && world->restore_generation == id.generation;
+    return local.running == promise.generation && local.running != GenerationId{};
+}
+
 void Member::State::on_sealed(const Seal &seal) {
-    // What a world goes on from is copied and fetched in it.
-    bool from = world && world->id == promise.generation && world->restore_step == seal.step &&
-                world->restore_generation == seal.generation;
-    if (seal.generation != promise.generation && !from && !bugged(PlantedBug::accept_old_seal)) return;
+    if (!may_be_of_promised({seal.generation, seal.step}) && !bugged(PlantedBug::accept_old_seal)) return;
     if (is_void_already(seal)) {
         out.push_back(StepsVoid{void_told->second, void_told->first, void_after});  // its slot is free again
         return;
@@ -111,9 +118,7 @@ void Member::State::on_skipped(const LocalSkipped &m) {
 }
 
 void Member::State::on_parity(const Parity &parity) {
-    bool from = world && world->id == promise.generation && world->restore_step == parity.id.step &&
-                world->restore_generation == parity.id.generation;
-    if (parity.id.generation != promise.generation && !from) return;
+    if (!may_be_of_promised(parity.id)) return;
     bool known = std::ranges::any_of(local.parities, [&](const Parity &p) { return p.is_same(parity); });
     if (known || local.parities.size() >= max_parities) return;
     local.parities.push_back(parity);

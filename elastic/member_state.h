@@ -314,6 +314,7 @@ struct Member::State {
     void on_ready(const LocalReady &m);
     void on_exit(const WorkerExit &exit);
     void on_finished(const LocalFinished &m);
+    bool may_be_of_promised(const CheckpointId &id) const;
     void on_sealed(const Seal &seal);
     static std::optional<TrainStep> last_kept(const std::optional<SealTally::Complete> &newest,
                                               const GenerationId &generation);
@@ -373,6 +374,7 @@ struct Member::State {
 
     // leader.cpp
     void begin_reign();
+    void base_on_world();
     void resume_budget();
     void on_tick_leader();
     bool look_around();
@@ -429,6 +431,7 @@ struct Member::State {
     std::vector<NodeIndex> first_nodes() const;
     void await_nodes(std::string reason);
     void on_prepare_reply(NodeIndex from, const PrepareReply &m);
+    void go_on_from(const World &newer);
     Time lease_end() const;
     bool may_commit() const;
     bool set_accepted(const std::vector<NodeIndex> &nodes) const;

@@ -106,6 +106,9 @@ struct PrepareReply {
     bool accepted = false;
     std::uint16_t port = 0;  ///< of the node that hosts rank 0
     NodeReport report;
+    /// In force by what is known here, and newer than the one that the leader knows: that one's leader was
+    /// cut off before others heard of it.
+    std::optional<World> world = {};
     friend bool operator==(const PrepareReply &, const PrepareReply &) = default;
 };
 /// Second phase: in force.

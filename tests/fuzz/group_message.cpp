@@ -119,7 +119,7 @@ std::vector<Bytes> seeds() {
                                           {},
                                           "start",
                                           {generation, {Rank(1)}, {NodeIndex(1)}}},
-                                  PrepareReply{.term = Term(3), .generation = generation, .accepted = true},
+                                  PrepareReply{.term = Term(3), .generation = generation, .accepted = true, .world = world},
                                   Commit{Term(3), world},
                                   Report{Term(3), report},
                                   Finish{.term = Term(3), .exit_code = 1, .message = "gave up"},

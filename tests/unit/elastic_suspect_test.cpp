@@ -534,6 +534,39 @@ BOOST_AUTO_TEST_CASE(a_persons_word_outlives_the_leader) {
     BOOST_TEST(f.g.world(2).suspects.front().by_person);
 }
 
+/// The leader was cut off as it put the rollback into force: nobody else knows whether it is.
+BOOST_AUTO_TEST_CASE(a_rollback_that_only_a_leader_cut_off_knows_of_is_not_forgotten) {
+    Fixture f;
+    f.save(100);
+    f.save(200);
+    f.g.cut(1);
+    f.g.feed(1, LocalRollback{{f.world().id, TrainStep(100)}});
+    auto asked = f.g.actions<SendMessage>(1);
+    std::ranges::reverse(asked);
+    for (std::uint32_t node : {0u, 2u}) {
+        auto prepare = std::ranges::find_if(asked, [&](const SendMessage &m) {
+            return m.to == NodeIndex(node) && std::holds_alternative<Prepare>(m.message);
+        });
+        BOOST_REQUIRE((prepare != asked.end()));
+        f.g.feed(node, PeerMessage{NodeIndex(1), prepare->message});
+        auto answered = f.g.actions<SendMessage>(node);
+        BOOST_REQUIRE(std::holds_alternative<PrepareReply>(answered.back().message));
+        f.g.feed(1, PeerMessage{NodeIndex(node), answered.back().message});
+    }
+    World rolled_back = f.g.world(1);
+    BOOST_REQUIRE((rolled_back.restore_step == TrainStep(100)));
+    BOOST_REQUIRE((f.g.view(0).leader != NodeIndex(2)));
+    for (int i = 0; i < 200 && f.g.view(2).leader != NodeIndex(2); ++i) f.g.run(20ms);
+    BOOST_REQUIRE((f.g.view(2).leader == NodeIndex(2)));
+    f.g.heal();
+    f.g.run(3s);
+    World w = f.g.world(2);
+    BOOST_TEST((w.id > rolled_back.id));
+    BOOST_TEST((w.restore_step == TrainStep(100)));
+    BOOST_TEST((w.suspects == rolled_back.suspects));
+    BOOST_TEST(w.restart_count == rolled_back.restart_count + 1);
+}
+
 /// Without copies older slots are free: from memory it is the newest alone.
 BOOST_AUTO_TEST_CASE(a_person_goes_back_to_what_is_in_memory) {
     Fixture f(false);

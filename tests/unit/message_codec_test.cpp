@@ -117,7 +117,7 @@ std::vector<Message> one_of_each() {
                     "why",
                     {generation, {Rank(9)}, {NodeIndex(0)}},
                     {{generation, {NodeIndex(0), NodeIndex(1)}}}},
-            PrepareReply{Term(5), generation, true, 2222, full_report()},
+            PrepareReply{Term(5), generation, true, 2222, full_report(), full_world()},
             Commit{Term(5), full_world()},
             Report{Term(5), full_report()},
             Finish{Term(5), 3, "given up", full_goodput(), NextRun::comes},
