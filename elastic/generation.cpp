@@ -131,8 +131,8 @@ void Member::State::on_prepare_reply(NodeIndex from, const PrepareReply &m) {
     on_report(from, m.report);
 }
 
-/// A leader that was cut off has put it in force, and others hear of it only now: what it says of suspect steps
-/// and of failures would be forgotten. All is prepared again, as after an election.
+/// A leader that was cut off has put it in force, and others hear of it only now: what it says of suspect
+/// steps and of failures would be forgotten. All is prepared again, as after an election.
 void Member::State::go_on_from(const World &newer) {
     std::string reason = preparing->reason;
     world = newer;

@@ -308,7 +308,8 @@ BOOST_DATA_TEST_CASE(
         {{.seed = 5517926, .nodes = 6, .code = elastic::CodeSize{2, 1}},
          "the simulator's own: a step that is as safe by the rows of the world before was not counted"},
         {{.seed = 5928769, .nodes = 4, .rollbacks = true},
-         "a world that only a leader that was cut off knew was in force was forgotten, and its rollback with it"},
+         "a world that only a leader that was cut off knew was in force was forgotten, and its rollback with "
+         "it"},
         {{.seed = 6215314, .nodes = 6, .joins = true, .scales = true},
          "a daemon that fell with the record of a world dropped what its ranks had fetched for it"},
         {{.seed = 5936403, .nodes = 4, .rollbacks = true},
