@@ -74,7 +74,8 @@ void add_helpers(const TaskSpec &spec, GuardConfig &guard) {
     const std::string &copies = value_of(spec.env, "DLROVER_REDUNDANCY");
     if (!value_of(spec.env, "DLROVER_CKPT_DIR").empty()) add("dlrover-writer");
     if (!copies.empty() && copies != "single") add("dlrover-mover");
-    if (value_of(spec.env, "DLROVER_PMIX") == "1") add("dlrover-pmixd");
+    if (const std::string &pmix = value_of(spec.env, "DLROVER_PMIX"); pmix == "yes" || pmix == "auto")
+        add("dlrover-pmixd");
     guard.helper_environment = to_strings(spec.env);
     guard.helper_environment.push_back("DLROVER_SCRATCH=" + guard.scratch);
 }

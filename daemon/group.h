@@ -366,6 +366,7 @@ class Group : private JobMemory {
     void tell_pmix_of_world();
     local::PmixStateT pmix_state() const;
     void on_pmix_failed(const std::string &why);
+    void on_pmix_missing(const std::string &why);
     void on_pmix_aborted(const local::PmixAbortedT &aborted);
     bool add_pmix(local::WorldPublishedT &world);
 

@@ -287,7 +287,7 @@ CompanionOrder Group::companion_order(bool expands) const {
     order.excluded.erase(std::unique(order.excluded.begin(), order.excluded.end()), order.excluded.end());
     if (!r.options->ckpt_dir.empty()) order.options.push_back("--dlrover-ckpt-dir=" + r.options->ckpt_dir);
     order.options.push_back("--dlrover-redundancy=" + r.options->redundancy);
-    if (r.options->pmix) order.options.push_back("--dlrover-pmix=yes");
+    order.options.push_back(std::string("--dlrover-pmix=") + text_of(r.options->pmix));
     order.argv = launch_->argv;
     order.environment = launch_->environment;
     order.cwd = r.cwd;

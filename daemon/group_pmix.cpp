@@ -16,7 +16,8 @@ constexpr std::uint64_t no_server_signature = 0x706d6978;
 }  // namespace
 
 void Group::create_pmix() {
-    if (pmix_ || !registration().options->pmix) return;
+    auto mode = registration().options->pmix;
+    if (pmix_ || mode == proto::PmixMode::No) return;
     PmixRelay::Hooks hooks;
     hooks.send = [this](PmixRelay::Place place, proto::Bytes word) {
         const std::string node = node_name(world_->nodes[place]);
@@ -30,12 +31,14 @@ void Group::create_pmix() {
             for (auto &[task, agent] : agents_) push_world(agent);
     };
     hooks.failed = [this](const std::string &why) { on_pmix_failed(why); };
+    hooks.missing = [this](const std::string &why) { on_pmix_missing(why); };
     hooks.aborted = [this](const local::PmixAbortedT &aborted) { on_pmix_aborted(aborted); };
     hooks.state = [this] { return pmix_state(); };
     hooks.scale = [this](const local::PmixScaleRequestT &request) { return pmix_scale(request); };
     hooks.restart = [this](const local::PmixRestartRequestT &request) { return pmix_restart(request); };
-    pmix_ = std::make_unique<PmixRelay>(
-        PmixRelay::Services{services_.loop, services_.port, services_.settings}, std::move(hooks));
+    pmix_ =
+        std::make_unique<PmixRelay>(PmixRelay::Services{services_.loop, services_.port, services_.settings},
+                                    std::move(hooks), mode == proto::PmixMode::Yes);
 }
 
 void Group::tell_pmix_of_world() {
@@ -59,6 +62,16 @@ void Group::on_pmix_failed(const std::string &why) {
     exit.signature = no_server_signature;
     exit.error_text = std::move(text);
     feed_when_ready(elastic::LocalExit{std::move(exit)});
+}
+
+void Group::on_pmix_missing(const std::string &why) {
+    if (over()) return;
+    std::string text = "There is no PMIx on " + services_.node + ": " + log::one_line(why) +
+                       ". The ranks go on without it; an MPI program can not begin there, or takes each of "
+                       "them for a program "
+                       "of its own (--dlrover-pmix=yes makes this a failure, =no does without servers)";
+    log::warning({job(), step()}, text);
+    add_event(proto::EventKind::Warning, text + ".", world_->id);
 }
 
 local::PmixStateT Group::pmix_state() const {
@@ -91,7 +104,7 @@ bool Group::add_pmix(local::WorldPublishedT &world) {
 }
 
 void Group::on_pmix_message(const Client &from, const local::MessageT &message) {
-    if (!registration().options->pmix || record_.ended)
+    if (registration().options->pmix == proto::PmixMode::No || record_.ended)
         return services_.port.fail(from.id, message.id, local::Refusal::Stale, "this step has no PMIx");
     create_pmix();
     if (const auto *hello = message.body.AsPmixHello()) return pmix_->on_hello(from, message.id, *hello);

@@ -19,7 +19,7 @@ proto::Bytes encode_pmix_word(const PmixWord &word) {
 Result<PmixWord> decode_pmix_word(std::span<const std::uint8_t> bytes) {
     auto in = proto::decode<wire::Word>(bytes, wire::WordIdentifier());
     if (!in) return in.take_status();
-    if (!in->generation || in->bytes.empty() || in->bytes.size() > max_parcel_bytes)
+    if (!in->generation || in->bytes.size() > max_parcel_bytes)
         return Status(Code::corrupt, "a word of PMIx has a value out of range");
     return PmixWord{{Term(in->generation->term()), in->generation->number()}, std::move(in->bytes)};
 }

@@ -34,8 +34,9 @@ void PmixRelay::on_hello(const Client &from, std::uint32_t id, const local::Pmix
     if (server_ && *server_ != from.id) services_.port.close(*server_);
     server_ = from.id;
     serves_ = is_present(hello.serving);
+    required_ = required_ || hello.used;
+    if (!world_ || failed_) return;
     server_timer_.reset();
-    if (!world_) return;
     if (started_ && !serves_) return fail("dlrover-pmixd has ended");
     expect_server();
     push_world();
@@ -56,9 +57,11 @@ bool PmixRelay::on_message(const Client &from, const local::MessageT &message) {
     const auto *asks = body.AsPmixStateRequest();
     const auto *scales = body.AsPmixScaleRequest();
     const auto *restarts = body.AsPmixRestartRequest();
-    bool known = ready || parcel || aborted || asks || scales || restarts;
+    const auto *used = body.AsPmixUsed();
+    bool known = ready || parcel || aborted || asks || scales || restarts || used;
     if (!known) return false;
     if (server_ != from.id) return true;  // of one that has a successor
+    required_ = required_ || used != nullptr;
     if (ready != nullptr) on_ready(*ready);
     if (parcel != nullptr) on_parcel(*parcel);
     if (aborted != nullptr && is_present(aborted->generation)) hooks_.aborted(*aborted);
@@ -78,18 +81,46 @@ void PmixRelay::on_gone(ConnectionId connection) {
 
 void PmixRelay::expect_server() {
     if (failed_) return;
-    server_timer_ = services_.loop.after(patience, [this] {
+    EventLoop::Time limit = required_ ? patience : was_missing_ ? shortest_patience : short_patience;
+    server_timer_ = services_.loop.after(limit, [this] {
         server_timer_.reset();
-        fail(server_ ? "dlrover-pmixd does not answer" : "dlrover-pmixd does not run: is it installed?");
+        fail(server_ ? "dlrover-pmixd does not answer" : "dlrover-pmixd does not run (is it installed?)");
     });
 }
 
 void PmixRelay::fail(const std::string &why) {
     if (std::exchange(failed_, true)) return;
     server_timer_.reset();
+    if (!required_) return go_without(why);
     later([this, why, generation = from_proto(world_->generation)] {
         if (world_ && from_proto(world_->generation) == generation) hooks_.failed(why);
     });
+}
+
+/// Servers elsewhere must not wait for what these ranks would say, and they may hear of this world later.
+void PmixRelay::go_without(const std::string &why) {
+    was_missing_ = true;
+    serves_ = false;
+    tell_others();
+    bool begin = !started_;
+    if (begin) variables_.emplace();
+    later([this, why, begin, generation = from_proto(world_->generation)] {
+        if (!world_ || from_proto(world_->generation) != generation) return;
+        hooks_.missing(why);
+        if (begin) hooks_.ready();
+    });
+}
+
+void PmixRelay::tell_others() {
+    for (Place place = 0; place < world_->node_names.size(); ++place)
+        if (place != world_->place) send_word(place, {});
+    word_timer_ = services_.loop.after(word_interval, [this] { tell_others(); });
+}
+
+void PmixRelay::send_word(Place to, proto::Bytes bytes) {
+    PmixWord word{from_proto(world_->generation), std::move(bytes)};
+    if (!hooks_.send(to, encode_pmix_word(word)))
+        tell_unreachable(to, world_->node_names[to] + " has an older dlroverd, which does not carry PMIx");
 }
 
 void PmixRelay::push_world() {
@@ -126,6 +157,7 @@ void PmixRelay::on_no_world() {
     allowances_.clear();
     unreachable_.clear();
     server_timer_.reset();
+    word_timer_.reset();
 }
 
 void PmixRelay::on_stop(local::PmixStopT stop) {
@@ -133,7 +165,7 @@ void PmixRelay::on_stop(local::PmixStopT stop) {
 }
 
 void PmixRelay::on_event(local::PmixEventT event) {
-    if (server_ && world_) services_.port.push(*server_, std::move(event));
+    if (server_ && world_ && !failed_) services_.port.push(*server_, std::move(event));
 }
 
 std::unique_ptr<local::PmixStatusT> PmixRelay::status() const {
@@ -176,14 +208,11 @@ void PmixRelay::on_parcel(const local::PmixParcelT &parcel) {
     bool known = is_present(parcel.generation) && parcel.place < world_->node_names.size();
     bool fits = !parcel.bytes.empty() && parcel.bytes.size() <= max_parcel_bytes;
     if (!known || !fits || parcel.place == world_->place || !allow(parcel.place, parcel.bytes.size())) return;
-    PmixWord word{from_proto(world_->generation), parcel.bytes};
-    if (!hooks_.send(parcel.place, encode_pmix_word(word)))
-        tell_unreachable(parcel.place, world_->node_names[parcel.place] +
-                                           " has an older dlroverd, which does not carry PMIx");
+    send_word(parcel.place, parcel.bytes);
 }
 
 void PmixRelay::tell_unreachable(Place place, const std::string &why) {
-    if (!unreachable_.insert(place).second || !server_) return;
+    if (!server_ || !unreachable_.insert(place).second) return;
     local::PmixUnreachableT lost;
     lost.generation = std::make_unique<proto::Generation>(*world_->generation);
     lost.place = place;
@@ -194,6 +223,7 @@ void PmixRelay::tell_unreachable(Place place, const std::string &why) {
 void PmixRelay::on_word(Place from, std::span<const std::uint8_t> payload) {
     auto word = decode_pmix_word(payload);
     if (!word || !world_ || !server_ || word->generation != from_proto(world_->generation)) return;
+    if (word->bytes.empty()) return tell_unreachable(from, world_->node_names[from] + " has no PMIx server");
     local::PmixParcelT parcel;
     parcel.generation = std::make_unique<proto::Generation>(*world_->generation);
     parcel.place = from;

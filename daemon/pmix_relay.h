@@ -26,6 +26,9 @@ class PmixRelay {
     /// What one node may send to another in a moment, and in each second after it: links are everybody's.
     static constexpr std::uint64_t bytes_per_second = std::uint64_t{32} << 20;
     static constexpr std::chrono::seconds patience{15};  ///< for a server that serves the world
+    /// The same where the ranks can begin without, and once this group has had to.
+    static constexpr std::chrono::milliseconds short_patience{5000}, shortest_patience{500};
+    static constexpr std::chrono::seconds word_interval{5};  ///< that there is no server here
 
     struct Services {
         EventLoop &loop;
@@ -37,6 +40,8 @@ class PmixRelay {
         std::function<bool(Place to, proto::Bytes word)> send;
         std::function<void()> ready;                         ///< variables() are there
         std::function<void(const std::string &why)> failed;  ///< the present world can not be served
+        /// Its ranks here begin, or go on, without.
+        std::function<void(const std::string &why)> missing;
         std::function<void(const local::PmixAbortedT &)> aborted;
         /// But for its number.
         std::function<local::PmixStateT()> state;
@@ -44,7 +49,10 @@ class PmixRelay {
         std::function<local::PmixRestartReplyT(const local::PmixRestartRequestT &)> restart;
     };
 
-    PmixRelay(Services services, Hooks hooks) : services_(services), hooks_(std::move(hooks)) {}
+    /// required: ranks do not begin without a server. Else they do, until one of this group on this node has
+    /// connected to one.
+    PmixRelay(Services services, Hooks hooks, bool required)
+        : services_(services), hooks_(std::move(hooks)), required_(required) {}
     ~PmixRelay();
     PmixRelay(const PmixRelay &) = delete;
     PmixRelay &operator=(const PmixRelay &) = delete;
@@ -70,7 +78,8 @@ class PmixRelay {
     void on_word(Place from, std::span<const std::uint8_t> payload);
     /// Of the present world, on this node alone.
     std::unique_ptr<local::PmixStatusT> status() const;
-    /// Of the present world's ranks, but for PMIX_RANK; none: they can not be started yet.
+    /// Of the present world's ranks, but for PMIX_RANK; none: they can not be started yet. Empty: they begin
+    /// without a server.
     const std::vector<std::string> *variables() const { return variables_ ? &*variables_ : nullptr; }
 
   private:
@@ -89,6 +98,9 @@ class PmixRelay {
     bool allow(Place to, std::size_t bytes);
     void expect_server();
     void fail(const std::string &why);
+    void go_without(const std::string &why);
+    void tell_others();
+    void send_word(Place to, proto::Bytes bytes);
     void later(EventLoop::Task task);
     bool is_present(const std::unique_ptr<proto::Generation> &generation) const {
         return world_ && from_proto(generation) == from_proto(world_->generation);
@@ -96,15 +108,17 @@ class PmixRelay {
 
     Services services_;
     Hooks hooks_;
+    bool required_;
     std::optional<ConnectionId> server_;
     bool serves_ = false;   ///< that one has served the present world from its start on
     bool started_ = false;  ///< ranks of the present world
     bool failed_ = false;
+    bool was_missing_ = false;                ///< in this world or one before
     std::optional<local::PmixWorldT> world_;  ///< with ranks here
     std::optional<std::vector<std::string>> variables_;
     std::map<Place, Allowance> allowances_;
     std::set<Place> unreachable_;
-    EventLoop::Handle server_timer_;
+    EventLoop::Handle server_timer_, word_timer_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -41,6 +41,7 @@ Status check_options(const proto::ElasticOptionsT &o, std::size_t nodes) {
         (o.ckpt_dir[0] != '/' || o.ckpt_dir.size() > max_path_bytes || !printable(o.ckpt_dir)))
         return refuse("the checkpoint folder must be an absolute path without control characters");
     if (o.ckpt_every_us < 0) return refuse("the time between checkpoints is negative");
+    if (o.pmix > proto::PmixMode::MAX) return refuse("whether it has PMIx is not said");
     return {};
 }
 
@@ -139,6 +140,10 @@ Status check_launch(const proto::LaunchSpecT &launch) {
     return {};
 }
 
+const char *text_of(proto::PmixMode mode) {
+    return mode == proto::PmixMode::Yes ? "yes" : mode == proto::PmixMode::No ? "no" : "auto";
+}
+
 Status check_newcomer(const proto::StepRegistrationT &group, const proto::StepRegistrationT &step) {
     const auto &want = *group.options, &have = *step.options;
     if (step.argv != group.argv) return refuse("it runs another command than the group");
@@ -151,7 +156,7 @@ Status check_newcomer(const proto::StepRegistrationT &group, const proto::StepRe
     if (have.redundancy != want.redundancy)
         return refuse("give it --dlrover-redundancy=" + want.redundancy + " as the group");
     if (have.pmix != want.pmix)
-        return refuse(std::string("give it --dlrover-pmix=") + (want.pmix ? "yes" : "no") + " as the group");
+        return refuse(std::string("give it --dlrover-pmix=") + text_of(want.pmix) + " as the group");
     return {};
 }
 

@@ -25,6 +25,9 @@ Status check_target(const proto::StepRegistrationT &step, const SlurmJob &own,
 /// By which step the node has joined that is the i-th of those at the end of the table.
 StepKey joined_by(const proto::StepRegistrationT &group, std::size_t i);
 
+/// As --dlrover-pmix has it.
+const char *text_of(proto::PmixMode mode);
+
 /// Command and environment together.
 inline constexpr std::size_t max_launch_bytes = 1u << 20;
 Status check_launch(const proto::LaunchSpecT &launch);

@@ -10,6 +10,7 @@ AC_DEFUN([DLROVER_PMIX], [
     DLROVER_PMIX_LINKS])
   AS_IF([test $with_pmix = yes -a $dlrover_have_pmix = no],
     [AC_MSG_ERROR([--with-pmix was given but no PMIx server library of 4.1 or newer was found: install libpmix-dev])])
+  AS_IF([test $dlrover_have_pmix = yes], [AC_DEFINE([HAVE_PMIX], [1], [dlrover-pmixd is built])])
   AM_CONDITIONAL([HAVE_PMIX], [test $dlrover_have_pmix = yes])
 ])
 

@@ -111,6 +111,7 @@ Status Service::connect() {
     hello.job_id = environment_.job.value();
     hello.step_id = environment_.step.value();
     if (exchange_) hello.serving = to_proto(exchange_->world().generation);
+    hello.used = used_;
     auto welcome = client->call(std::move(hello), answer_limit);
     if (!welcome) return welcome.take_status();
     client_ = std::move(*client);
@@ -160,7 +161,10 @@ void Service::take(proto::LocalMessage push) {
 
 /// A daemon that has been restarted may say it again.
 void Service::on_world(const local::PmixWorldT &message) {
-    if (exchange_ && !is_present(message.generation)) return make_room();
+    if (exchange_ && !is_present(message.generation)) {
+        if (used_) return make_room();
+        leave_world();
+    }
     Status status = exchange_ ? Status() : change_world(message);
     local::PmixReadyT ready;
     if (message.generation) ready.generation = std::make_unique<proto::Generation>(*message.generation);
@@ -181,6 +185,14 @@ Status Service::change_world(const local::PmixWorldT &message) {
     variables_ = std::move(*variables);
     serve(std::move(*world));
     return {};
+}
+
+/// Of a world whose ranks had no use of PMIx nothing stays but what others have published.
+void Service::leave_world() {
+    stop_exchange("another one begins");
+    Server::remove(exchange_->world());
+    board_ = exchange_->release_board();
+    exchange_.reset();
 }
 
 /// PMIx 4.2.2 keeps what it had for clients and fences of a former namespace, and takes a process group of
@@ -255,6 +267,14 @@ bool Service::is_present(const std::unique_ptr<proto::Generation> &generation) c
 }
 
 // ---- PMIx ----
+
+/// The daemon has to know: without this server such ranks can not go on.
+void Service::on_client() {
+    if (std::exchange(used_, true) || !exchange_) return;
+    local::PmixUsedT used;
+    used.generation = to_proto(exchange_->world().generation);
+    tell(std::move(used));
+}
 
 bool Service::is_present(const std::string &name_space) const {
     return exchange_ && exchange_->world().name_space == name_space;

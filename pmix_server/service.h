@@ -26,6 +26,7 @@ class Service final : public Upcalls {
     /// Connects to the daemon, again and again.
     void begin();
 
+    void on_client() override;
     void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) override;
     void on_group(Group group, std::shared_ptr<QueryCompletion> done) override;
     void on_modex(Modex modex, std::shared_ptr<DataCompletion> done) override;
@@ -51,6 +52,7 @@ class Service final : public Upcalls {
     void on_parcel(const proto::local::PmixParcelT &message);
     Status change_world(const proto::local::PmixWorldT &message);
     void make_room();
+    void leave_world();
     void look_at_pmix();
     void serve(World world);
     void stop_exchange(const std::string &reason);
@@ -84,6 +86,7 @@ class Service final : public Upcalls {
     std::optional<proto::LocalClient> client_;
     std::unique_ptr<Exchange> exchange_;  ///< of the generation that is served
     Variables variables_;                 ///< of its ranks
+    bool used_ = false;                   ///< a rank has connected to this process
     std::map<Exchange::Token, Finished> waiting_;
     std::uint64_t last_context_ = 0;  ///< of process groups
     using Told = std::function<void(pmix_status_t status, const std::vector<Notice> &found)>;

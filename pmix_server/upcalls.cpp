@@ -147,6 +147,7 @@ pmix_status_t on_connected(const pmix_proc_t *, void *, pmix_info_t[], std::size
         std::fputs("dlrover-pmixd: this libpmix takes connections in a way that is not guarded\n", stderr);
         std::abort();
     }
+    to_loop->post([] { receiver->on_client(); });
     return PMIX_OPERATION_SUCCEEDED;
 }
 

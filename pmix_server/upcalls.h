@@ -81,6 +81,8 @@ class Upcalls {
     };
 
     virtual ~Upcalls() = default;
+    /// Of any rank here.
+    virtual void on_client() = 0;
     virtual void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) = 0;
     virtual void on_group(Group group, std::shared_ptr<QueryCompletion> done) = 0;
     virtual void on_modex(Modex modex, std::shared_ptr<DataCompletion> done) = 0;

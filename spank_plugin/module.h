@@ -27,7 +27,7 @@ struct Group {
     bool optional = false;
     bool registered = false;
     bool joins = false;  ///< the step is a node of another job's group
-    bool pmix = false;
+    Pmix pmix = Pmix::no;
     std::string node, ckpt_dir, redundancy;
     UniqueFd agent;  ///< opened before anybody could enter a container
 };

@@ -6,6 +6,7 @@
 
 #include "base/redundancy.h"
 #include "base/units.h"
+#include "config.h"
 
 namespace dlrover::spank {
 namespace {
@@ -46,12 +47,20 @@ constexpr std::array<OptionSpec, option_count> specs = {{
      "ask Slurm for a node in place of a lost one, by a job of one node (default yes)", Argument::required},
     {OptionId::join, "dlrover-join", nullptr, "JOB.STEP[.RUN]",
      "one more node for that elastic step of yours; for companion jobs", Argument::required},
-    {OptionId::pmix, "dlrover-pmix", "DLROVER_PMIX", "yes|no",
-     "serve PMIx to the step's programs, so that Open MPI needs no mpirun (experimental; default no)",
+    {OptionId::pmix, "dlrover-pmix", "DLROVER_PMIX", "auto|yes|no",
+     "serve PMIx to the step's programs, so that Open MPI needs no mpirun: auto (default; a node without it "
+     "is "
+     "told), yes (such a node is a failure) or no",
      Argument::required},
 }};
 
 constexpr std::uint64_t max_join_number = 0xffffffef;  // Slurm has its own meaning for those above
+
+#ifdef HAVE_PMIX
+constexpr bool has_pmix = true;
+#else
+constexpr bool has_pmix = false;
+#endif
 
 constexpr std::uint64_t max_ckpt_steps = 1000000000;
 constexpr std::chrono::microseconds shortest_ckpt_time = std::chrono::seconds(1);
@@ -199,6 +208,19 @@ Status parse_yes(OptionId id, std::string_view text, bool &out) {
     return {};
 }
 
+Status parse_pmix(std::string_view text, Pmix &out) {
+    bool yes = false;
+    if (text == "auto") {
+        out = Pmix::automatic;
+        return {};
+    }
+    if (!parse_yes(OptionId::pmix, text, yes).ok())
+        return refuse(OptionId::pmix, text, "give auto, yes or no");
+    if (yes && !has_pmix) return refuse(OptionId::pmix, text, "dlrover-slurm was built without PMIx here");
+    out = yes ? Pmix::yes : Pmix::no;
+    return {};
+}
+
 Status parse_join(std::string_view text, Options &options) {
     std::array<std::uint32_t, 3> numbers{};
     std::size_t count = 0;
@@ -264,9 +286,17 @@ Status parse_option(OptionId id, std::string_view text, Options &options) {
         case OptionId::join:
             return parse_join(text, options);
         case OptionId::pmix:
-            return parse_yes(id, text, options.pmix);
+            return parse_pmix(text, options.pmix);
     }
     return Status(Code::internal, "unknown option");
+}
+
+const char *text_of(Pmix pmix) noexcept {
+    return pmix == Pmix::yes ? "yes" : pmix == Pmix::no ? "no" : "auto";
+}
+
+Pmix served_pmix(const Options &options) noexcept {
+    return has_pmix ? options.pmix : Pmix::no;
 }
 
 CkptSchedule ckpt_schedule(const Options &options) {

@@ -46,6 +46,10 @@ std::span<const OptionSpec, option_count> option_specs() noexcept;
 
 enum class Elastic : std::uint8_t { unset, off, on };
 
+/// --dlrover-pmix; automatic: ranks begin without a server where there is none.
+enum class Pmix : std::uint8_t { no, yes, automatic };
+const char *text_of(Pmix pmix) noexcept;
+
 /// --dlrover-join: the group that a step of one node becomes a part of.
 struct JoinTarget {
     std::uint32_t job_id = 0, step_id = 0;
@@ -67,7 +71,7 @@ struct Options {
     std::string redundancy = "single";
     bool optional = false;
     bool companion = true;
-    bool pmix = false;
+    Pmix pmix = Pmix::automatic;
     std::optional<JoinTarget> join;
 
     bool operator==(const Options &) const = default;
@@ -82,6 +86,9 @@ inline constexpr std::size_t max_path_bytes = 4095;
 /// what was given and what is allowed. "(null)" is what Slurm hands on for an option without its optional
 /// value.
 Status parse_option(OptionId id, std::string_view text, Options &options);
+
+/// What the option comes to with this build: no where there is no dlrover-pmixd.
+Pmix served_pmix(const Options &options) noexcept;
 
 /// How often checkpoints go to storage, and how many stay there.
 struct CkptSchedule {

@@ -165,7 +165,7 @@ void tell_tasks(spank_t handle, const ModuleArgs &args, const Group &group, cons
     set_step_env(handle, "DLROVER_JOINS", group.joins ? "1" : "0");
     set_or_unset(handle, "DLROVER_CKPT_DIR", group.ckpt_dir);
     set_step_env(handle, "DLROVER_REDUNDANCY", group.redundancy);
-    set_step_env(handle, "DLROVER_PMIX", group.pmix ? "1" : "0");
+    set_step_env(handle, "DLROVER_PMIX", text_of(group.pmix));
     bool late = status.code() == Code::timeout;
     set_or_unset(handle, "DLROVER_REGISTER_ERROR", late ? "" : error);
     set_or_unset(handle, "DLROVER_REGISTER_LATE", late ? "1" : "");
@@ -214,7 +214,7 @@ Status remote_step_starts(spank_t handle, Module &module) {
     group.joins = request->options.join.has_value();
     group.ckpt_dir = request->options.ckpt_dir;
     group.redundancy = request->options.redundancy;
-    group.pmix = request->options.pmix;
+    group.pmix = served_pmix(request->options);
     group.node = this_node(facts);
     group.agent = open_agent(module.args.agent);
     Status status = register_step(handle, module.args, facts, *request, *size);

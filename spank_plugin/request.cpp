@@ -107,7 +107,7 @@ std::string encode_request(const StepRequest &request) {
     append_field(line, name(OptionId::redundancy), o.redundancy);
     append_field(line, name(OptionId::optional), o.optional ? "yes" : "no");
     if (!o.companion) append_field(line, name(OptionId::companion), "no");
-    if (o.pmix) append_field(line, name(OptionId::pmix), "yes");
+    append_field(line, name(OptionId::pmix), text_of(o.pmix));
     if (o.join) append_field(line, name(OptionId::join), join_text(*o.join));
     if (!request.cwd.empty()) append_field(line, cwd_key, request.cwd);
     return line;

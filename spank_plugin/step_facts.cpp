@@ -46,7 +46,17 @@ std::unique_ptr<proto::ElasticOptionsT> make_options(const Options &options, con
     out->redundancy = options.redundancy;
     out->optional = options.optional;
     out->companions = options.companion;
-    out->pmix = options.pmix;
+    switch (served_pmix(options)) {
+        case Pmix::no:
+            out->pmix = proto::PmixMode::No;
+            break;
+        case Pmix::yes:
+            out->pmix = proto::PmixMode::Yes;
+            break;
+        case Pmix::automatic:
+            out->pmix = proto::PmixMode::Auto;
+            break;
+    }
     return out;
 }
 

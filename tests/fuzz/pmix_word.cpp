@@ -10,7 +10,7 @@ using namespace daemon;
 bool run(std::span<const std::uint8_t> input) {
     auto word = decode_pmix_word(input);
     if (!word) return false;
-    require(!word->bytes.empty() && word->bytes.size() <= max_parcel_bytes, "the parcel is bounded");
+    require(word->bytes.size() <= max_parcel_bytes, "the parcel is bounded");
     auto again = decode_pmix_word(encode_pmix_word(*word));
     require(again.ok() && *again == *word, "what was taken goes on as it is");
     return true;

@@ -111,7 +111,7 @@ class Pmix(unittest.TestCase):
     @unittest.skipUnless(MPI4PY, "needs Debian's python3-mpi4py")
     def test_mpi4py(self) -> None:
         program = TOP / "tests" / "system" / "mpi4py_program.py"
-        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="mpi4py"), "/usr/bin/python3", str(program))
+        done = self.cluster.run(*self.srun("--dlrover-elastic", job="mpi4py"), "/usr/bin/python3", str(program))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         expected_lines = {f"rank {rank}: {what}" for rank in range(SIZE) for what in (f"allreduce {4 * SIZE * (SIZE + 1) // 2}", "looked up 1")}
         self.assertEqual({line for line in done.stdout.splitlines() if line.startswith("rank ")}, expected_lines)

@@ -429,6 +429,7 @@ BOOST_FIXTURE_TEST_CASE(a_job_is_expanded_by_a_node_in_place_of_a_lost_one, Expa
                                       "--cpus-per-task=1",
                                       "--dlrover-join=7.0.0",
                                       "--dlrover-redundancy=single",
+                                      "--dlrover-pmix=no",
                                       "--",
                                       "train"};
     BOOST_TEST(start->argv == words, boost::test_tools::per_element());

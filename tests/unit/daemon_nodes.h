@@ -129,7 +129,7 @@ struct StepOf {
     std::uint64_t ckpt_every_steps = 0;
     std::string redundancy = "single";
     std::string program = "train";
-    bool pmix = false;
+    proto::PmixMode pmix = proto::PmixMode::No;
     std::uint64_t memory_spec_bytes = 0;  ///< what Slurm leaves to the daemons
 };
 

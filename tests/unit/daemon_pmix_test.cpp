@@ -23,6 +23,7 @@ struct Pmixd : Helper {
         local::PmixHelloT hello;
         hello.job_id = 7;
         hello.serving = to_proto_ptr(serving);
+        hello.used = used;
         node.say(client, std::move(hello));
         BOOST_REQUIRE(node.port->take<local::PmixWelcomeT>(client.id).has_value());
     }
@@ -83,7 +84,15 @@ struct Pmixd : Helper {
         return std::exchange(restarted, {})->state;
     }
 
-    bool able = true, silent = false;
+    /// A rank has connected.
+    void use() {
+        local::PmixUsedT word;
+        word.generation = to_proto_ptr(generation());
+        say(std::move(word));
+        used = true;
+    }
+
+    bool able = true, silent = false, used = false;
     std::vector<std::string> variables{"PMIX_NAMESPACE=x"};
     local::PmixWorldT world;
     int worlds = 0;
@@ -102,7 +111,7 @@ struct Serving : TwoNodes {
 
     explicit Serving(StepOf step = {}) : TwoNodes(with_pmix(std::move(step))) {}
     static StepOf with_pmix(StepOf step) {
-        step.pmix = true;
+        if (step.pmix == proto::PmixMode::No) step.pmix = proto::PmixMode::Yes;
         return step;
     }
     void start() {
@@ -120,6 +129,9 @@ struct Serving : TwoNodes {
     /// A lost pmixd's node is told as a rank that failed.
     bool fails(const std::string &why) { return count_events(n1, why) + count_events(n2, why) > 0; }
 };
+
+/// Where ranks may begin without a server.
+const StepOf automatic{.pmix = proto::PmixMode::Auto};
 
 /// Checkpoints are copied, and go to storage.
 struct Saving : Serving {
@@ -455,7 +467,92 @@ BOOST_AUTO_TEST_CASE(pmix_is_in_the_status) {
     BOOST_TEST(status_at(g.n1, alice).groups.at(0)->pmix->up == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(pmix_is_for_groups_that_asked_for_it) {
+BOOST_AUTO_TEST_CASE(pmix_on_its_own_does_without_a_server) {
+    Serving g(automatic);
+    g.p1 = std::make_unique<Pmixd>(g.n1);
+    g.run(4s);
+    auto with = g.next_world(g.n1, g.a1);
+    BOOST_REQUIRE(with.has_value());
+    BOOST_TEST(!with->variables.empty());
+    BOOST_TEST(!g.next_world(g.n2, g.a2).has_value(), "one may come");
+    g.run(PmixRelay::short_patience);
+    auto without = g.next_world(g.n2, g.a2);
+    BOOST_REQUIRE(without.has_value());
+    BOOST_TEST(without->variables.empty());
+    BOOST_TEST(
+        g.fails("no PMIx on n2: dlrover-pmixd does not run (is it installed?). The ranks go on without it"));
+    // Servers elsewhere do not wait for these ranks, also if they hear of the world later.
+    BOOST_TEST(g.p1->unreachable == std::vector<std::uint32_t>{1}, boost::test_tools::per_element());
+    BOOST_TEST(status_at(g.n1, alice).groups.at(0)->pmix->up == 1u);
+    // One that comes now comes too late for this world, and is there for the next one.
+    g.p2 = std::make_unique<Pmixd>(g.n2);
+    g.run(1s);
+    BOOST_TEST(g.p2->worlds == 0);
+    g.p2->send(0, 100);
+    g.run(1s);
+    GenerationId first = g.p1->generation();
+    g.n1.exited(g.a1, *with, 1, 3 << 8);
+    g.run(3s);
+    BOOST_TEST((g.p1->generation() > first));
+    BOOST_TEST(g.p2->worlds == 1);
+    BOOST_TEST(status_at(g.n1, alice).groups.at(0)->pmix->up == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(pmix_on_its_own_does_without_one_that_can_not_serve) {
+    Serving g(automatic);
+    g.p1 = std::make_unique<Pmixd>(g.n1);
+    g.p2 = std::make_unique<Pmixd>(g.n2);
+    g.p2->able = false;
+    g.run(8s);
+    BOOST_TEST(g.fails("no PMIx on n2: dlrover-pmixd: no memory. The ranks go on without it"));
+    BOOST_TEST(g.p2->worlds == 1, "no world has failed");
+    auto world = g.next_world(g.n2, g.a2);
+    BOOST_REQUIRE(world.has_value());
+    BOOST_TEST(world->variables.empty());
+    BOOST_TEST(g.p1->unreachable == std::vector<std::uint32_t>{1}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(pmix_that_nobody_uses_may_be_lost) {
+    for (bool used : {false, true}) {
+        Serving g(automatic);
+        g.start();
+        GenerationId first = g.p2->generation();
+        if (used) g.p2->use();
+        g.p2->die();
+        g.run(200ms);
+        g.p2->connect();
+        g.run(5s);
+        BOOST_TEST(g.fails("no PMIx on n2: dlrover-pmixd has ended"));
+        BOOST_TEST(g.fails("The ranks go on without it") == !used);
+        BOOST_TEST((g.p1->generation() > first) == used);
+    }
+}
+
+/// From then on it is no failure of a moment: a program that uses PMIx does so in each generation.
+BOOST_AUTO_TEST_CASE(pmix_that_was_used_is_needed) {
+    for (bool restarted : {false, true}) {
+        Serving g(automatic);
+        g.start();
+        GenerationId first = g.p2->generation();
+        g.p2->use();
+        if (restarted) {
+            g.n2.restart();
+            g.loop.advance(100ms);
+            g.a2 = g.n2.start_agent(alice, first);
+            g.p2->connect(first);
+            g.run(1s);
+        }
+        g.p2->die();
+        g.n1.exited(g.a1, g.w1, 1, 3 << 8);
+        g.run(PmixRelay::short_patience + 2s);
+        BOOST_TEST(!g.fails("The ranks go on without it"));
+        g.run(PmixRelay::patience);
+        BOOST_TEST(g.fails("no PMIx on n2: dlrover-pmixd does not run"));
+        BOOST_TEST(!g.fails("The ranks go on without it"));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(pmix_is_for_groups_that_want_it) {
     TwoNodes nodes;
     BOOST_TEST(!status_at(nodes.n1, alice).groups.at(0)->pmix);
     auto pmixd = nodes.n1.client(local::Role::Pmix, alice);

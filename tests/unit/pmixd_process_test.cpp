@@ -40,10 +40,11 @@ class PmixdNode : public HelperNode {
     }
     void serve(std::uint64_t number) {
         push_world(number);
-        // The next generation is another process's.
-        if (ready.generation && ready.generation->number() != number) {
+        // Where ranks have used this one the next generation is another process's.
+        if (std::exchange(used, false) && ready.generation && ready.generation->number() != number) {
             greet();
             BOOST_TEST(!hello.serving);
+            BOOST_TEST(!hello.used);
             push_world(number);
         }
         ready = *wait_for(local::Body::PmixReady).body.AsPmixReady();
@@ -108,6 +109,7 @@ class PmixdNode : public HelperNode {
             if (auto *asks = message->body.AsPmixStateRequest()) answer_state(asks->number);
             if (auto *scales = message->body.AsPmixScaleRequest()) answer_scale(*scales);
             if (auto *restart = message->body.AsPmixRestartRequest()) answer_restart(*restart);
+            used = used || message->body.AsPmixUsed() != nullptr;
             auto *parcel = message->body.AsPmixParcel();
             if (parcel == nullptr || cut) continue;
             BOOST_TEST(parcel->place == to.place_);
@@ -123,6 +125,7 @@ class PmixdNode : public HelperNode {
     local::PmixHelloT hello;
     std::vector<local::PmixAbortedT> aborts;
     bool cut = false;
+    bool used = false;  ///< by a rank, in this process
     std::int64_t safe_step = -1;
     std::uint32_t room = 0;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> scaled;  ///< more, fewer
@@ -297,6 +300,26 @@ BOOST_AUTO_TEST_CASE(a_generation_may_begin_while_ranks_of_the_last_one_are_left
     g.serve(3);
     g.start_all("collect");
     g.expect_success();
+}
+
+/// It costs no process as long as no rank has connected.
+BOOST_AUTO_TEST_CASE(a_server_that_nobody_uses_goes_on_with_the_next_generation) {
+    Group g;
+    std::vector<std::string> before = g.nodes[0].ready.variables;
+    for (std::uint64_t generation : {2, 3, 4}) g.serve(generation);
+    g.pass(50ms);
+    BOOST_TEST(!g.nodes[0].used);
+    BOOST_TEST((g.nodes[0].ready.variables != before), "the namespace is another one");
+    g.start(0, "publish");
+    g.start(1, "publish");
+    for (std::uint32_t rank : {0u, 1u}) g.wait(rank);
+    BOOST_TEST(g.nodes[0].used);
+    BOOST_TEST(!g.nodes[1].used);
+    // One node's goes on in another process, and the other one's in this one.
+    g.serve(5);
+    g.start_all("collect");
+    g.expect_success();
+    BOOST_TEST(g.nodes[1].used);
 }
 
 BOOST_AUTO_TEST_CASE(a_fence_waits_no_longer_than_it_may) {

@@ -144,6 +144,20 @@ BOOST_AUTO_TEST_CASE(optional_may_carry_a_word) {
     BOOST_TEST(contains(take(OptionId::optional, "maybe"), "yes or no"));
 }
 
+BOOST_AUTO_TEST_CASE(pmix_is_on_by_itself) {
+    Options o;
+    BOOST_TEST((o.pmix == Pmix::automatic));
+    BOOST_TEST((take(OptionId::pmix, "no", o).empty() && o.pmix == Pmix::no));
+    BOOST_TEST((served_pmix(o) == Pmix::no));
+    BOOST_TEST((take(OptionId::pmix, "auto", o).empty() && o.pmix == Pmix::automatic));
+    BOOST_TEST(contains(take(OptionId::pmix, "maybe", o), "auto, yes or no"));
+    BOOST_TEST((o.pmix == Pmix::automatic));
+    if (served_pmix(o) == Pmix::no)  // this build has none
+        BOOST_TEST(contains(take(OptionId::pmix, "yes", o), "built without PMIx"));
+    else
+        BOOST_TEST((take(OptionId::pmix, "yes", o).empty() && o.pmix == Pmix::yes));
+}
+
 BOOST_AUTO_TEST_CASE(sentences_are_fit_for_a_terminal) {
     std::string sentence = take(OptionId::elastic, "\x1b[2J" + std::string(5000, 'x'));
     BOOST_TEST(!contains(sentence, "\x1b"));
@@ -204,7 +218,7 @@ StepRequest full_request() {
     r.options.ckpt_every = "2h";
     r.options.ckpt_keep = "3:1000";
     r.options.optional = true;
-    r.options.pmix = true;
+    r.options.pmix = Pmix::no;
     r.cwd = "/home/al ice";
     return r;
 }
