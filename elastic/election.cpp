@@ -153,9 +153,10 @@ void Member::State::count_votes() {
         every_survivor = every_survivor && (peers[i].granted || !is_survivor(NodeIndex(i)));
     }
     // Slurm has taken the larger side out of the job, which may not have heard so yet.
-    if (!is_majority(votes) && others_may_act(votes, heard_newest(promise.removed))) return;
+    bool majority = is_majority(votes, [&](NodeIndex n) { return peers[n.value()].granted; });
+    if (!majority && others_may_act(votes, heard_newest(promise.removed))) return;
     if (every_survivor) promise.settled = promise.removed;
-    if (every_survivor || is_majority(votes)) begin_reign();
+    if (every_survivor || majority) begin_reign();
 }
 
 void Member::State::step_down(const std::string &why) {

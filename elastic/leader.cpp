@@ -101,7 +101,7 @@ bool Member::State::acting() const {
     for (std::uint32_t i = 0; i < node_count(); ++i)
         answering +=
             counts(NodeIndex(i)) && !contains(promise.settled, NodeIndex(i)) && answers(NodeIndex(i));
-    return is_majority(answering);
+    return is_majority(answering, [&](NodeIndex n) { return answers(n); });
 }
 
 bool Member::State::answers(NodeIndex node) const {
@@ -190,7 +190,10 @@ void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) 
     term_seen = std::max(term_seen, m.term);
     if (role != Role::leader) return;
     if (removed(from)) {
-        if (from == config.batch_host && may_act()) send_heartbeat(from, true);  // it may not know
+        if (from != config.batch_host || !may_act()) return;
+        // It has voted for one that was out, and believes no lower term.
+        if (m.term > promise.term) return step_down("the batch host, which is out, has seen a higher term");
+        send_heartbeat(from, true);  // it may not know
         return;
     }
     if (m.term > promise.term) return step_down("another node has seen a higher term");

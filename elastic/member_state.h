@@ -176,18 +176,31 @@ struct Releasing {
 /// The pause after the first question for nodes; each further one is twice as long.
 inline constexpr Duration first_node_pause = std::chrono::minutes(1);
 
-/// Heartbeats sent, newest last: when was sequence n sent?
+/// Heartbeats sent: when was sequence n sent? News send many in a moment, so it goes back by time (2.5 s at
+/// least) and not by their number: an answer that takes longer than a hundred heartbeats is one.
 class SentTimes {
   public:
-    void add(std::uint64_t sequence, Time at) { ring_[sequence % ring_.size()] = {sequence, at}; }
+    /// In the order of their numbers.
+    void add(std::uint64_t sequence, Time at) {
+        newest_ = sequence;
+        if (count_ > 0 && at - entry(count_ - 1).second < spacing) return;
+        ring_[count_++ % ring_.size()] = {sequence, at};
+    }
+    /// Then, or less than `spacing` before; none: never, or too long ago.
     std::optional<Time> find(std::uint64_t sequence) const {
-        const auto &e = ring_[sequence % ring_.size()];
-        if (e.first != sequence || sequence == 0) return std::nullopt;
-        return e.second;
+        if (sequence == 0 || sequence > newest_) return std::nullopt;
+        for (std::size_t back = 1; back <= std::min(count_, ring_.size()); ++back)
+            if (entry(count_ - back).first <= sequence) return entry(count_ - back).second;
+        return std::nullopt;
     }
 
   private:
-    std::array<std::pair<std::uint64_t, Time>, 64> ring_{};
+    static constexpr Duration spacing = std::chrono::milliseconds(10);
+    const std::pair<std::uint64_t, Time> &entry(std::size_t i) const { return ring_[i % ring_.size()]; }
+
+    std::array<std::pair<std::uint64_t, Time>, 256> ring_{};
+    std::size_t count_ = 0;
+    std::uint64_t newest_ = 0;
 };
 
 enum class Role : std::uint8_t { follower, candidate, leader };
@@ -306,6 +319,9 @@ struct Member::State {
     /// Nodes whose majority decides; removals count once every survivor has them on record.
     std::size_t electorate() const;
     bool is_majority(std::size_t nodes) const { return nodes * 2 > electorate(); }
+    /// Of so many electors, also if another leader counts the newest node already, which is among them or
+    /// not.
+    bool is_majority(std::size_t nodes, const std::function<bool(NodeIndex)> &has) const;
     std::uint32_t world_size(const std::vector<NodeIndex> &nodes) const;
     std::optional<NodeIndex> node_of(const World &w, Rank rank) const;
     bool bugged(PlantedBug b) const { return bug == b; }

@@ -84,6 +84,14 @@ std::optional<NodeIndex> Member::State::counted_next() const {
     return r.counted.size() > r.firm_counted ? std::optional(r.counted.back()) : std::nullopt;
 }
 
+/// Half of the nodes with the newest one can ask Slurm: beside a majority without it there would be two
+/// sides.
+bool Member::State::is_majority(std::size_t nodes, const std::function<bool(NodeIndex)> &has) const {
+    auto next = counted_next();
+    if (!next || removed(*next) || bugged(PlantedBug::added_counts_at_once)) return is_majority(nodes);
+    return is_majority(nodes) && (nodes + has(*next)) * 2 > electorate() + 1;
+}
+
 /// A node that joins may have been given its index by a leader that is no more: it makes no promise before it
 /// has heard one that knows it.
 bool Member::State::has_heard() const {

@@ -162,9 +162,13 @@ void Member::State::consider_release() {
     if (nodes.empty()) return;
     bool by_job = is_companion(nodes.front());
     std::erase_if(nodes, [&](NodeIndex n) { return is_companion(n) != by_job; });
-    // A majority that is not told yet would choose a leader.
-    std::size_t most = std::max<std::size_t>(1, (electorate() - 1) / 2);
-    if (!bugged(PlantedBug::majority_released)) nodes.resize(std::min(nodes.size(), most));
+    // A majority that is not told yet would choose a leader, with those that are not heard now.
+    std::size_t most = std::max<std::size_t>(1, (electorate() - 1) / 2), silent = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        silent += counts(NodeIndex(i)) && !removed(NodeIndex(i)) && !answers(NodeIndex(i));
+    if (!bugged(PlantedBug::majority_released))
+        nodes.resize(std::min(nodes.size(), most - std::min(most, silent)));
+    if (nodes.empty()) return;
     releasing.nodes = slurm.asked = nodes;
     note(Note::Kind::warning, names(nodes) + " given back to Slurm: " + count_of(wanted_nodes()) + " wanted");
     by_job ? ask(AskSlurm::What::end_companion, nodes) : ask_for_rest(nodes);

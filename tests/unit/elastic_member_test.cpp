@@ -63,6 +63,39 @@ BOOST_AUTO_TEST_CASE(a_lost_spare_is_noticed_while_there_is_news_all_the_time) {
     BOOST_TEST(g.count<Publish>(1) == 1u);
 }
 
+/// Its answers take longer than dozens of heartbeats, which are news of steps that follow each other in
+/// milliseconds.
+BOOST_AUTO_TEST_CASE(a_node_that_answers_late_is_not_lost_amid_news) {
+    TestGroup g(TestGroup::config(4, 2, 3));
+    g.job_nodes = nodes({0, 1, 2, 3});
+    g.start();
+    GenerationId running = g.world(1).id;
+    BOOST_REQUIRE(g.leader() == 1u);
+    g.cut(3);
+    std::vector<std::pair<Time, Heartbeat>> under_way;  // to node 3, half a second there and back
+    std::size_t seen = g.actions<SendMessage>(1).size();
+    for (std::uint64_t step = 1; step <= 500; ++step) {
+        for (std::uint32_t rank = 0; rank < 3; ++rank)
+            g.feed(rank, LocalSealed{Seal{TrainStep(step), Rank(rank), 3, running}});
+        if (step % 4 == 0) g.run(20ms);
+        auto sent = g.actions<SendMessage>(1);
+        for (; seen < sent.size(); ++seen)
+            if (auto *h = std::get_if<Heartbeat>(&sent[seen].message); h && sent[seen].to == NodeIndex(3))
+                under_way.emplace_back(g.now(), *h);
+        for (; !under_way.empty() && g.now() - under_way.front().first >= 500ms;
+             under_way.erase(under_way.begin())) {
+            HeartbeatReply reply;
+            reply.term = under_way.front().second.term;
+            reply.sequence = under_way.front().second.sequence;
+            reply.report.ready = true;
+            g.feed(1, PeerMessage{NodeIndex(3), reply});
+        }
+    }
+    BOOST_TEST(under_way.size() > 64u);
+    BOOST_TEST(g.asked.empty());
+    BOOST_TEST(g.count<Publish>(1) == 1u);
+}
+
 /// Slurm took the other one out, but its answer got lost; the other one says so when it leaves.
 BOOST_AUTO_TEST_CASE(a_candidate_goes_on_when_the_only_other_one_says_that_it_is_out) {
     GroupConfig c = TestGroup::config(2, 1, 2);

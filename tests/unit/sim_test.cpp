@@ -312,6 +312,13 @@ BOOST_DATA_TEST_CASE(
          "it"},
         {{.seed = 6215314, .nodes = 6, .joins = true, .scales = true},
          "a daemon that fell with the record of a world dropped what its ranks had fetched for it"},
+        {{.seed = 6804318, .nodes = 5, .rollbacks = true, .scales = true},
+         "nodes that were given back, and one that was lost meanwhile, were a majority that chose a leader"},
+        {{.seed = 7030117, .nodes = 6, .joins = true, .switches = 2},
+         "half of the nodes with a newly counted one asked Slurm beside a majority that did not count it"},
+        {{.seed = 2573, .nodes = 6, .joins = true, .scales = true},
+         "the batch host, which was out, had voted for another one that was, and believed no leader any "
+         "more"},
         {{.seed = 5936403, .nodes = 4, .rollbacks = true},
          "a node that was being added was not named among those that stay, and Slurm took it out"},
         {{.seed = 6803745, .nodes = 5, .rollbacks = true, .scales = true},
