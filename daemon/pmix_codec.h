@@ -14,7 +14,8 @@ namespace dlrover::daemon {
 
 struct PmixWord {
     GenerationId generation;
-    /// A dlrover-pmixd's, at most max_parcel_bytes; none: on the sender's node there is none for that generation.
+    /// A dlrover-pmixd's, at most max_parcel_bytes; none: on the sender's node there is none for that
+    /// generation.
     std::vector<std::uint8_t> bytes;
     friend bool operator==(const PmixWord &, const PmixWord &) = default;
 };
