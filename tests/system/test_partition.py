@@ -166,13 +166,24 @@ class Trial:
         test.assertIn(code, (0, 137), run.output())
         self.over = True
 
+    def expect_end_in_slurm(self) -> None:
+        """Where slurmctld was away slurmstepd tells it a minute later that the step is over. A job that is cancelled meanwhile costs its nodes: they are
+        drained (Kill task failed)."""
+        def gone() -> bool:
+            shown = self.cluster.run("squeue", "-h", "-u", "alice", user="root")
+            return shown.returncode == 0 and not shown.stdout.strip()
+        wait_until(gone, 100, "the job's end in Slurm", 0.5)
+
     def tidy(self) -> None:
         if not self.over:
             print(self.run.output(), self.story(), sep="\n")
         if self.separated:
             self.join()
         self.cluster.control("start-slurmctld", check=False)
-        wait_until(lambda: self.cluster.run("scancel", str(self.run.job_id()), user="root").returncode == 0, 20, "slurmctld", 0.5)
+        if self.over:
+            self.expect_end_in_slurm()
+        else:
+            wait_until(lambda: self.cluster.run("scancel", str(self.run.job_id()), user="root").returncode == 0, 20, "slurmctld", 0.5)
         for node in self.other if len(self.other) == 1 else ():
             self.cluster.control("kill-node", node)
             self.cluster.start_node(node)
