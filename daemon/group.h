@@ -457,7 +457,7 @@ class Group : private JobMemory {
     std::unique_ptr<GroupTables> tables_;        ///< as copies_
     std::unique_ptr<GroupCopies> copies_;        ///< none where no copies are kept on other nodes
     std::unique_ptr<GroupCheck> check_;          ///< once it was needed
-    std::unique_ptr<PmixRelay> pmix_;            ///< none without --dlrover-pmix
+    std::unique_ptr<PmixRelay> pmix_;            ///< none with --dlrover-pmix=no
     std::optional<std::uint32_t> nodes_told_;    ///< AllocationChanged
     std::optional<EventLoop::Time> job_end_at_;  ///< JobEndsSoon
     std::unique_ptr<JobDeadline> job_end_;       ///< on the leader's node: for LocalJobEnd

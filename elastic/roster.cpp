@@ -9,7 +9,8 @@
 // First a node gets its index for good; then it hears the leader; then it is counted. Until that is firm
 // (on record with majorities of the members without it and with it, and with itself) it takes part in no
 // decision. The members that two leaders know of differ by one such entry at most, so their majorities
-// overlap; and two halves are halves of both (fence.cpp).
+// overlap. A leader, too, has a majority of both, and two halves are halves of both (fence.cpp): half of the
+// members with that node could ask Slurm beside a majority without it.
 #include "elastic/roster.h"
 
 #include <algorithm>
@@ -84,11 +85,10 @@ std::optional<NodeIndex> Member::State::counted_next() const {
     return r.counted.size() > r.firm_counted ? std::optional(r.counted.back()) : std::nullopt;
 }
 
-/// Half of the nodes with the newest one can ask Slurm: beside a majority without it there would be two
-/// sides.
+/// See above.
 bool Member::State::is_majority(std::size_t nodes, const std::function<bool(NodeIndex)> &has) const {
     auto next = counted_next();
-    if (!next || removed(*next) || bugged(PlantedBug::added_counts_at_once)) return is_majority(nodes);
+    if (!next || removed(*next)) return is_majority(nodes);
     return is_majority(nodes) && (nodes + has(*next)) * 2 > electorate() + 1;
 }
 

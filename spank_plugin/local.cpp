@@ -45,6 +45,7 @@ Status local_options_read(Module &module) {
     if (conclude_options(module, Tool::srun, slurm) != Verdict::Kind::group) return {};
     for (const NeededOption &needed : step_options) need_option(slurm, needed);
     if (module.options.join) module.options = joining_options(module.options);
+    module.options.pmix = served_pmix(module.options);
     std::string request = encode_request({module.options, working_directory(slurm)});
     if (request.size() > max_request_bytes)
         return Status(Code::invalid_argument, "the working directory's name is too long");

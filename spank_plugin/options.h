@@ -87,7 +87,8 @@ inline constexpr std::size_t max_path_bytes = 4095;
 /// value.
 Status parse_option(OptionId id, std::string_view text, Options &options);
 
-/// What the option comes to with this build: no where there is no dlrover-pmixd.
+/// What srun asks for: no where its build has no dlrover-pmixd. The nodes obey: one that has none goes on
+/// without.
 Pmix served_pmix(const Options &options) noexcept;
 
 /// How often checkpoints go to storage, and how many stay there.

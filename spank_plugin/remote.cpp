@@ -214,7 +214,7 @@ Status remote_step_starts(spank_t handle, Module &module) {
     group.joins = request->options.join.has_value();
     group.ckpt_dir = request->options.ckpt_dir;
     group.redundancy = request->options.redundancy;
-    group.pmix = served_pmix(request->options);
+    group.pmix = request->options.pmix;
     group.node = this_node(facts);
     group.agent = open_agent(module.args.agent);
     Status status = register_step(handle, module.args, facts, *request, *size);

@@ -46,7 +46,7 @@ std::unique_ptr<proto::ElasticOptionsT> make_options(const Options &options, con
     out->redundancy = options.redundancy;
     out->optional = options.optional;
     out->companions = options.companion;
-    switch (served_pmix(options)) {
+    switch (options.pmix) {
         case Pmix::no:
             out->pmix = proto::PmixMode::No;
             break;

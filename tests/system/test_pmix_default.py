@@ -61,7 +61,8 @@ class PmixDefault(unittest.TestCase):
 
     def test_a_server_that_nobody_uses_may_be_killed(self) -> None:
         go = self.cluster.work / "go"
-        process = self.cluster.start(*self.srun("unused", "sh", "-c", f"until [ -e {go} ]; do sleep 0.1; done"))
+        process = self.cluster.start(*self.srun("unused", "sh", "-c", f"for i in $(seq 900); do [ -e {go} ] && exit 0; sleep 0.1; done; exit 1"))
+        self.addCleanup(process.kill)
         wait_until(lambda: len(servers(self.cluster)) == 2, 30, "servers on both nodes")
         job = self.cluster.job_id("unused")
         wait_until(lambda: any(e["kind"] == "world-published" for e in self.cluster.events(job)), 30, "a world")
