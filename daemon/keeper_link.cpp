@@ -16,6 +16,13 @@ Status socket_error(const char *what) {
     return Status::from_errno(what);
 }
 
+ssize_t receive_packet(int socket, msghdr &header) {
+    ssize_t n;
+    do n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
 UniqueFd take_fd(msghdr &header) {
     UniqueFd fd;
     for (cmsghdr *c = CMSG_FIRSTHDR(&header); c; c = CMSG_NXTHDR(&header, c)) {
@@ -46,9 +53,9 @@ Result<KeeperMessage> receive_keeper(int socket) {
     header.msg_iovlen = 1;
     header.msg_control = control;
     header.msg_controllen = sizeof control;
-    ssize_t n;
-    do n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
+    // The reset of a peer that died with unread packets is told once, before the packets that it had sent.
+    ssize_t n = receive_packet(socket, header);
+    if (n < 0 && errno == ECONNRESET) n = receive_packet(socket, header);
     if (n < 0) return socket_error("receive from the keeper's link");
     UniqueFd fd = take_fd(header);
     if (n == 0) return Status(Code::unavailable, "the other side is gone");

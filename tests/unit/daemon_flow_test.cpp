@@ -180,7 +180,8 @@ BOOST_AUTO_TEST_CASE(the_daemon_killed_in_the_middle_of_a_save) {
     }
     run.reconnect(world);
     Worker w0(run.daemon, world, 0), w1(run.daemon, world, 1);
-    BOOST_TEST(w0.seal(grant, 6, 8192).ok());
+    Status sealed = w0.seal(grant, 6, 8192);
+    BOOST_TEST(sealed.ok(), sealed.message());
     w0.save(7, 'e');
     run.daemon.kill_daemon();
     run.reconnect(world);

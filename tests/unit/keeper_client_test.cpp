@@ -74,6 +74,20 @@ BOOST_AUTO_TEST_CASE(what_waits_for_a_record_that_is_never_sent_is_told_too) {
     BOOST_TEST(link.told.front() == "long refused");
 }
 
+/// Linux reports the reset of a peer that died with unread packets before what that peer had sent.
+BOOST_AUTO_TEST_CASE(what_a_daemon_sent_before_it_died_is_read_though_it_never_read_the_answer) {
+    Link link;
+    link.client->put("a", {1}, -1, {});
+    link.answer();
+    link.client->put("b", {2}, -1, {});
+    link.client.reset();  // the answer was not read
+    auto packet = receive_keeper(link.keeper.get());
+    BOOST_REQUIRE_MESSAGE(packet.ok(), packet.status().message());
+    BOOST_REQUIRE(packet->message.body.AsPut());
+    BOOST_TEST(packet->message.body.AsPut()->name == "b");
+    BOOST_TEST((receive_keeper(link.keeper.get()).status().code() == Code::unavailable));
+}
+
 BOOST_AUTO_TEST_CASE(what_waits_may_store_and_wait_again) {
     Link link;
     link.client->put("a", {1}, -1, {});
