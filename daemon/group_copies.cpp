@@ -465,6 +465,13 @@ std::vector<LentObject> GroupCopies::lend(Incoming &in) {
     return all;
 }
 
+/// What is here already may be why it failed.
+void GroupCopies::spare_nothing(Rank rank, const std::string &why) {
+    if (sent_whole_.insert(rank).second)
+        log::info(services_.about, "a copy of rank " + std::to_string(rank.value()) + " did not come (" +
+                                       why + "): in this world its copies are sent whole");
+}
+
 void GroupCopies::take_back(Incoming &in) {
     for (const auto &[rank, slot] : std::exchange(in.lent, {})) services_.arena.end_read(rank, slot);
 }
@@ -598,7 +605,7 @@ void GroupCopies::call_off(const IncomingKey &key, const std::string &text) {
     bool part = in.place == passage && in.offer.asked;
     bool wanted = in.place != passage && is_wanted(in.offer.rank, in.offer.id);
     Rank rank = in.offer.rank;
-    if (failed && !in.lent.empty()) sent_whole_.insert(rank);
+    if (failed && !in.lent.empty()) spare_nothing(rank, text);
     cancel(key);
     if (failed && part) parity_.on_part_failed(key.first, rank, text);
     if (failed && wanted) on_fetch_failed(rank, text);
@@ -626,7 +633,7 @@ void GroupCopies::refuse(const IncomingKey &key, const std::string &text) {
     if (it == incoming_.end()) return;
     Incoming in = std::move(it->second);
     incoming_.erase(it);
-    if (!in.lent.empty() && !in.cancelled) sent_whole_.insert(in.offer.rank);
+    if (!in.lent.empty() && !in.cancelled) spare_nothing(in.offer.rank, text);
     take_back(in);
     (void)services_.arena.abort(in.place, in.slot, in.holder).ok();
     answer(key.first, Kind::Refuse, in.offer, text);

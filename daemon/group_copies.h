@@ -8,6 +8,7 @@
 #include <set>
 
 #include "common/event_loop.h"
+#include "common/log.h"
 #include "common/settings.h"
 #include "daemon/arena.h"
 #include "daemon/group_mover.h"
@@ -24,6 +25,7 @@ class GroupCopies {
         EventLoop &loop;
         Arena &arena;
         elastic::CopierConfig copier = {};
+        log::Job about = {};
     };
     struct Hooks {
         std::function<void(NodeIndex to, const MoveWord &word)> send;
@@ -158,6 +160,7 @@ class GroupCopies {
     void receive(const IncomingKey &key);
     std::vector<LentObject> lend(Incoming &in);
     void take_back(Incoming &in);
+    void spare_nothing(Rank rank, const std::string &why);
     void on_expecting(const IncomingKey &key, const Status &status);
     void on_arrived(const IncomingKey &key, const Status &status, std::uint64_t spared);
     void on_drop(NodeIndex from, const MoveWord &word);

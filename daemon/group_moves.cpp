@@ -37,8 +37,8 @@ void Group::create_copies() {
     elastic::CopierConfig copier;
     // A parity may have begun anew since its holder had an object, and what was there be damaged.
     copier.recheck = std::chrono::seconds(5);
-    copies_ = std::make_unique<GroupCopies>(GroupCopies::Services{services_.loop, arena_, copier},
-                                            std::move(hooks));
+    copies_ = std::make_unique<GroupCopies>(
+        GroupCopies::Services{services_.loop, arena_, copier, {job(), step()}}, std::move(hooks));
     copies_->use_mover(mover_.get());
 }
 

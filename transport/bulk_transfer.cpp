@@ -37,11 +37,12 @@ Result<std::span<std::byte>> BulkTransfer::take(const BulkBlock &block) {
 
 Status BulkTransfer::spare(std::vector<BulkSpared> spared) {
     std::lock_guard lock(mutex_);
-    if (spared_ || missing_ != taken_.size())
-        return Status(Code::corrupt, "blocks are left out after others came");
+    if (spared_) return Status(Code::corrupt, "twice it is said what is left out");
     for (const BulkSpared &run : spared) {
         auto first = taken_.begin() + static_cast<std::ptrdiff_t>(run.first);
-        std::fill_n(first, run.count, true);
+        auto end = first + static_cast<std::ptrdiff_t>(run.count);
+        if (std::find(first, end, true) != end) return Status(Code::corrupt, "a block that came is left out");
+        std::fill(first, end, true);
         missing_ -= run.count;
     }
     spared_ = std::move(spared);

@@ -25,7 +25,8 @@ class BulkTransfer {
     Status join(const BulkGreeting &greeting);
     /// A block's place; each is given once. corrupt: it was given before.
     Result<std::span<std::byte>> take(const BulkBlock &block);
-    /// These are not sent. Before the first take(). corrupt: said twice.
+    /// These are not sent. Blocks of other streams may have come before. corrupt: said twice, or one of these
+    /// came.
     Status spare(std::vector<BulkSpared> spared);
     /// All blocks are there, however they came.
     void take_all();

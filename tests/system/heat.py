@@ -209,10 +209,10 @@ def held_back(cluster: Cluster, nodes: "list[str]") -> "typing.Iterator[None]":
 
 
 def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int = 1, copies: int = 1, batch: bool = False, redundancy: str = "",
-                      spares_late: bool = True, options: "tuple[str, ...]" = (), **heat: object) -> Run:
-    """On n1, n2 ...: n1 is the batch host, n2 leads, the last ones are the spares, where the others are a majority; else one of the last may have ranks.
-    Returns when all ranks step and checkpoints are safe."""
-    names = cluster.nodes[:nodes]
+                      spares_late: bool = True, options: "tuple[str, ...]" = (), names: "list[str] | None" = None, **heat: object) -> Run:
+    """On n1, n2 ... (or `names`): n1 is the batch host, n2 leads, the last ones are the spares, where the others are a majority; else one of the last may
+    have ranks. The daemons of the spares are held back for a while: no other job may count on them then. Returns when all ranks step and checkpoints are safe."""
+    names = names or cluster.nodes[:nodes]
     late = names[max(nodes - spares, nodes // 2 + 1):] if spares_late else []
     srun = (f"--dlrover-redundancy={redundancy or f'partner:{copies}'}", "--mem=400", "-w", ",".join(names), *options)
     run = Run(cluster, label, srun=srun, spares=spares, nodes=nodes, **{"size": 256, "save_every": 5, "step_us": 4000, "ballast_mb": 4, **heat})

@@ -318,6 +318,39 @@ BOOST_AUTO_TEST_CASE(a_sender_that_leaves_out_what_it_likes_ends_the_transfer) {
     BOOST_TEST((memory == std::vector<std::byte>(2 * bulk_block_bytes)));
 }
 
+/// Stream 0 says what is left out while other streams' blocks are on their way: those may be there first.
+BOOST_AUTO_TEST_CASE(blocks_may_come_before_it_is_said_what_is_left_out) {
+    auto leaves_out = [&](std::uint64_t block) {
+        auto told = expect(2 * bulk_block_bytes, with_blocks({block}));
+        BulkGreeting greeting = greeting_for(2 * bulk_block_bytes);
+        greeting.streams = 2;
+        greeting.methods = 1 | bulk_spares;
+        Hand first(server->port(), greeting);
+        BOOST_REQUIRE(first.greeted());
+        BOOST_TEST(
+            read_list(first.socket(), first.session(), bulk_label::have, BulkHave::wire_bytes, 99).ok());
+        greeting.stream = 1;
+        greeting.methods = 1;
+        Hand other(server->port(), greeting);
+        BOOST_REQUIRE(other.greeted());
+        std::vector<std::uint8_t> data(bulk_block_bytes);
+        std::memcpy(data.data(), source.data() + bulk_block_bytes, bulk_block_bytes);
+        BOOST_TEST(
+            other.block({bulk_block_bytes, static_cast<std::uint32_t>(bulk_block_bytes), 0, 0}, data).ok());
+        BOOST_TEST(other.block({0, 0, 1, 0}).ok());
+        std::this_thread::sleep_for(200ms);  // nobody says that it is there
+        const std::vector<BulkSpared> spared = {{block, 1}};
+        BOOST_TEST(write_list(first.socket(), first.session(), bulk_label::spared, encode(std::span(spared)),
+                              BulkSpared::wire_bytes)
+                       .ok());
+        (void)first.block({0, 0, 0, 0}).ok();
+        return outcome(told).code();
+    };
+    BOOST_TEST((leaves_out(0) == Code::ok));
+    BOOST_TEST((memory == source));
+    BOOST_TEST((leaves_out(1) == Code::corrupt), "it came");
+}
+
 BOOST_AUTO_TEST_CASE(another_key_another_number_another_length_are_refused_and_disturb_nothing) {
     auto told = expect(2 * mib);
     BulkJob wrong = job();
