@@ -5,6 +5,8 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
+#include <utility>
+
 #include "base/fault.h"
 #include "base/units.h"
 
@@ -88,6 +90,7 @@ proto::local::AgentHelloT Agent::greeting() const {
     hello.workers = static_cast<std::uint16_t>(config_.crew.workers);
     hello.resumed_generation = to_proto(member_of_);
     hello.verifies = true;
+    hello.staying = staying_;
     return hello;
 }
 
@@ -248,7 +251,9 @@ void Agent::on_stop(const proto::local::StopWorkersT &stop) {
     stop_reply_due_ = true;
     if (wanted_ && id_of(wanted_->generation) <= stop_through_) wanted_.reset();
     if (crew_.empty() || current_ > stop_through_) return report_stopped();
-    crew_.stop(grace());
+    // Who has left, and how long is waited for the others, the daemon knows.
+    staying_ = stop.stays && !crew_.stopping();
+    if (!staying_) crew_.stop(grace());
 }
 
 void Agent::report_stopped() {
@@ -353,6 +358,7 @@ void Agent::advance() {
     bool wants_them_gone = exit_code_ || wanted_ || ending_;
     if (!crew_.empty()) {
         bool on_notice = notice_timer_ != 0 && crew_.running() > 0;
+        if (goes_on()) return go_on();
         if (wants_them_gone && !on_notice) crew_.stop(grace());
         return;
     }
@@ -362,11 +368,25 @@ void Agent::advance() {
     if (wanted_ && leased()) launch();
 }
 
+/// Whether the next world is for the processes of the one before.
+bool Agent::goes_on() const {
+    return staying_ && wanted_ && wanted_->active && leased() && !exit_code_ && !ending_ &&
+           !crew_.stopping() && crew_.running() == config_.crew.workers;
+}
+
+void Agent::go_on() {
+    World world = std::move(*wanted_);
+    wanted_.reset();
+    current_ = member_of_ = id_of(world.generation);
+    lease_stop_ = stop_reply_due_ = staying_ = false;
+    crew_.go_on(world, LocalRank(welcome_.first_local_rank));
+}
+
 void Agent::launch() {
     World world = std::move(*wanted_);
     wanted_.reset();
     current_ = id_of(world.generation);
-    lease_stop_ = false;
+    lease_stop_ = staying_ = false;
     member_of_ = world.active ? current_ : GenerationId{};
     if (!world.active) return;
     fault_point("agent_before_start");
@@ -404,6 +424,7 @@ void Agent::clear_leftovers() {
     if (end_signal_ != 0 && end_timer_ == 0 && !ending_)
         end_timer_ = loop_.after(verdict_wait, [this] { end_with(128 + end_signal_); });
     if (!crew_.empty() && (failed || end_signal_ != 0)) return crew_.stop(grace());
+    if (crew_.empty() && std::exchange(staying_, false)) report_stopped();  // nobody is left who could leave
     advance();
 }
 

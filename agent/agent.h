@@ -68,6 +68,8 @@ class Agent {
     void give_notice();
     void on_world(World world);
     void on_stop(const proto::local::StopWorkersT &stop);
+    bool goes_on() const;
+    void go_on();
     void on_started(const proto::local::WorkerStartedT &start);
     void on_exited(const proto::local::WorkerExitedT &exit);
     void on_gone();
@@ -118,6 +120,7 @@ class Agent {
     Loop::Time end_signal_at_{};
     Loop::Time lease_from_{};
     bool joined_ = false, lease_lost_ = false;
+    bool staying_ = false;  ///< the workers leave their generation by themselves, and wait for the next one
     bool lease_stop_ = false;  ///< the newest workers were stopped for the lease, not by the daemon
     std::string why_not_joined_;
     Loop::Timer start_timer_ = 0, lease_timer_ = 0, rejoin_timer_ = 0, end_timer_ = 0, advance_timer_ = 0,

@@ -110,22 +110,44 @@ Result<StreamPlan> Crew::plan_stream(Worker &worker, bool is_err, const std::str
     return plan;
 }
 
+void Crew::place(Worker &worker, const proto::local::WorldPublishedT &world, LocalRank local_rank) const {
+    worker.rank = Rank(world.first_rank + local_rank.value());
+    worker.start.generation = copy(world.generation);
+    worker.start.local_rank = static_cast<std::uint16_t>(local_rank.value());
+    worker.error_file = config_.scratch + "/error-" + std::to_string(world.restart_count) + "-" +
+                        std::to_string(local_rank.value()) + ".json";
+}
+
+Environment Crew::environment_of(const Worker &worker, const proto::local::WorldPublishedT &world) const {
+    return worker_environment(config_.base, config_.launch, world, LocalRank(worker.start.local_rank),
+                              worker.error_file);
+}
+
+void Crew::go_on(const proto::local::WorldPublishedT &world, LocalRank first_local_rank) {
+    (void)oom_.newly_killed();
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+        Worker &worker = *workers_[i];
+        place(worker, world, LocalRank(first_local_rank.value() + static_cast<std::uint32_t>(i)));
+        worker.start.stayed = true;
+        worker.start.variables.clear();
+        for (const auto &[name, value] : environment_of(worker, world))
+            if (auto before = config_.base.find(name);
+                before == config_.base.end() || before->second != value)
+                worker.start.variables.push_back(name + "=" + value);
+        events_.started(worker.start);
+    }
+}
+
 Status Crew::start_worker(const proto::local::WorldPublishedT &world, LocalRank local_rank) {
     auto worker = std::make_unique<Worker>();
-    worker->rank = Rank(world.first_rank + local_rank.value());
-    worker->start.generation = copy(world.generation);
-    worker->start.local_rank = static_cast<std::uint16_t>(local_rank.value());
-    worker->error_file = config_.scratch + "/error-" + std::to_string(world.restart_count) + "-" +
-                         std::to_string(local_rank.value()) + ".json";
+    place(*worker, world, local_rank);
     std::string log_dir = log_dir_of(world, local_rank);
     auto out = plan_stream(*worker, false, log_dir);
     if (!out) return out.take_status();
     auto err = plan_stream(*worker, true, log_dir);
     if (!err) return err.take_status();
-    SpawnRequest request{
-        config_.argv,
-        to_strings(worker_environment(config_.base, config_.launch, world, local_rank, worker->error_file)),
-        out->sink ? -1 : out->copy.get(), err->sink ? -1 : err->copy.get(), config_.signals};
+    SpawnRequest request{config_.argv, to_strings(environment_of(*worker, world)),
+                         out->sink ? -1 : out->copy.get(), err->sink ? -1 : err->copy.get(), config_.signals};
     auto spawned = spawn(request);
     if (!spawned) return spawned.take_status();
     empty_ = false;

@@ -50,6 +50,9 @@ class Crew {
     /// Precondition: empty(). `first_local_rank`: of this agent.
     Status start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
                  const std::string &lineage);
+    /// Its processes are those of the next world, too; each is told what changes in its environment.
+    /// Precondition: all are running, and have left their generation.
+    void go_on(const proto::local::WorldPublishedT &world, LocalRank first_local_rank);
     /// SIGTERM to the whole tree, after `grace` SIGKILL until nothing is left, then Events::gone. A second
     /// call can only shorten the grace.
     void stop(Loop::Duration grace);
@@ -75,6 +78,8 @@ class Crew {
   private:
     struct Worker;
     Status start_worker(const proto::local::WorldPublishedT &world, LocalRank local_rank);
+    void place(Worker &worker, const proto::local::WorldPublishedT &world, LocalRank local_rank) const;
+    Environment environment_of(const Worker &worker, const proto::local::WorldPublishedT &world) const;
     Result<StreamPlan> plan_stream(Worker &worker, bool is_err, const std::string &log_dir);
     std::string log_dir_of(const proto::local::WorldPublishedT &world, LocalRank rank) const;
     void on_worker_end(Worker &worker, int wait_status);

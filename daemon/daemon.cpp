@@ -220,7 +220,9 @@ void Daemon::on_agent(const Client &from, local::MessageT message) {
 }
 
 void Daemon::on_worker(const Client &from, local::MessageT message) {
-    Group *group = group_for(from, message.id, message.body.AsWorkerHello(), "WorkerHello");
+    const auto *leave = message.body.AsLeaveGeneration();
+    Group *group = leave ? admit(from, message.id, leave->job_id, leave->step_id)
+                         : group_for(from, message.id, message.body.AsWorkerHello(), "WorkerHello");
     if (!group) return;
     port_->hold(from.id);
     group->on_worker_message(from, std::move(message));

@@ -304,6 +304,7 @@ void Group::act(elastic::StopWorkers &action) {
             push_stop(agent, action.reason);
     tell_losses(action.losses);
     tell_stop(stopping_, action.reason);
+    note_left();
     if (copies_ && world_ && stopping_ >= world_->id) {
         copies_->stop();
         tables_->on_world(std::nullopt);
@@ -468,6 +469,7 @@ void Group::act(elastic::End &action) {
 
 void Group::tell_end(int exit_code, const std::string &message) {
     if (over()) return;
+    end_stayers();
     record_.exit_code = exit_code;
     record_.end_message = message;
     record_.summary = final_goodput_ ? summary_text(*final_goodput_) : "";
@@ -542,6 +544,7 @@ void Group::on_closed(const Client &client) {
     if (storage_) storage_->on_writer_gone(client.id);
     if (mover_) mover_->on_gone(client.id);
     if (pmix_) pmix_->on_gone(client.id);
+    stayers_.erase(client.id);
     auto worker = workers_.find(client.id);
     if (worker == workers_.end()) return;
     tell_progress();

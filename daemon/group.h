@@ -140,6 +140,7 @@ class Group : private JobMemory {
         GenerationId running;  ///< told to run, or said to run; {0,0}: none
         GenerationId stopped;
         bool verifies = false;
+        GenerationId leaving;  ///< its processes were told to leave this one by themselves, and have not all
         std::map<std::uint32_t, std::int32_t> pids;  ///< by local rank
     };
     struct Worker {
@@ -155,8 +156,16 @@ class Group : private JobMemory {
         bool reading_stored = false;    ///< restores from storage
         bool reading_spread = false;    ///< restores what a world of another size has in memory
         bool subscribed = false;
+        bool stays = false;        ///< leaves its generation by itself
         bool skipping = false;     ///< its last save found no slot
         bool saved_again = false;  ///< a step with other data; told once
+    };
+
+    /// A process that has left its generation, and waits for what it is in the next one.
+    struct Stayer {
+        std::uint32_t request = 0;
+        std::uint32_t local_rank = 0;
+        GenerationId left;
     };
 
     /// The job is being expanded, for the leader.
@@ -253,7 +262,8 @@ class Group : private JobMemory {
     void report_readiness();
     void report_stopped();
     void push_world(Agent &agent);
-    void push_stop(const Agent &agent, const std::string &reason);
+    /// may_stay: its workers may leave by themselves, where all of them have said so.
+    void push_stop(Agent &agent, const std::string &reason, bool may_stay = true);
     void push_end(const Agent &agent);
     bool is_local_rank_of(const Agent &agent, std::uint32_t local_rank) const;
 
@@ -381,6 +391,16 @@ class Group : private JobMemory {
     void tell(local::PmixEventKind kind, std::uint64_t number);
     void tell_stop(GenerationId generation, const std::string &reason);
 
+    // group_stay.cpp
+    void on_leave(const Client &from, std::uint32_t id, const local::LeaveGenerationT &leave);
+    bool all_stay(const Agent &agent) const;
+    void note_left();
+    void stop_stayers();
+    void fail_if_nobody_stops(const GenerationId &generation, Rank rank);
+    void on_stayed(std::uint32_t local_rank, const GenerationId &generation,
+                   const std::vector<std::string> &variables);
+    void end_stayers();
+
     // group_workers.cpp
     void on_worker_hello(const Client &from, std::uint32_t id, const local::WorkerHelloT &hello);
     void on_prepare(Worker &worker, std::uint32_t id, const local::PrepareT &prepare);
@@ -448,6 +468,10 @@ class Group : private JobMemory {
     GenerationId stopping_;                ///< workers of this and older generations are to end
     std::map<std::uint16_t, Agent> agents_;
     std::map<ConnectionId, Worker> workers_;
+    std::map<ConnectionId, Stayer> stayers_;
+    /// By local rank: the generation in which its process is one that stayed, and what that is told.
+    std::map<std::uint32_t, std::pair<GenerationId, std::vector<std::string>>> stayed_;
+    EventLoop::Handle alone_timer_, stay_timer_;
     Arena arena_;
     GroupVerify verify_;
     GenerationId verified_world_;                ///< verify_ has begun with

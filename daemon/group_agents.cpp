@@ -16,6 +16,7 @@ constexpr std::uint32_t max_workers_here = 1024;
 namespace {
 
 constexpr std::size_t max_error_bytes = 8u << 10;
+constexpr auto stay_limit = std::chrono::seconds(3);  ///< for a process that stays to leave its generation
 constexpr std::size_t max_early_inputs = 2048;
 
 }  // namespace
@@ -86,6 +87,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     agent.pid = from.pid;
     agent.verifies = hello.verifies;
     agent.running = from_proto(hello.resumed_generation);
+    if (hello.staying) agent.leaving = agent.running;
     if (agent.running == GenerationId{}) agent.stopped = stopping_;
     if (record_.ended) return push_end(agent);
     if (record_.ending) return push_ending(agent);
@@ -118,8 +120,14 @@ void Group::on_worker_started(Agent &agent, const local::WorkerStartedT &started
     if (!world_ || generation != world_->id || !rank || !is_local_rank_of(agent, started.local_rank)) return;
     agent.pids[started.local_rank] = static_cast<std::int32_t>(started.pid);
     rank_states_[*rank] = "running";
-    add_event(proto::EventKind::WorkerStarted, "Worker started with pid " + std::to_string(started.pid) + ".",
+    add_event(proto::EventKind::WorkerStarted,
+              (started.stayed ? "Worker goes on with pid " : "Worker started with pid ") +
+                  std::to_string(started.pid) + ".",
               generation, static_cast<std::int32_t>(rank->value()));
+    if (started.stayed)
+        on_stayed(started.local_rank, generation, started.variables);
+    else
+        stayed_.erase(started.local_rank);
 }
 
 void Group::on_worker_exited(Agent &agent, const local::WorkerExitedT &exited) {
@@ -159,8 +167,10 @@ void Group::on_workers_stopped(Agent &agent, const local::WorkersStoppedT &stopp
     GenerationId generation = from_proto(stopped.generation);
     agent.stopped = std::max(agent.stopped, generation);
     if (agent.running <= generation) {
-        agent.running = {};
+        agent.running = agent.leaving = {};
         agent.pids.clear();
+        if (world_ && world_->id > stopping_)
+            push_world(agent);  // where it waited for those who were to leave
     }
     report_stopped();
 }
@@ -195,7 +205,7 @@ void Group::report_readiness() {
 }
 
 void Group::push_world(Agent &agent) {
-    if (agent.running == world_->id) return;
+    if (agent.running == world_->id || agent.leaving != GenerationId{}) return;
     local::WorldPublishedT world = describe_world(*world_);
     if (!add_pmix(world)) return;
     world.at_us = services_.loop.now().count();
@@ -203,10 +213,14 @@ void Group::push_world(Agent &agent) {
     services_.port.push(agent.connection, std::move(world));
 }
 
-void Group::push_stop(const Agent &agent, const std::string &reason) {
+void Group::push_stop(Agent &agent, const std::string &reason, bool may_stay) {
     local::StopWorkersT stop;
     stop.generation = to_proto_ptr(stopping_);
     stop.reason = reason;
+    stop.stays = may_stay && all_stay(agent);
+    agent.leaving = stop.stays ? agent.running : GenerationId{};
+    if (stop.stays && !stay_timer_)
+        stay_timer_ = services_.loop.after(stay_limit, [this] { stop_stayers(); });
     services_.port.push(agent.connection, std::move(stop));
 }
 

@@ -86,6 +86,7 @@ std::unique_ptr<local::SpreadCheckpointT> describe_tables(const GroupTables &tab
 void Group::on_worker_message(const Client &from, local::MessageT message) {
     auto &body = message.body;
     if (auto *hello = body.AsWorkerHello()) return on_worker_hello(from, message.id, *hello);
+    if (auto *leave = body.AsLeaveGeneration()) return on_leave(from, message.id, *leave);
     auto it = workers_.find(from.id);
     if (it == workers_.end())
         return services_.port.fail(from.id, message.id, local::Refusal::BadMessage, "say WorkerHello first");
@@ -131,6 +132,7 @@ void Group::on_worker_hello(const Client &from, std::uint32_t id, const local::W
     worker.client = from;
     worker.generation = generation;
     worker.rank = *rank;
+    worker.stays = hello.stays;
     arena_.expect_ranks(ranks_of(self()));
     if (services_.numa_node_of) arena_.place(*rank, services_.numa_node_of(from.pid));
     arena_.adopt_grants(*rank, from.id, generation);

@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "lib/api_chunk.h"
 #include "lib/guard.h"
+#include "lib/next_generation.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -59,6 +60,36 @@ void from_info(const ckpt::ChunkInfo &info, dlrover_chunk &out) {
     std::copy(info.global_shape.begin(), info.global_shape.end(), out.global_shape);
     std::copy(info.global_offset.begin(), info.global_offset.end(), out.global_offset);
     std::copy(info.local_shape.begin(), info.local_shape.end(), out.local_shape);
+}
+
+Status may_leave(dlrover_context *context) {
+    std::lock_guard lock(context->mutex);
+    context->drop_peeked();
+    if (context->saving || context->restoring)
+        return Status(Code::invalid_argument,
+                      "a save or a restore is open (in Python the tensors of load(views=True), too)");
+    if (!context->environment.stays)
+        return Status(Code::invalid_argument, "dlrover_stay was not said: this process is being ended");
+    return {};
+}
+
+/// The former context ends in any case once the generation is left.
+Status go_on(dlrover_context *&context) {
+    DLROVER_TRY(may_leave(context));
+    Environment environment = context->environment;
+    ProtectedMemory protected_memory = std::move(context->protected_memory);
+    std::uint32_t save_wait_ms = context->save_wait_ms;
+    dlrover_close(std::exchange(context, nullptr));
+    auto variables = await_next_generation(environment);
+    if (!variables) return variables.take_status();
+    DLROVER_TRY(set_variables(*variables));
+    auto next = dlrover_context::open(true);
+    if (!next) return next.take_status();
+    (*next)->protected_memory = std::move(protected_memory);
+    (*next)->save_wait_ms = save_wait_ms;
+    if (!fork_guard_add(next->get())) return Status(Code::resource_exhausted, "too many open contexts");
+    context = next->release();
+    return {};
 }
 
 int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes, IfFull if_full,
@@ -216,6 +247,18 @@ void dlrover_close(dlrover_context *context) {
     if (context == nullptr || forked()) return;
     fork_guard_remove(context);
     delete context;
+}
+
+int dlrover_stay(dlrover_context *context) {
+    return locked(context, true, [&] {
+        if (context->saving || context->restoring)
+            return Status(Code::invalid_argument, "a save or a restore is open");
+        return context->stay();
+    });
+}
+
+int dlrover_next_generation(dlrover_context **context) {
+    return guarded(context != nullptr && *context != nullptr, [&] { return go_on(*context); });
 }
 
 int dlrover_get_world(dlrover_context *context, dlrover_world *out) {

@@ -54,11 +54,12 @@ class RestorePhase {
 
 }  // namespace
 
-Result<std::unique_ptr<dlrover_context>> dlrover_context::open() {
+Result<std::unique_ptr<dlrover_context>> dlrover_context::open(bool stays) {
     auto environment = read_environment();
     if (!environment) return environment.take_status();
     auto context = std::make_unique<dlrover_context>();
     context->environment = std::move(*environment);
+    context->environment.stays = stays;
     const Environment &e = context->environment;
     if (!e.managed) {
         context->store = std::make_unique<FileStore>(e.local_dir, Rank(e.rank), e.world_size);
@@ -74,6 +75,16 @@ Result<std::unique_ptr<dlrover_context>> dlrover_context::open() {
     context->events = std::make_unique<Events>(*context->link);
     DLROVER_TRY(context->link->connect(context->link->deadline()));
     return context;
+}
+
+Status dlrover_context::stay() {
+    if (!environment.managed)
+        return Status(Code::unsupported,
+                      "there is no daemon: nothing ends this process, and nothing follows");
+    if (environment.stays) return {};
+    environment.stays = true;
+    link->disconnect();  // it is part of the greeting
+    return link->connect(link->deadline());
 }
 
 Result<dlrover_world> dlrover_context::world() {

@@ -44,8 +44,10 @@ struct dlrover_context {
     ~dlrover_context() { end_staging(); }
 
     /// Reads the environment; connects when managed.
-    static dlrover::Result<std::unique_ptr<dlrover_context>> open();
+    static dlrover::Result<std::unique_ptr<dlrover_context>> open(bool stays = false);
     dlrover::Result<dlrover_world> world();
+    /// From now on the daemon knows that this process leaves its generation by itself.
+    dlrover::Status stay();
 
     /// These four under `mutex`. Verifies the object; the daemon is told when it is wrong.
     dlrover::Result<std::unique_ptr<dlrover_restore>> open_restore();

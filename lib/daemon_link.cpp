@@ -41,6 +41,7 @@ Status DaemonLink::say_hello(std::chrono::milliseconds timeout) {
                                                            environment_.generation.number);
     hello.rank = environment_.rank;
     hello.local_rank = static_cast<std::uint16_t>(environment_.local_rank);
+    hello.stays = environment_.stays;
     auto reply = client_->call(std::move(hello), timeout);
     if (!reply) return reply.take_status();
     auto *answer = reply->message.body.AsWorkerWelcome();

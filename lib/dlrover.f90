@@ -37,6 +37,17 @@ module dlrover
             type(c_ptr), value :: context
             type(dlrover_world), intent(out) :: world
         end function
+
+        ! This process goes on in the next generation: said once, and then, where its generation ends, within 3 s. context is another one afterwards.
+        integer(c_int) function dlrover_stay(context) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value :: context
+        end function
+        integer(c_int) function dlrover_next_generation(context) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), intent(inout) :: context
+        end function
+
         integer(c_int) function dlrover_prepare(context, bytes) bind(c)
             import :: c_int, c_int64_t, c_ptr
             type(c_ptr), value :: context

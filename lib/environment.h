@@ -21,7 +21,8 @@ struct Environment {
                   group_world_size = 1;
     std::uint32_t restart_count = 0;
     unsigned copy_threads =
-        1;  ///< DLROVER_COPY_THREADS, else this process's share of the processors, at most 8
+        1;               ///< DLROVER_COPY_THREADS, else this process's share of the processors, at most 8
+    bool stays = false;  ///< this process leaves its generation by itself (dlrover_stay)
     bool verify_parts = true;  ///< DLROVER_VERIFY_PARTS: a piece that is read in part is verified as a whole
     std::chrono::milliseconds timeout{};  ///< DLROVER_TIMEOUT_MS: how long one call waits for the daemon
 };

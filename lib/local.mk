@@ -8,7 +8,7 @@ libclient_la_SOURCES = lib/background_populate.cpp lib/background_populate.h lib
 	lib/cuda_lane.cpp lib/cuda_lane.h lib/cuda_stage.cpp lib/cuda_stage.h lib/daemon_link.cpp lib/daemon_link.h lib/daemon_store.cpp lib/daemon_store.h \
 	lib/environment.cpp lib/environment.h lib/error.cpp lib/error.h lib/events.cpp lib/events.h \
 	lib/file_format.cpp lib/file_format.h lib/file_store.cpp lib/file_store.h lib/fork_guard.cpp lib/fork_guard.h lib/fresh_memory.cpp lib/fresh_memory.h \
-	lib/global_tensors.cpp lib/global_tensors.h lib/guard.h lib/memory_pieces.cpp lib/memory_pieces.h lib/numa.cpp lib/numa.h lib/own_tensors.cpp lib/own_tensors.h \
+	lib/global_tensors.cpp lib/global_tensors.h lib/guard.h lib/next_generation.cpp lib/next_generation.h lib/memory_pieces.cpp lib/memory_pieces.h lib/numa.cpp lib/numa.h lib/own_tensors.cpp lib/own_tensors.h \
 	lib/openmp_team.cpp lib/openmp_team.h lib/parallel.cpp lib/parallel.h lib/pinned_range.cpp lib/pinned_range.h lib/piece_source.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/protect_gather.cpp lib/rank_objects.cpp lib/rank_objects.h \
 	lib/restore.cpp lib/restore.h \
 	lib/save.cpp lib/save.h lib/share.cpp lib/share.h lib/store.h lib/stored_checkpoint.cpp lib/stored_checkpoint.h lib/stored_chunks.cpp lib/stored_chunks.h \

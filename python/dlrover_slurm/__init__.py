@@ -31,6 +31,7 @@ from ._hook import install_optimizer_hook
 from ._progress import phase, report_step
 from ._rng import RngState, rng_state, set_rng_state
 from ._session import Checkpoint, World, load, prepare, save, wait_saved, wait_staged, world
+from ._stay import next_generation, stay
 from ._version import __version__
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "__version__",
     "install_optimizer_hook",
     "load",
+    "next_generation",
     "on_membership",
     "phase",
     "poll_membership",
@@ -65,6 +67,7 @@ __all__ = [
     "rng_state",
     "save",
     "set_rng_state",
+    "stay",
     "wait_saved",
     "wait_staged",
     "world",

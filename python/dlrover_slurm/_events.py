@@ -9,11 +9,12 @@ import os
 import select
 import threading
 from ctypes import byref
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Callable
+from typing import Callable, Iterator
 
 from . import _session
-from ._errors import DlroverError, NotFoundError
+from ._errors import DlroverError, InvalidError, NotFoundError
 from ._library import EventStruct, check, library
 
 
@@ -76,12 +77,16 @@ class Subscription:
 
     def __init__(self, callback: Callable[[Event], None]) -> None:
         self._callback = callback
+        self._begin()
+        # Before the session's own end, which is registered already: the thread must not use it afterwards.
+        atexit.register(self._end, 1.0)
+        _open.add(self)
+
+    def _begin(self) -> None:
         self._stop = threading.Event()
         self._fd = library().dlrover_event_fd(_session.handle())
         self._awake, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._run, name="dlrover-events", daemon=True)
-        # Before the session's own end, which is registered already: the thread must not use it afterwards.
-        atexit.register(self._end, 1.0)
         if self._fd >= 0:
             self._thread.start()
 
@@ -109,11 +114,31 @@ class Subscription:
     def close(self) -> None:
         if self._stop.is_set():
             return
-        self._end()
+        _open.discard(self)
+        self._suspend()
         atexit.unregister(self._end)
+
+    def _suspend(self) -> None:
+        self._end()
         if self._thread is not threading.current_thread():
             os.close(self._awake)
             os.close(self._wake)
+
+
+_open: set[Subscription] = set()
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """No subscription uses the context meanwhile; afterwards all go on, on the one that is there then."""
+    waiting = list(_open)
+    if any(subscription._thread is threading.current_thread() for subscription in waiting):
+        raise InvalidError("next_generation() was called from a callback of on_membership()")
+    for subscription in waiting:
+        subscription._suspend()
+    yield
+    for subscription in waiting:
+        subscription._begin()
 
 
 def on_membership(callback: Callable[[Event], None]) -> Subscription:

@@ -62,6 +62,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dlrover_prepare": (c_int, [c_void_p, c_uint64]),
     "dlrover_prepare_cuda": (c_int, [c_void_p, c_uint64, c_void_p]),
     "dlrover_save_wait": (c_int, [c_void_p, c_uint32]),
+    "dlrover_stay": (c_int, [c_void_p]),
+    "dlrover_next_generation": (c_int, [POINTER(c_void_p)]),
     "dlrover_save_begin": (c_int, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),
     "dlrover_save_add_many": (
         c_int,

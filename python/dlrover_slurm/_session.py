@@ -113,6 +113,22 @@ def open_handle() -> c_void_p:
     return session.handle if session is not None and session.pid == os.getpid() else handle()
 
 
+@contextmanager
+def exchange() -> Iterator[c_void_p]:
+    """The handle, for a call that replaces the context; there is none for anybody else meanwhile."""
+    global _had_memory
+    handle()
+    session = _session
+    assert session is not None
+    with _lock:
+        taken, session.handle = session.handle, c_void_p()
+        try:
+            yield taken
+        finally:
+            session.handle = taken
+            _had_memory = False
+
+
 def world() -> World:
     raw = WorldStruct()
     check(library().dlrover_get_world(handle(), byref(raw)))

@@ -97,6 +97,7 @@ std::vector<Attempt> attempts() {
         attempt<local::StepEndedT>("StepEnded", Role::Agent),
         attempt<local::ObjectVerifiedT>("ObjectVerified", Role::Agent),
         attempt<local::WorkerHelloT>("WorkerHello", Role::Worker),
+        attempt<local::LeaveGenerationT>("LeaveGeneration", Role::Worker),
         attempt<local::PrepareT>("Prepare", Role::Worker),
         attempt<local::BeginSaveT>("BeginSave", Role::Worker),
         attempt<local::SealT>("Seal", Role::Worker),
@@ -150,6 +151,7 @@ std::vector<Attempt> attempts() {
         attempt<local::EndStepT>("EndStep as Worker", Role::Worker),
         attempt<local::AgentHelloT>("AgentHello as Cli", Role::Cli),
         attempt<local::WorkerHelloT>("WorkerHello as Agent", Role::Agent),
+        attempt<local::LeaveGenerationT>("LeaveGeneration as Agent", Role::Agent),
         attempt<local::MoverHelloT>("MoverHello as Agent", Role::Agent),
         attempt<local::RegisterStepT>("RegisterStep without role", Role::None),
     };

@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <future>
 #include <thread>
 
 #include "daemon_process.h"
@@ -68,6 +69,43 @@ struct TwoTasks {
     DaemonProcess daemon;
     std::vector<Agent> agents;
 };
+
+Result<std::vector<std::string>> try_leave(const DaemonProcess &daemon, const local::WorldPublishedT &world,
+                                           std::uint16_t local_rank) {
+    auto client = proto::LocalClient::connect(daemon.socket(), local::Role::Worker, patience);
+    if (!client) return client.take_status();
+    local::LeaveGenerationT leave;
+    leave.job_id = 7;
+    leave.generation = std::make_unique<proto::Generation>(*world.generation);
+    leave.local_rank = local_rank;
+    auto answer = client->call(std::move(leave), patience);
+    if (!answer) return answer.take_status();
+    return answer->message.body.AsNextWorld()->variables;
+}
+
+/// What the process of that rank is told; it comes when the next world is there.
+Result<std::vector<std::string>> leave(const DaemonProcess &daemon, const local::WorldPublishedT &world,
+                                       std::uint16_t local_rank) {
+    auto answer = try_leave(daemon, world, local_rank);
+    // The end of its other connection may be read later.
+    for (int i = 0; i < 500 && answer.status().code() == Code::unavailable; ++i) {
+        ::usleep(10000);
+        answer = try_leave(daemon, world, local_rank);
+    }
+    return answer;
+}
+
+/// The next world of workers that stay; the daemon, and then the leader, may say before that they are to
+/// leave.
+local::WorldPublishedT world_behind_stops(Agent &agent) {
+    for (;;) {
+        auto message = agent.client.receive(patience);
+        BOOST_REQUIRE_MESSAGE(message.ok(), message.status().message());
+        auto &body = message->message.body;
+        if (auto *world = body.AsWorldPublished()) return *world;
+        if (auto *stop = body.AsStopWorkers()) BOOST_TEST(stop->stays);
+    }
+}
 
 /// The real program, as the agent's guard starts it.
 pid_t start_mover(const DaemonProcess &daemon, const proto::StepRegistrationT &step) {
@@ -267,6 +305,107 @@ BOOST_AUTO_TEST_CASE(old_generations_are_refused) {
     hello.job_id = 7;
     hello.generation = std::make_unique<proto::Generation>(*world.generation);
     BOOST_TEST((late.call(std::move(hello), patience).status().code() == Code::stale));
+}
+
+BOOST_AUTO_TEST_CASE(who_stays_leaves_and_is_told_what_he_is_next) {
+    TwoTasks run;
+    auto world = run.await_world();
+    {
+        Worker stays(run.daemon, world, 0, true), other(run.daemon, world, 1);
+        run.agents[1].exited(world, exit_status_3);
+        BOOST_TEST(!run.agents[1].await(local::Body::StopWorkers).body.AsStopWorkers()->stays);
+        BOOST_TEST(run.agents[0].await(local::Body::StopWorkers).body.AsStopWorkers()->stays);
+    }
+    run.agents[1].stopped(generation_of(world));
+    auto told = std::async(std::launch::async, [&] { return leave(run.daemon, world, 0); });
+    auto next = *run.agents[0].await(local::Body::WorldPublished).body.AsWorldPublished();
+    BOOST_TEST((generation_of(next) > generation_of(world)));
+    local::WorkerStartedT started;
+    started.generation = std::make_unique<proto::Generation>(*next.generation);
+    started.pid = 1000;
+    started.stayed = true;
+    started.variables = {"RANK=0", "MASTER_PORT=1"};
+    BOOST_TEST(run.agents[0].client.send(std::move(started), patience).ok());
+    auto answer = told.get();
+    BOOST_REQUIRE_MESSAGE(answer.ok(), answer.status().message());
+    BOOST_TEST(answer->size() == 2u);
+    answer = leave(run.daemon, world, 0);  // its connection was lost before it came
+    BOOST_REQUIRE(answer.ok());
+    BOOST_TEST(answer->back() == "MASTER_PORT=1");
+    Worker again(run.daemon, next, 0, true);
+    BOOST_TEST(again.begin(1, 64).fds.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(who_stays_and_does_not_leave_is_ended) {
+    TwoTasks run;
+    auto world = run.await_world();
+    Worker stays(run.daemon, world, 0, true);
+    run.agents[1].exited(world, exit_status_3);
+    run.agents[1].await(local::Body::StopWorkers);
+    BOOST_TEST(run.agents[0].await(local::Body::StopWorkers).body.AsStopWorkers()->stays);
+    auto again = *run.agents[0].await(local::Body::StopWorkers).body.AsStopWorkers();
+    BOOST_TEST(!again.stays);
+    BOOST_TEST(again.reason == "it did not leave its generation in time");
+    run.agents[0].exited(world, SIGTERM, true);
+    for (auto &agent : run.agents) agent.stopped(generation_of(world));
+    run.await_world();
+}
+
+BOOST_AUTO_TEST_CASE(who_leaves_while_all_others_go_on_has_failed) {
+    TwoTasks run;
+    auto world = run.await_world();
+    Worker(run.daemon, world, 0, true);
+    auto told = std::async(std::launch::async, [&] { return leave(run.daemon, world, 0); });
+    BOOST_TEST(run.agents[0].await(local::Body::StopWorkers).body.AsStopWorkers()->stays);
+    run.agents[1].await(local::Body::StopWorkers);
+    run.agents[1].exited(world, SIGTERM, true);
+    run.agents[1].stopped(generation_of(world));
+    auto next = run.await_world();
+    BOOST_TEST(next.restart_count == 1u);
+    for (auto &agent : run.agents) agent.exited(next, 0);
+    for (auto &agent : run.agents) agent.await(local::Body::GroupEnded);
+    BOOST_TEST((told.get().status().code() == Code::stale));  // no agent has said that it goes on
+    BOOST_TEST((leave(run.daemon, world, 0).status().code() == Code::stale));
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_that_is_started_again_hears_once_more_who_has_left) {
+    TwoTasks run;
+    auto world = run.await_world();
+    {
+        Worker stays(run.daemon, world, 0, true);
+        run.agents[1].exited(world, exit_status_3);
+        for (auto &agent : run.agents) agent.await(local::Body::StopWorkers);
+    }
+    run.daemon.kill_daemon();
+    run.agents.clear();
+    run.agents.emplace_back(run.daemon, 0, generation_of(world), true);
+    run.agents.emplace_back(run.daemon, 1, generation_of(world));
+    run.agents[1].exited(world, exit_status_3);
+    BOOST_TEST(!run.agents[1].await(local::Body::StopWorkers).body.AsStopWorkers()->stays);
+    BOOST_TEST(run.agents[0].await(local::Body::StopWorkers).body.AsStopWorkers()->stays);
+    run.agents[1].stopped(generation_of(world));
+    auto told = std::async(std::launch::async, [&] { return leave(run.daemon, world, 0); });
+    auto next = world_behind_stops(run.agents[0]);
+    local::WorkerStartedT started;
+    started.generation = std::make_unique<proto::Generation>(*next.generation);
+    started.stayed = true;
+    started.variables = {"RANK=0"};
+    BOOST_TEST(run.agents[0].client.send(std::move(started), patience).ok());
+    BOOST_TEST(told.get().ok());
+}
+
+BOOST_AUTO_TEST_CASE(leaving_is_refused_where_it_makes_no_sense) {
+    TwoTasks run;
+    auto world = run.await_world();
+    auto late = world;
+    auto code = [&](const local::WorldPublishedT &from, std::uint16_t local_rank) {
+        return try_leave(run.daemon, from, local_rank).status().code();
+    };
+    BOOST_TEST((code(world, 2) == Code::invalid_argument), "no such rank here");
+    late.generation = std::make_unique<proto::Generation>(world.generation->term() + 1, 0);
+    BOOST_TEST((code(late, 0) == Code::unavailable), "not known here yet");
+    Worker open(run.daemon, world, 0, true);
+    BOOST_TEST((code(world, 0) == Code::unavailable), "it has a connection");
 }
 
 BOOST_AUTO_TEST_CASE(a_seal_must_lie_inside_its_slot) {

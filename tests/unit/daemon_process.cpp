@@ -138,12 +138,13 @@ GenerationId generation_of(const local::WorldPublishedT &world) {
 
 // ---- agent ----
 
-Agent::Agent(DaemonProcess &daemon, std::uint16_t number, GenerationId resumed)
+Agent::Agent(DaemonProcess &daemon, std::uint16_t number, GenerationId resumed, bool staying)
     : client(daemon.connect(local::Role::Agent)), task(number) {
     local::AgentHelloT hello;
     hello.job_id = 7;
     hello.task = number;
     hello.resumed_generation = std::make_unique<proto::Generation>(resumed.term.value(), resumed.number);
+    hello.staying = staying;
     auto welcome = client.call(std::move(hello), patience);
     BOOST_REQUIRE_MESSAGE(welcome.ok(), welcome.status().message());
     BOOST_TEST(welcome->message.body.AsAgentWelcome()->first_local_rank == number);
@@ -185,13 +186,15 @@ void Agent::stopped(GenerationId generation) {
 
 // ---- worker ----
 
-Worker::Worker(DaemonProcess &daemon, const local::WorldPublishedT &world, std::uint32_t local_rank)
+Worker::Worker(DaemonProcess &daemon, const local::WorldPublishedT &world, std::uint32_t local_rank,
+               bool stays)
     : client(daemon.connect(local::Role::Worker)) {
     local::WorkerHelloT hello;
     hello.job_id = 7;
     hello.generation = std::make_unique<proto::Generation>(*world.generation);
     hello.rank = world.first_rank + local_rank;
     hello.local_rank = static_cast<std::uint16_t>(local_rank);
+    hello.stays = stays;
     auto answer = client.call(std::move(hello), patience);
     BOOST_REQUIRE_MESSAGE(answer.ok(), answer.status().message());
     BOOST_REQUIRE(answer->fds.size() == 1);

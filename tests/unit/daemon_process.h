@@ -49,7 +49,7 @@ struct Agent {
     proto::LocalClient client;
     std::uint16_t task;
     /// Says AgentHello.
-    Agent(DaemonProcess &daemon, std::uint16_t number, GenerationId resumed = {});
+    Agent(DaemonProcess &daemon, std::uint16_t number, GenerationId resumed = {}, bool staying = false);
     /// The next push of this type; lease renewals in between are passed over.
     local::MessageT await(local::Body type);
     void started(const local::WorldPublishedT &world, std::uint32_t pid);
@@ -62,7 +62,8 @@ struct Worker {
     UniqueFd page;
     local::WorkerWelcomeT welcome;
     /// Says WorkerHello and checks that it is welcome.
-    Worker(DaemonProcess &daemon, const local::WorldPublishedT &world, std::uint32_t local_rank);
+    Worker(DaemonProcess &daemon, const local::WorldPublishedT &world, std::uint32_t local_rank,
+           bool stays = false);
 
     struct Grant {
         local::SlotGrantedT answer;

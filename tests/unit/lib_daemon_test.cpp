@@ -275,6 +275,33 @@ BOOST_AUTO_TEST_CASE(an_old_generation_is_told_to_end) {
     BOOST_TEST(dlrover_open(&late) == DLROVER_E_STALE);
 }
 
+BOOST_AUTO_TEST_CASE(a_process_that_stays_goes_on_in_the_next_generation) {
+    dlrover_context *c = open_context().release();
+    float value = 7;
+    BOOST_TEST(dlrover_next_generation(&c) == DLROVER_E_INVALID, "not said before");
+    BOOST_REQUIRE(c != nullptr);
+    BOOST_TEST(dlrover_stay(c) == DLROVER_OK);
+    BOOST_TEST(dlrover_protect(c, 1, &value, 1, DLROVER_FLOAT32) == DLROVER_OK);
+    BOOST_TEST(dlrover_checkpoint(c, 5) == DLROVER_OK);
+    dlrover_save *s = begin_and_copy(c, 6);
+    BOOST_TEST(dlrover_next_generation(&c) == DLROVER_E_INVALID, "a save is open");
+    dlrover_save_abort(s);
+    daemon.next_variables = {"DLROVER_GENERATION=4294967297:4", "TORCHELASTIC_RESTART_COUNT=9", "=nothing"};
+    BOOST_REQUIRE_MESSAGE(dlrover_next_generation(&c) == DLROVER_OK, dlrover_error_text());
+    dlrover_world world;
+    BOOST_REQUIRE(dlrover_get_world(c, &world) == DLROVER_OK);
+    BOOST_TEST(world.generation_number == 4u);
+    BOOST_TEST(world.restart_count == 9u);
+    BOOST_TEST(std::getenv("TORCHELASTIC_RESTART_COUNT") == std::string("9"));
+    value = 0;
+    BOOST_TEST(dlrover_restart(c) == DLROVER_OK);
+    BOOST_TEST(value == 7, "what is protected stays so");
+    daemon.refuse(local::Body::LeaveGeneration, local::Refusal::Stale, "the group is over");
+    BOOST_TEST(dlrover_next_generation(&c) == DLROVER_E_STALE);
+    BOOST_TEST(c == nullptr);
+    BOOST_TEST(dlrover_next_generation(&c) == DLROVER_E_INVALID);
+}
+
 BOOST_AUTO_TEST_CASE(a_stale_seal_on_the_same_connection_is_final) {
     auto c = open_context();
     auto *s = begin_and_copy(c.get(), 1);

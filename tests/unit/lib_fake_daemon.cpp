@@ -228,6 +228,11 @@ bool FakeDaemon::handle(int number, const local::MessageT &message) {
                     std::max(welcome.restore_step, static_cast<std::int64_t>(slot.seal.train_step));
         answer(number, message.id, welcome, {page_fd_.get()});
     }
+    if (kind == local::Body::LeaveGeneration) {
+        local::NextWorldT next;
+        next.variables = next_variables;
+        answer(number, message.id, std::move(next));
+    }
     if (auto *p = message.body.AsPrepare()) prepare(number, message.id, *p);
     if (kind == local::Body::Subscribe) {
         connections_[number].subscribed = true;

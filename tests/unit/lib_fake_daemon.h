@@ -79,7 +79,8 @@ class FakeDaemon {
 
     std::uint32_t slots_told = 3;
     bool storage_told = false;
-    bool verified_told = false;  ///< RestorePlan.verified, of what is in the slots
+    std::vector<std::string> next_variables;  ///< NextWorld
+    bool verified_told = false;               ///< RestorePlan.verified, of what is in the slots
     /// The daemons of the other ranks of this node, whose objects are given out as RestoreKept asks.
     std::map<std::uint32_t, FakeDaemon *> neighbours;
 

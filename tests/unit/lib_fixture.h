@@ -59,7 +59,8 @@ struct Environment {
                                             "DLROVER_TIMEOUT_MS",
                                             "GROUP_RANK",
                                             "DLROVER_COPY_THREADS",
-                                            "DLROVER_LOCAL_DIR"};
+                                            "DLROVER_LOCAL_DIR",
+                                            "TORCHELASTIC_RESTART_COUNT"};
 };
 
 inline Context open_context() {

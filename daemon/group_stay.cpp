@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that stay: they leave their generation by themselves, and go on in the next one.
+#include <algorithm>
+#include <set>
+
+#include "daemon/group.h"
+#include "daemon/wall_clock.h"
+
+namespace dlrover::daemon {
+namespace {
+
+/// A rank may hear of another's end before the leader has: no failure of its own until then.
+constexpr auto alone_limit = std::chrono::seconds(2);
+constexpr std::uint64_t left_signature = 0x6c656674;
+constexpr int exit_status_1 = 1 << 8;
+constexpr std::size_t max_variables_bytes = 32u << 10;
+
+std::size_t bytes_of(const std::vector<std::string> &variables) {
+    std::size_t sum = 0;
+    for (const std::string &variable : variables) sum += variable.size();
+    return sum;
+}
+
+}  // namespace
+
+void Group::on_leave(const Client &from, std::uint32_t id, const local::LeaveGenerationT &leave) {
+    auto refuse = [&](local::Refusal code, const std::string &text) {
+        services_.port.fail(from.id, id, code, text);
+    };
+    GenerationId left = from_proto(leave.generation);
+    auto rank = rank_of(leave.local_rank);
+    if (over()) return refuse(local::Refusal::Stale, "the group is over");
+    if (workers_.contains(from.id) || stayers_.contains(from.id))
+        return refuse(local::Refusal::BadMessage, "only the first message of a connection can be this");
+    if (!world_ || left > world_->id)
+        return refuse(local::Refusal::NotReady, "generation " + to_string(left) + " is not known here");
+    if (leave.local_rank >= std::uint32_t{record_.workers} * tasks_here())
+        return refuse(local::Refusal::BadMessage,
+                      "this node has no local rank " + std::to_string(leave.local_rank));
+    bool open = std::ranges::any_of(workers_, [&](const auto &entry) {
+        return rank && entry.second.rank == *rank && entry.second.generation == left;
+    });
+    // Its end may be read after this.
+    if (open) return refuse(local::Refusal::NotReady, "this rank has another connection, which is open");
+    stayers_[from.id] = {id, leave.local_rank, left};
+    if (left == world_->id && rank) {
+        rank_states_[*rank] = "waiting";
+        if (left > stopping_) fail_if_nobody_stops(left, *rank);
+    }
+    auto known = stayed_.find(leave.local_rank);
+    if (known != stayed_.end() && known->second.first > left)
+        return on_stayed(leave.local_rank, known->second.first, known->second.second);
+    note_left();
+}
+
+/// Whether none of its processes has to be ended for the next generation.
+bool Group::all_stay(const Agent &agent) const {
+    if (agent.leaving != GenerationId{}) return true;  // they were told so already
+    std::set<Rank> staying;
+    for (const auto &[connection, worker] : workers_)
+        if (worker.stays && worker.generation == agent.running) staying.insert(worker.rank);
+    for (const auto &[connection, stayer] : stayers_)
+        if (auto rank = rank_of(stayer.local_rank); rank && stayer.left == agent.running)
+            staying.insert(*rank);
+    for (std::uint32_t i = 0; i < record_.workers; ++i) {
+        auto rank = rank_of(std::uint32_t{agent.task} * record_.workers + i);
+        if (!rank || !staying.contains(*rank)) return false;
+    }
+    return true;
+}
+
+/// An agent all of whose processes have left has nothing to end, and hears of the next world.
+void Group::note_left() {
+    bool any = false;
+    for (auto &[task, agent] : agents_) {
+        if (agent.leaving == GenerationId{} || agent.leaving > stopping_) continue;
+        auto count = std::ranges::count_if(stayers_, [&](const auto &entry) {
+            return entry.second.left == agent.leaving && is_local_rank_of(agent, entry.second.local_rank);
+        });
+        if (count < record_.workers) continue;
+        agent.stopped = std::max(agent.stopped, stopping_);
+        agent.running = agent.leaving = {};
+        any = true;
+        if (world_ && world_->id > stopping_) push_world(agent);
+    }
+    if (any) report_stopped();
+}
+
+/// Who leaves while all others go on has failed.
+void Group::fail_if_nobody_stops(const GenerationId &generation, Rank rank) {
+    alone_timer_ = services_.loop.after(alone_limit, [this, generation, rank] {
+        if (!world_ || world_->id != generation || generation <= stopping_ || over()) return;
+        elastic::WorkerExit exit;
+        exit.generation = generation;
+        exit.rank = rank;
+        exit.wait_status = exit_status_1;
+        exit.wall_time_us = wall_clock_us();
+        exit.signature = left_signature;
+        exit.error_text = "the program has left the generation, which nobody else did";
+        feed_when_ready(elastic::LocalExit{std::move(exit)});
+    });
+}
+
+void Group::on_stayed(std::uint32_t local_rank, const GenerationId &generation,
+                      const std::vector<std::string> &variables) {
+    bool fits = bytes_of(variables) <= max_variables_bytes;
+    if (fits) stayed_[local_rank] = {generation, variables};
+    for (auto it = stayers_.begin(); it != stayers_.end();) {
+        if (it->second.local_rank != local_rank || it->second.left >= generation) {
+            ++it;
+            continue;
+        }
+        local::NextWorldT next;
+        next.variables = variables;
+        if (fits)
+            services_.port.answer(it->first, it->second.request, std::move(next));
+        else
+            services_.port.fail(it->first, it->second.request, local::Refusal::Internal,
+                                "the variables of the next generation are longer than 32 KiB");
+        it = stayers_.erase(it);
+    }
+}
+
+/// Who has not left in time is ended.
+void Group::stop_stayers() {
+    stay_timer_.reset();
+    for (auto &[task, agent] : agents_) {
+        if (agent.leaving == GenerationId{}) continue;
+        push_stop(agent, "it did not leave its generation in time", false);
+        if (world_ && world_->id > stopping_) push_world(agent);
+    }
+}
+
+void Group::end_stayers() {
+    for (const auto &[connection, stayer] : std::exchange(stayers_, {}))
+        services_.port.fail(connection, stayer.request, local::Refusal::Stale, "the group is over");
+}
+
+}  // namespace dlrover::daemon
