@@ -25,10 +25,11 @@ std::uint32_t environment_number(const char *name) {
 }
 
 /// DLROVER_GENERATION is TERM:NUMBER; 0 without an agent.
-std::uint64_t environment_generation() {
+GenerationId environment_generation() {
     const char *value = std::getenv("DLROVER_GENERATION");
     const char *colon = value ? std::strchr(value, ':') : nullptr;
-    return colon ? std::strtoull(colon + 1, nullptr, 10) : 0;
+    if (colon == nullptr) return {};
+    return {std::strtoull(value, nullptr, 10), std::strtoull(colon + 1, nullptr, 10)};
 }
 
 void run_steps(const Options &o, std::uint64_t first, Plate &plate, Neighbours &neighbours,

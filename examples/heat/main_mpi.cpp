@@ -89,7 +89,8 @@ void run(const Options &o, dlrover_context *context, int rank, int ranks) {
              ranks, world.rank, world.world_size);
     if (o.size < 3 * world.world_size)
         fail(exit_usage, "--size %u is too small for %u ranks", o.size, world.world_size);
-    PhaseFile phase(o.phase_dir, world.rank, world.generation_number, o.older_may_live);
+    PhaseFile phase(o.phase_dir, world.rank, {world.generation_term, world.generation_number},
+                    o.older_may_live);
     phase.enter(Phase::startup);
     Plate plate(o.size, world.rank, world.world_size);
     std::uint64_t step = 0;

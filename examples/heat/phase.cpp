@@ -54,15 +54,17 @@ void set_timer(std::uint32_t delay_us) {
 
 }  // namespace
 
-PhaseFile::PhaseFile(const std::string &folder, std::uint32_t rank, std::uint64_t generation,
+PhaseFile::PhaseFile(const std::string &folder, std::uint32_t rank, GenerationId generation,
                      bool older_may_live)
     : generation_(generation) {
     if (folder.empty()) return;
     open(folder, rank, older_may_live);
-    if (page_->generation > generation) fail(exit_violation, "a newer generation already ran this rank");
+    if (GenerationId{page_->term, page_->generation} > generation)
+        fail(exit_violation, "a newer generation already ran this rank");
     page_->pid = static_cast<std::uint32_t>(::getpid());
     page_->pid_namespace = pid_namespace();
-    page_->generation = generation;
+    page_->generation = generation.number;
+    page_->term = generation.term;
     page_->step = -1;
     page_->saved_step = -1;
     page_->restored_step = -1;
@@ -82,7 +84,9 @@ bool PhaseFile::lock(int fd, bool older_may_live) const {
     flock range{};
     range.l_type = F_WRLCK;
     range.l_whence = SEEK_SET;
-    range.l_start = older_may_live ? static_cast<off_t>(generation_) : 0;
+    // Of a run of the job and the generation's number in it.
+    std::uint64_t byte = (generation_.term >> 32 << 20) + generation_.number;
+    range.l_start = older_may_live ? static_cast<off_t>(byte) : 0;
     range.l_len = older_may_live ? 1 : 0;
     return ::fcntl(fd, F_OFD_SETLK, &range) == 0;
 }
@@ -93,7 +97,8 @@ void PhaseFile::open(const std::string &folder, std::uint32_t rank, bool older_m
     if (fd < 0 || ::ftruncate(fd, 4096) != 0) fail(exit_failed, "%s: %s", path.c_str(), std::strerror(errno));
     if (!lock(fd, older_may_live)) {
         int note = ::open((folder + "/violations").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (note >= 0) ::dprintf(note, "two processes have rank %u (generation %lu)\n", rank, generation_);
+        if (note >= 0)
+            ::dprintf(note, "two processes have rank %u (generation %lu)\n", rank, generation_.number);
         fail(exit_violation, "another process has rank %u", rank);
     }
     void *p = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

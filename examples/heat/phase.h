@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <string>
 
@@ -30,13 +31,20 @@ struct PhasePage {
     std::atomic<std::uint32_t> dies_in;         // 84, phase of the armed order; 0: none
     std::atomic<std::uint32_t> kills[8];   // 88, orders that worked, per phase; counted by the next process
     std::atomic<std::int64_t> saved_step;  // 120, last sealed by this rank, or restored; -1: none
+    std::atomic<std::uint64_t> term;       // 128, of the generation: a job's next run may number anew
+};
+
+/// In the order in which they begin.
+struct GenerationId {
+    std::uint64_t term = 0, number = 0;
+    friend auto operator<=>(const GenerationId &, const GenerationId &) = default;
 };
 
 /// Publishes nothing where the folder is empty. Holds a lock on the file, so a second process with the same
 /// rank is seen at once; of the same generation only, where an older one may live.
 class PhaseFile {
   public:
-    PhaseFile(const std::string &folder, std::uint32_t rank, std::uint64_t generation, bool older_may_live);
+    PhaseFile(const std::string &folder, std::uint32_t rank, GenerationId generation, bool older_may_live);
     PhaseFile(const PhaseFile &) = delete;
     PhaseFile &operator=(const PhaseFile &) = delete;
 
@@ -53,7 +61,7 @@ class PhaseFile {
     void disarm();
 
     PhasePage *page_ = nullptr;
-    std::uint64_t generation_ = 0;
+    GenerationId generation_;
     bool armed_ = false;
     bool first_ = true;
 };
