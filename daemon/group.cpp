@@ -287,6 +287,7 @@ void Group::act(elastic::Publish &action) {
         give_back_strangers();
     }
     for (auto &[task, agent] : agents_) push_world(agent);
+    note_left();
     if (!again) verify_restore_point();
 }
 

@@ -395,6 +395,8 @@ class Group : private JobMemory {
     void on_leave(const Client &from, std::uint32_t id, const local::LeaveGenerationT &leave);
     bool all_stay(const Agent &agent) const;
     void note_left();
+    bool is_past(const GenerationId &generation) const;
+    void await_stayers();
     void stop_stayers();
     void fail_if_nobody_stops(const GenerationId &generation, Rank rank);
     void on_stayed(std::uint32_t local_rank, const GenerationId &generation,

@@ -16,7 +16,6 @@ constexpr std::uint32_t max_workers_here = 1024;
 namespace {
 
 constexpr std::size_t max_error_bytes = 8u << 10;
-constexpr auto stay_limit = std::chrono::seconds(3);  ///< for a process that stays to leave its generation
 constexpr std::size_t max_early_inputs = 2048;
 
 }  // namespace
@@ -87,7 +86,10 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     agent.pid = from.pid;
     agent.verifies = hello.verifies;
     agent.running = from_proto(hello.resumed_generation);
-    if (hello.staying) agent.leaving = agent.running;
+    if (hello.staying) {
+        agent.leaving = agent.running;
+        await_stayers();
+    }
     if (agent.running == GenerationId{}) agent.stopped = stopping_;
     if (record_.ended) return push_end(agent);
     if (record_.ending) return push_ending(agent);
@@ -219,8 +221,7 @@ void Group::push_stop(Agent &agent, const std::string &reason, bool may_stay) {
     stop.reason = reason;
     stop.stays = may_stay && all_stay(agent);
     agent.leaving = stop.stays ? agent.running : GenerationId{};
-    if (stop.stays && !stay_timer_)
-        stay_timer_ = services_.loop.after(stay_limit, [this] { stop_stayers(); });
+    if (stop.stays) await_stayers();
     services_.port.push(agent.connection, std::move(stop));
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 /// A rank may hear of another's end before the leader has: no failure of its own until then.
 constexpr auto alone_limit = std::chrono::seconds(2);
+constexpr auto stay_limit = std::chrono::seconds(3);  ///< to leave one's generation
 constexpr std::uint64_t left_signature = 0x6c656674;
 constexpr int exit_status_1 = 1 << 8;
 constexpr std::size_t max_variables_bytes = 32u << 10;
@@ -69,11 +70,16 @@ bool Group::all_stay(const Agent &agent) const {
     return true;
 }
 
+/// Also where this daemon was away when its end was said.
+bool Group::is_past(const GenerationId &generation) const {
+    return generation <= stopping_ || (world_ && world_->id > generation);
+}
+
 /// An agent all of whose processes have left has nothing to end, and hears of the next world.
 void Group::note_left() {
     bool any = false;
     for (auto &[task, agent] : agents_) {
-        if (agent.leaving == GenerationId{} || agent.leaving > stopping_) continue;
+        if (agent.leaving == GenerationId{} || !is_past(agent.leaving)) continue;
         auto count = std::ranges::count_if(stayers_, [&](const auto &entry) {
             return entry.second.left == agent.leaving && is_local_rank_of(agent, entry.second.local_rank);
         });
@@ -105,20 +111,25 @@ void Group::on_stayed(std::uint32_t local_rank, const GenerationId &generation,
                       const std::vector<std::string> &variables) {
     bool fits = bytes_of(variables) <= max_variables_bytes;
     if (fits) stayed_[local_rank] = {generation, variables};
-    for (auto it = stayers_.begin(); it != stayers_.end();) {
-        if (it->second.local_rank != local_rank || it->second.left >= generation) {
-            ++it;
-            continue;
-        }
+    std::vector<std::pair<ConnectionId, std::uint32_t>> waiting;
+    std::erase_if(stayers_, [&](const auto &entry) {
+        bool his = entry.second.local_rank == local_rank && entry.second.left < generation;
+        if (his) waiting.emplace_back(entry.first, entry.second.request);
+        return his;
+    });
+    for (const auto &[connection, request] : waiting) {
         local::NextWorldT next;
         next.variables = variables;
         if (fits)
-            services_.port.answer(it->first, it->second.request, std::move(next));
+            services_.port.answer(connection, request, std::move(next));
         else
-            services_.port.fail(it->first, it->second.request, local::Refusal::Internal,
+            services_.port.fail(connection, request, local::Refusal::Internal,
                                 "the variables of the next generation are longer than 32 KiB");
-        it = stayers_.erase(it);
     }
+}
+
+void Group::await_stayers() {
+    if (!stay_timer_) stay_timer_ = services_.loop.after(stay_limit, [this] { stop_stayers(); });
 }
 
 /// Who has not left in time is ended.
@@ -126,6 +137,11 @@ void Group::stop_stayers() {
     stay_timer_.reset();
     for (auto &[task, agent] : agents_) {
         if (agent.leaving == GenerationId{}) continue;
+        if (!is_past(agent.leaving)) {  // the group has not said yet that it ends
+            await_stayers();
+            continue;
+        }
+        stopping_ = std::max(stopping_, agent.leaving);
         push_stop(agent, "it did not leave its generation in time", false);
         if (world_ && world_->id > stopping_) push_world(agent);
     }
