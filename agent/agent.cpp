@@ -377,9 +377,16 @@ bool Agent::goes_on() const {
 void Agent::go_on() {
     World world = std::move(*wanted_);
     wanted_.reset();
-    current_ = member_of_ = id_of(world.generation);
+    // Before the daemon hears that they are started.
+    GenerationId before = std::exchange(current_, id_of(world.generation));
+    member_of_ = current_;
     lease_stop_ = stop_reply_due_ = staying_ = false;
-    crew_.go_on(world, LocalRank(welcome_.first_local_rank));
+    Status told = crew_.go_on(world, LocalRank(welcome_.first_local_rank));
+    if (told.ok()) return;
+    err_.say("the workers on " + config_.node + " are started again, though they stay: " + told.message());
+    current_ = member_of_ = before;
+    wanted_ = std::move(world);
+    crew_.stop(grace());
 }
 
 void Agent::launch() {

@@ -11,6 +11,7 @@
 #include "agent/files.h"
 #include "agent/process_tree.h"
 #include "agent/signature.h"
+#include "proto/local_codec.h"
 
 namespace dlrover::agent {
 namespace {
@@ -34,6 +35,18 @@ std::string file_name_of(std::string text) {
     return text;
 }
 
+/// What a process with the one environment has to be told to have the other: NAME=VALUE, or NAME where it
+/// goes. What is the same in both is the program's to change.
+std::vector<std::string> changes(const Environment &before, const Environment &after) {
+    std::vector<std::string> all;
+    for (const auto &[name, value] : after)
+        if (auto old = before.find(name); old == before.end() || old->second != value)
+            all.push_back(name + "=" + value);
+    for (const auto &[name, value] : before)
+        if (!after.contains(name)) all.push_back(name);
+    return all;
+}
+
 }  // namespace
 
 struct Crew::Worker {
@@ -42,6 +55,7 @@ struct Crew::Worker {
     Rank rank;
     bool running = true;
     std::string error_file, stderr_file;
+    Environment environment;  ///< as we made it, for the generation that it is in
     std::unique_ptr<Stream> out, err;
     UniqueFd exec_error;
 };
@@ -110,44 +124,60 @@ Result<StreamPlan> Crew::plan_stream(Worker &worker, bool is_err, const std::str
     return plan;
 }
 
+std::string Crew::error_file_of(const proto::local::WorldPublishedT &world, LocalRank local_rank) const {
+    return config_.scratch + "/error-" + std::to_string(world.restart_count) + "-" +
+           std::to_string(local_rank.value()) + ".json";
+}
+
+Environment Crew::environment_of(const proto::local::WorldPublishedT &world, LocalRank local_rank) const {
+    return worker_environment(config_.base, config_.launch, world, local_rank,
+                              error_file_of(world, local_rank));
+}
+
 void Crew::place(Worker &worker, const proto::local::WorldPublishedT &world, LocalRank local_rank) const {
     worker.rank = Rank(world.first_rank + local_rank.value());
     worker.start.generation = copy(world.generation);
     worker.start.local_rank = static_cast<std::uint16_t>(local_rank.value());
-    worker.error_file = config_.scratch + "/error-" + std::to_string(world.restart_count) + "-" +
-                        std::to_string(local_rank.value()) + ".json";
+    worker.error_file = error_file_of(world, local_rank);
 }
 
-Environment Crew::environment_of(const Worker &worker, const proto::local::WorldPublishedT &world) const {
-    return worker_environment(config_.base, config_.launch, world, LocalRank(worker.start.local_rank),
-                              worker.error_file);
-}
-
-void Crew::go_on(const proto::local::WorldPublishedT &world, LocalRank first_local_rank) {
+Status Crew::go_on(const proto::local::WorldPublishedT &world, LocalRank first_local_rank) {
+    auto local_rank = [&](std::size_t i) {
+        return LocalRank(first_local_rank.value() + static_cast<std::uint32_t>(i));
+    };
+    std::vector<Environment> environments;
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+        environments.push_back(environment_of(world, local_rank(i)));
+        std::size_t bytes = 0;
+        for (const std::string &text : changes(workers_[i]->environment, environments[i]))
+            bytes += text.size() + sizeof text;
+        if (bytes > proto::max_next_world_bytes)
+            return Status(Code::resource_exhausted,
+                          "what changes in its environment is " + std::to_string(bytes) + " bytes");
+    }
     (void)oom_.newly_killed();
     for (std::size_t i = 0; i < workers_.size(); ++i) {
         Worker &worker = *workers_[i];
-        place(worker, world, LocalRank(first_local_rank.value() + static_cast<std::uint32_t>(i)));
+        place(worker, world, local_rank(i));
         worker.start.stayed = true;
-        worker.start.variables.clear();
-        for (const auto &[name, value] : environment_of(worker, world))
-            if (auto before = config_.base.find(name);
-                before == config_.base.end() || before->second != value)
-                worker.start.variables.push_back(name + "=" + value);
+        worker.start.variables = changes(worker.environment, environments[i]);
+        worker.environment = std::move(environments[i]);
         events_.started(worker.start);
     }
+    return {};
 }
 
 Status Crew::start_worker(const proto::local::WorldPublishedT &world, LocalRank local_rank) {
     auto worker = std::make_unique<Worker>();
     place(*worker, world, local_rank);
+    worker->environment = environment_of(world, local_rank);
     std::string log_dir = log_dir_of(world, local_rank);
     auto out = plan_stream(*worker, false, log_dir);
     if (!out) return out.take_status();
     auto err = plan_stream(*worker, true, log_dir);
     if (!err) return err.take_status();
-    SpawnRequest request{config_.argv, to_strings(environment_of(*worker, world)),
-                         out->sink ? -1 : out->copy.get(), err->sink ? -1 : err->copy.get(), config_.signals};
+    SpawnRequest request{config_.argv, to_strings(worker->environment), out->sink ? -1 : out->copy.get(),
+                         err->sink ? -1 : err->copy.get(), config_.signals};
     auto spawned = spawn(request);
     if (!spawned) return spawned.take_status();
     empty_ = false;

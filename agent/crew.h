@@ -51,8 +51,9 @@ class Crew {
     Status start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
                  const std::string &lineage);
     /// Its processes are those of the next world, too; each is told what changes in its environment.
-    /// Precondition: all are running, and have left their generation.
-    void go_on(const proto::local::WorldPublishedT &world, LocalRank first_local_rank);
+    /// Precondition: all are running, and have left their generation. resource_exhausted: that is too much to
+    /// be told, and nothing has changed.
+    Status go_on(const proto::local::WorldPublishedT &world, LocalRank first_local_rank);
     /// SIGTERM to the whole tree, after `grace` SIGKILL until nothing is left, then Events::gone. A second
     /// call can only shorten the grace.
     void stop(Loop::Duration grace);
@@ -79,7 +80,8 @@ class Crew {
     struct Worker;
     Status start_worker(const proto::local::WorldPublishedT &world, LocalRank local_rank);
     void place(Worker &worker, const proto::local::WorldPublishedT &world, LocalRank local_rank) const;
-    Environment environment_of(const Worker &worker, const proto::local::WorldPublishedT &world) const;
+    std::string error_file_of(const proto::local::WorldPublishedT &world, LocalRank local_rank) const;
+    Environment environment_of(const proto::local::WorldPublishedT &world, LocalRank local_rank) const;
     Result<StreamPlan> plan_stream(Worker &worker, bool is_err, const std::string &log_dir);
     std::string log_dir_of(const proto::local::WorldPublishedT &world, LocalRank rank) const;
     void on_worker_end(Worker &worker, int wait_status);

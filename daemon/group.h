@@ -147,6 +147,7 @@ class Group : private JobMemory {
         Client client;
         GenerationId generation;
         Rank rank;
+        std::uint32_t local_rank = 0;
         std::set<SegmentId> known_segments;
         std::optional<SlotIndex> reading;
         CheckpointId reading_id;
@@ -396,7 +397,9 @@ class Group : private JobMemory {
     bool all_stay(const Agent &agent) const;
     void note_left();
     bool is_past(const GenerationId &generation) const;
+    std::set<std::uint32_t> left_of(const Agent &agent, const GenerationId &generation) const;
     void await_stayers();
+    void rest_stayers();
     void stop_stayers();
     void fail_if_nobody_stops(const GenerationId &generation, Rank rank);
     void on_stayed(std::uint32_t local_rank, const GenerationId &generation,

@@ -101,6 +101,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     if (agent.running != GenerationId{} && agent.running <= stopping_) push_stop(agent, "an old generation");
     if (world_ && world_->id > stopping_) push_world(agent);
     push_unfilled(agent);
+    note_left();  // who has left may be back before its agent is
     report_readiness();
     report_stopped();
 }
@@ -171,6 +172,7 @@ void Group::on_workers_stopped(Agent &agent, const local::WorkersStoppedT &stopp
     if (agent.running <= generation) {
         agent.running = agent.leaving = {};
         agent.pids.clear();
+        rest_stayers();
         if (world_ && world_->id > stopping_)
             push_world(agent);  // where it waited for those who were to leave
     }

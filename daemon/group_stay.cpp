@@ -5,20 +5,17 @@
 
 #include "daemon/group.h"
 #include "daemon/wall_clock.h"
+#include "proto/local_codec.h"
 
 namespace dlrover::daemon {
 namespace {
 
-/// A rank may hear of another's end before the leader has: no failure of its own until then.
-constexpr auto alone_limit = std::chrono::seconds(2);
 constexpr auto stay_limit = std::chrono::seconds(3);  ///< to leave one's generation
-constexpr std::uint64_t left_signature = 0x6c656674;
 constexpr int exit_status_1 = 1 << 8;
-constexpr std::size_t max_variables_bytes = 32u << 10;
 
 std::size_t bytes_of(const std::vector<std::string> &variables) {
     std::size_t sum = 0;
-    for (const std::string &variable : variables) sum += variable.size();
+    for (const std::string &variable : variables) sum += variable.size() + sizeof variable;
     return sum;
 }
 
@@ -38,16 +35,14 @@ void Group::on_leave(const Client &from, std::uint32_t id, const local::LeaveGen
     if (leave.local_rank >= std::uint32_t{record_.workers} * tasks_here())
         return refuse(local::Refusal::BadMessage,
                       "this node has no local rank " + std::to_string(leave.local_rank));
+    if (left == world_->id && rank && left > stopping_) fail_if_nobody_stops(left, *rank);
     bool open = std::ranges::any_of(workers_, [&](const auto &entry) {
-        return rank && entry.second.rank == *rank && entry.second.generation == left;
+        return entry.second.local_rank == leave.local_rank && entry.second.generation == left;
     });
     // Its end may be read after this.
     if (open) return refuse(local::Refusal::NotReady, "this rank has another connection, which is open");
     stayers_[from.id] = {id, leave.local_rank, left};
-    if (left == world_->id && rank) {
-        rank_states_[*rank] = "waiting";
-        if (left > stopping_) fail_if_nobody_stops(left, *rank);
-    }
+    if (left == world_->id && rank) rank_states_[*rank] = "waiting";
     auto known = stayed_.find(leave.local_rank);
     if (known != stayed_.end() && known->second.first > left)
         return on_stayed(leave.local_rank, known->second.first, known->second.second);
@@ -57,17 +52,20 @@ void Group::on_leave(const Client &from, std::uint32_t id, const local::LeaveGen
 /// Whether none of its processes has to be ended for the next generation.
 bool Group::all_stay(const Agent &agent) const {
     if (agent.leaving != GenerationId{}) return true;  // they were told so already
-    std::set<Rank> staying;
+    std::set<std::uint32_t> staying = left_of(agent, agent.running);
     for (const auto &[connection, worker] : workers_)
-        if (worker.stays && worker.generation == agent.running) staying.insert(worker.rank);
+        if (worker.stays && worker.generation == agent.running && is_local_rank_of(agent, worker.local_rank))
+            staying.insert(worker.local_rank);
+    return staying.size() == record_.workers;
+}
+
+/// Local ranks of its processes that have left this generation and wait.
+std::set<std::uint32_t> Group::left_of(const Agent &agent, const GenerationId &generation) const {
+    std::set<std::uint32_t> left;
     for (const auto &[connection, stayer] : stayers_)
-        if (auto rank = rank_of(stayer.local_rank); rank && stayer.left == agent.running)
-            staying.insert(*rank);
-    for (std::uint32_t i = 0; i < record_.workers; ++i) {
-        auto rank = rank_of(std::uint32_t{agent.task} * record_.workers + i);
-        if (!rank || !staying.contains(*rank)) return false;
-    }
-    return true;
+        if (stayer.left == generation && is_local_rank_of(agent, stayer.local_rank))
+            left.insert(stayer.local_rank);
+    return left;
 }
 
 /// Also where this daemon was away when its end was said.
@@ -80,36 +78,44 @@ void Group::note_left() {
     bool any = false;
     for (auto &[task, agent] : agents_) {
         if (agent.leaving == GenerationId{} || !is_past(agent.leaving)) continue;
-        auto count = std::ranges::count_if(stayers_, [&](const auto &entry) {
-            return entry.second.left == agent.leaving && is_local_rank_of(agent, entry.second.local_rank);
-        });
-        if (count < record_.workers) continue;
-        agent.stopped = std::max(agent.stopped, stopping_);
+        if (left_of(agent, agent.leaving).size() < record_.workers) continue;
+        agent.stopped = std::max({agent.stopped, stopping_, agent.leaving});
         agent.running = agent.leaving = {};
         any = true;
         if (world_ && world_->id > stopping_) push_world(agent);
     }
-    if (any) report_stopped();
+    if (!any) return;
+    rest_stayers();
+    services_.loop.post([this, alive = alive_] {
+        if (*alive) report_stopped();
+    });
 }
 
-/// Who leaves while all others go on has failed.
+/// Who leaves while all others go on has failed: by then a lost leader has been followed by another, and what
+/// this rank has noticed is known.
 void Group::fail_if_nobody_stops(const GenerationId &generation, Rank rank) {
-    alone_timer_ = services_.loop.after(alone_limit, [this, generation, rank] {
+    const auto &timing = services_.settings.timing;
+    auto limit = timing.leader_silence + timing.election + timing.agent_lease;
+    alone_timer_ = services_.loop.after(limit, [this, generation, rank] {
         if (!world_ || world_->id != generation || generation <= stopping_ || over()) return;
+        std::string text = "Rank " + std::to_string(rank.value()) +
+                           " has left the generation, which nobody else did: it is counted as failed";
+        add_event(proto::EventKind::Warning, text + ".", generation, static_cast<std::int32_t>(rank.value()));
         elastic::WorkerExit exit;
         exit.generation = generation;
         exit.rank = rank;
         exit.wait_status = exit_status_1;
         exit.wall_time_us = wall_clock_us();
-        exit.signature = left_signature;
-        exit.error_text = "the program has left the generation, which nobody else did";
+        exit.signature =
+            static_cast<std::uint64_t>(exit.wall_time_us);  // never "the same failure" as another
+        exit.error_text = std::move(text);
         feed_when_ready(elastic::LocalExit{std::move(exit)});
     });
 }
 
 void Group::on_stayed(std::uint32_t local_rank, const GenerationId &generation,
                       const std::vector<std::string> &variables) {
-    bool fits = bytes_of(variables) <= max_variables_bytes;
+    bool fits = bytes_of(variables) <= proto::max_next_world_bytes;
     if (fits) stayed_[local_rank] = {generation, variables};
     std::vector<std::pair<ConnectionId, std::uint32_t>> waiting;
     std::erase_if(stayers_, [&](const auto &entry) {
@@ -132,6 +138,13 @@ void Group::await_stayers() {
     if (!stay_timer_) stay_timer_ = services_.loop.after(stay_limit, [this] { stop_stayers(); });
 }
 
+/// Nobody is waited for any more: the next time counts from its own beginning.
+void Group::rest_stayers() {
+    bool waits = std::ranges::any_of(
+        agents_, [](const auto &entry) { return entry.second.leaving != GenerationId{}; });
+    if (!waits) stay_timer_.reset();
+}
+
 /// Who has not left in time is ended.
 void Group::stop_stayers() {
     stay_timer_.reset();
@@ -148,6 +161,7 @@ void Group::stop_stayers() {
 }
 
 void Group::end_stayers() {
+    stayed_.clear();
     for (const auto &[connection, stayer] : std::exchange(stayers_, {}))
         services_.port.fail(connection, stayer.request, local::Refusal::Stale, "the group is over");
 }

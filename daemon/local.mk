@@ -35,7 +35,7 @@ check_PROGRAMS += tests/unit/daemon_test
 tests_unit_daemon_test_SOURCES = tests/unit/main.cpp tests/unit/daemon_arena_test.cpp tests/unit/daemon_check_test.cpp tests/unit/daemon_copies_test.cpp tests/unit/daemon_group_test.cpp tests/unit/daemon_job_memory_test.cpp tests/unit/daemon_join_test.cpp tests/unit/daemon_kept_test.cpp \
 	tests/unit/daemon_limits_test.cpp tests/unit/daemon_mover_test.cpp tests/unit/daemon_movers.h tests/unit/daemon_nodes.h tests/unit/daemon_parity_test.cpp tests/unit/daemon_parts_test.cpp tests/unit/daemon_pmix_test.cpp tests/unit/daemon_record_store_test.cpp \
 	tests/unit/daemon_registration_test.cpp tests/unit/daemon_relay_test.cpp tests/unit/daemon_rows_test.cpp tests/unit/daemon_server_test.cpp tests/unit/daemon_site_test.cpp \
-	tests/unit/daemon_share_test.cpp tests/unit/daemon_storage_test.cpp tests/unit/daemon_tables_test.cpp tests/unit/daemon_writers.h tests/unit/daemon_verify_test.cpp tests/unit/fd_store_test.cpp tests/unit/full_keeper.h tests/unit/huge_pages.h tests/unit/keeper_client_test.cpp tests/unit/topology_test.cpp
+	tests/unit/daemon_share_test.cpp tests/unit/daemon_stay_test.cpp tests/unit/daemon_storage_test.cpp tests/unit/daemon_tables_test.cpp tests/unit/daemon_writers.h tests/unit/daemon_verify_test.cpp tests/unit/fd_store_test.cpp tests/unit/full_keeper.h tests/unit/huge_pages.h tests/unit/keeper_client_test.cpp tests/unit/topology_test.cpp
 tests_unit_daemon_test_LDADD = libdaemon.la $(PTHREAD_LIBS)
 TESTS += tests/unit/daemon_test
 

@@ -18,7 +18,7 @@ namespace dlrover::elastic {
 struct NodeReport {
     bool ready = false;
     GenerationId running;  ///< workers of this generation run here; {0,0}: none
-    GenerationId stopped;  ///< no process of this or an older generation is left
+    GenerationId stopped;  ///< nothing runs in the name of this or an older generation any more
     std::vector<Seal> seals;
     std::vector<Rank> finished;     ///< ranks of `running` that ended with 0
     std::vector<WorkerExit> exits;  ///< of `running`

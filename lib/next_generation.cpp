@@ -16,9 +16,15 @@ constexpr auto first_pause = 10ms, longest_pause = 250ms;
 /// One question; then it is asked again, on a new connection: the daemon may hang.
 constexpr auto answer_limit = 60s;
 
-bool worth_retrying(Code code) {
-    return code == Code::unavailable || code == Code::timeout || code == Code::system ||
-           code == Code::not_found;  // a daemon that has just come back may not have its groups yet
+/// A daemon that has just come back may not have its groups yet; one that does not know the group after so
+/// long, as a system that has no descriptors, will not do so either.
+constexpr auto patience = 2min;
+
+bool may_pass(Code code) {
+    return code == Code::unavailable || code == Code::timeout;
+}
+bool may_pass_soon(Code code) {
+    return code == Code::system || code == Code::not_found;
 }
 
 Result<std::vector<std::string>> ask(const Environment &e) {
@@ -39,9 +45,13 @@ Result<std::vector<std::string>> ask(const Environment &e) {
 }  // namespace
 
 Result<std::vector<std::string>> await_next_generation(const Environment &environment) {
+    auto until = std::chrono::steady_clock::now() + patience;
     for (auto pause = first_pause;; pause = std::min(2 * pause, longest_pause)) {
         auto variables = ask(environment);
-        if (variables.ok() || !worth_retrying(variables.status().code())) return variables;
+        Code code = variables.status().code();
+        auto now = std::chrono::steady_clock::now();
+        if (variables.ok() || !(may_pass(code) || (may_pass_soon(code) && now < until))) return variables;
+        if (may_pass(code)) until = now + patience;
         ::poll(nullptr, 0, static_cast<int>(pause.count()));
     }
 }
@@ -49,9 +59,11 @@ Result<std::vector<std::string>> await_next_generation(const Environment &enviro
 Status set_variables(const std::vector<std::string> &variables) {
     for (const std::string &variable : variables) {
         auto equals = variable.find('=');
-        if (equals == 0 || equals == std::string::npos) continue;
-        if (::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1) != 0)
-            return Status::from_errno("setenv");
+        if (equals == 0 || variable.empty()) continue;
+        int failed = equals == std::string::npos
+                         ? ::unsetenv(variable.c_str())
+                         : ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
+        if (failed != 0) return Status::from_errno("setenv");
     }
     return {};
 }

@@ -10,8 +10,8 @@
 namespace dlrover::lib {
 
 /// Says that this process has left its generation and waits, without limit, for the next one: whoever is not
-/// needed there is ended by the agent. NAME=VALUE of what its environment is to be then. stale: the group is
-/// over. Precondition: no connection of this rank is open.
+/// needed there is ended by the agent. What changes in its environment: NAME=VALUE, or NAME where it goes.
+/// stale: the group is over. Precondition: no connection of this rank is open.
 Result<std::vector<std::string>> await_next_generation(const Environment &environment);
 
 /// Not safe where another thread reads the environment meanwhile, as setenv() is not.

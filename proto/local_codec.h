@@ -9,6 +9,8 @@
 namespace dlrover::proto {
 
 inline constexpr std::uint16_t local_protocol_version = 1;
+/// Of WorkerStarted.variables and NextWorld: the texts, and what each of them takes in memory.
+inline constexpr std::size_t max_next_world_bytes = 32u << 10;
 inline constexpr const char *default_socket_path = "/run/dlrover/dlroverd.sock";
 
 /// Payload of one frame (without the length).

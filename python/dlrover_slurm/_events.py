@@ -77,6 +77,7 @@ class Subscription:
 
     def __init__(self, callback: Callable[[Event], None]) -> None:
         self._callback = callback
+        self._fd = library().dlrover_event_fd(_session.handle())
         self._begin()
         # Before the session's own end, which is registered already: the thread must not use it afterwards.
         atexit.register(self._end, 1.0)
@@ -84,7 +85,6 @@ class Subscription:
 
     def _begin(self) -> None:
         self._stop = threading.Event()
-        self._fd = library().dlrover_event_fd(_session.handle())
         self._awake, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._run, name="dlrover-events", daemon=True)
         if self._fd >= 0:
@@ -136,9 +136,12 @@ def suspended() -> Iterator[None]:
         raise InvalidError("next_generation() was called from a callback of on_membership()")
     for subscription in waiting:
         subscription._suspend()
-    yield
-    for subscription in waiting:
-        subscription._begin()
+    try:
+        yield
+    finally:
+        for subscription in waiting:
+            subscription._fd = library().dlrover_event_fd(_session.handle_if_open())
+            subscription._begin()
 
 
 def on_membership(callback: Callable[[Event], None]) -> Subscription:

@@ -107,6 +107,11 @@ def handle() -> c_void_p:
         return _session.handle
 
 
+def handle_if_open() -> c_void_p:
+    """NULL: nothing has opened it, or it was closed."""
+    return _session.handle if _session is not None else c_void_p()
+
+
 def open_handle() -> c_void_p:
     """handle(), but without waiting for another thread's save: a signal's handler may be in the midst of one."""
     session = _session
@@ -116,7 +121,7 @@ def open_handle() -> c_void_p:
 @contextmanager
 def exchange() -> Iterator[c_void_p]:
     """The handle, for a call that replaces the context; there is none for anybody else meanwhile."""
-    global _had_memory
+    global _had_memory, _session
     handle()
     session = _session
     assert session is not None
@@ -127,6 +132,9 @@ def exchange() -> Iterator[c_void_p]:
         finally:
             session.handle = taken
             _had_memory = False
+            if not taken:  # the former is closed: the next use says why there is no other
+                atexit.unregister(_close)
+                _session = None
 
 
 def world() -> World:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 
 from . import _events, _session
 from ._errors import DlroverError
@@ -22,8 +23,9 @@ def next_generation() -> _session.World:
     """Leaves this generation, waits until this process is told what it is in the next one, and returns that; SIGTERM comes instead where it is not needed there.
 
     Call it when a collective fails, something raises StaleError, or EventKind.GENERATION_ENDS has come. Close what belongs to the old generation before (process groups,
-    GlobalTensors, what holds tensors of load(views=True)). Where all others go on it counts as this rank's failure after 2 s. ``os.environ`` has RANK, WORLD_SIZE, MASTER_PORT and
-    the others of the new generation then. Call load() next, as after a start: all ranks go on from one step. Subscriptions go on. StaleError: the group is over.
+    GlobalTensors, what holds tensors of load(views=True)). Where all others go on it counts as this rank's failure after some seconds. ``os.environ`` has RANK, WORLD_SIZE, MASTER_PORT and
+    the others of the new generation then. Call load() next, as after a start: all ranks go on from one step. Subscriptions (on_membership) go on. StaleError: the group is over, or
+    this process is being ended, since the next generation has ended before it had begun here.
 
     Not from a callback of on_membership(); no other thread may use this package or the environment meanwhile."""
     try:
@@ -31,18 +33,46 @@ def next_generation() -> _session.World:
     except DlroverError:  # of a generation that is over: its saves may come to nothing
         pass
     with _events.suspended():
+        before = _environment()
         with _session.exchange() as handle:
-            check(library().dlrover_next_generation(ctypes.byref(handle)))
-        _read_environment()
+            _wait(handle)
+        _take_over(before, _environment())
     return _session.world()
 
 
-def _read_environment() -> None:
-    """What the library has set is not in os.environ, which is a copy."""
+def _wait(handle: ctypes.c_void_p) -> None:
+    """In a thread of its own: signals' handlers run here meanwhile."""
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            check(library().dlrover_next_generation(ctypes.byref(handle)))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask, name="dlrover-next", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    if errors:
+        raise errors[0]
+
+
+def _environment() -> dict[str, str]:
+    """The process's own, of which os.environ is a copy."""
     environ = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+    found: dict[str, str] = {}
     i = 0
-    while environ[i] is not None:
-        name, _, value = os.fsdecode(environ[i]).partition("=")
-        if name and os.environ.get(name) != value:
-            os.environ[name] = value
+    while (entry := environ[i]) is not None:
+        name, _, value = os.fsdecode(entry).partition("=")
+        found[name] = value
         i += 1
+    return found
+
+
+def _take_over(before: dict[str, str], after: dict[str, str]) -> None:
+    for name, value in after.items():
+        if name and before.get(name) != value:
+            os.environ[name] = value
+    for name in before.keys() - after.keys():
+        os.environ.pop(name, None)

@@ -203,3 +203,38 @@ for step in range(start, start + 30):
 """,
     )
     assert starts(out, 0) == [0]
+
+
+def test_a_process_that_stays_goes_on_with_its_handlers_and_subscriptions(tmp_path):
+    """It leaves alone, which is a failure after some seconds; then it is told of the next generation."""
+    out = standalone(
+        tmp_path,
+        """
+d.stay()
+kinds = []
+subscription = d.on_membership(lambda event: kinds.append(event.kind))
+handled = []
+signal.signal(signal.SIGALRM, lambda *_: handled.append(len(kinds)))
+signal.setitimer(signal.ITIMER_REAL, 0.5, 0.5)
+pid, port = os.getpid(), os.environ["MASTER_PORT"]
+os.environ["OMP_NUM_THREADS"] = "7"
+next_world = d.next_generation()
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert len(handled) > 4, handled
+assert next_world.generation > world.generation and next_world.rank == world.rank
+assert os.environ["OMP_NUM_THREADS"] == "7"
+assert os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
+assert d.load() is None
+assert d.save(1, {"step": 1}, wait=20)
+before = len(kinds)
+deadline = time.monotonic() + 20
+while d.EventKind.CHECKPOINT_COMPLETE not in kinds[before:]:
+    assert time.monotonic() < deadline, kinds
+    time.sleep(0.02)
+subscription.close()
+say("went on")
+""",
+        workers=1,
+    )
+    assert out.splitlines().count("0 went on") == 1, out
+    assert starts(out, 0) == [0], out

@@ -233,6 +233,17 @@ def test_a_daemon_that_is_away_is_an_error_in_time(run_python):
     assert time.monotonic() - begun < 20
 
 
+def test_subscriptions_are_as_before_after_a_next_generation_that_failed(dlrover):
+    from dlrover_slurm import _events
+
+    subscription = dlrover.on_membership(lambda event: None)
+    for _ in range(2):  # descriptors that are closed twice may be somebody else's by then
+        with pytest.raises(dlrover.StaleError):
+            with _events.suspended():
+                raise dlrover.StaleError("the group is over")
+    subscription.close()
+
+
 def test_members_of_the_package_are_documented(dlrover):
     for name in dlrover.__all__:
         member = getattr(dlrover, name)

@@ -72,14 +72,30 @@ class TorchPart:
         self.torch.distributed.destroy_process_group()
 
 
-ended = threading.Event()
-heard: "list[tuple[int, int]]" = []
+class Ends:
+    """The newest generation whose end was heard: the word of an older one may come when the next has begun."""
+
+    def __init__(self) -> None:
+        self.newest, self.changed = (0, 0), threading.Condition()
+
+    def note(self, generation: "tuple[int, int]") -> None:
+        with self.changed:
+            self.newest = max(self.newest, generation)
+            self.changed.notify_all()
+
+    def on_event(self, event: dlrover.Event) -> None:
+        if event.kind is dlrover.EventKind.GENERATION_ENDS:
+            self.note(event.generation)
+
+    def has(self, generation: "tuple[int, int]") -> bool:
+        return self.newest >= generation
+
+    def wait(self, generation: "tuple[int, int]") -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.has(generation), 10)
 
 
-def on_event(event: dlrover.Event) -> None:
-    if event.kind is dlrover.EventKind.GENERATION_ENDS:
-        heard.append(event.generation)
-        ended.set()
+ends = Ends()
 
 
 def run(world: dlrover.World) -> bool:
@@ -91,7 +107,7 @@ def run(world: dlrover.World) -> bool:
     with open(FOLDER / f"log-{world.rank}", "a", encoding="utf-8") as log:
         print(world.restart_count, os.getpid(), step, "right" if right else "wrong", os.environ["MASTER_PORT"], file=log)
     assert (int(os.environ["RANK"]), int(os.environ["SLURM_PROCID"]), int(os.environ["WORLD_SIZE"])) == (world.rank, world.rank, world.world_size)
-    while step < STEPS and not ended.is_set():
+    while step < STEPS and not ends.has(world.generation):
         step += 1
         dlrover.report_step(step)
         try:
@@ -99,21 +115,20 @@ def run(world: dlrover.World) -> bool:
                 part.step()
             dlrover.save(step, {"value": expected(step, world.rank)})
         except (dlrover.StaleError, RuntimeError):
-            ended.set()
+            ends.note(world.generation)
             break
         time.sleep(0.02)
-    done = step >= STEPS and not ended.is_set()
+    done = step >= STEPS and not ends.has(world.generation)
     if part is not None:
         part.end()
     return done
 
 
 dlrover.stay()
-dlrover.on_membership(on_event)
+dlrover.on_membership(ends.on_event)
 world = dlrover.world()
 while not run(world):
     if MODE == "late" and world.rank == 0 and world.restart_count == 0:
         time.sleep(3600)
-    ended.wait(10)
-    ended.clear()
+    ends.wait(world.generation)
     world = dlrover.next_generation()

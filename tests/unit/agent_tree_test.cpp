@@ -225,6 +225,54 @@ BOOST_AUTO_TEST_CASE(that_a_program_can_not_be_run_is_said_once) {
     BOOST_TEST(read_all(said.get()) == "agent: " + why + "\n");
 }
 
+BOOST_AUTO_TEST_CASE(a_process_that_goes_on_is_told_what_changes) {
+    Folder folder;
+    auto loop = Loop::create().value();
+    UniqueFd said(::open("said", O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    Sink sink(*loop, said.get(), "agent");
+    std::vector<proto::local::WorkerStartedT> told;
+    CrewConfig config;
+    config.argv = {"/bin/sleep", "60"};
+    config.base = {{"PATH", "/bin"}, {"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}};
+    config.launch.omp_default = true;
+    ::sigemptyset(&config.signals.mask);
+    config.signals.pipe.sa_handler = SIG_DFL;
+    config.scratch = config.spill_dir = folder.dir;
+    Crew crew(*loop, sink, sink, config,
+              {[&](const auto &started) { told.push_back(started); }, [](const auto &) {}, [] {}});
+    auto world_of = [](std::uint32_t ranks, std::vector<std::string> pmix, std::uint64_t number) {
+        proto::local::WorldPublishedT world;
+        world.generation = std::make_unique<proto::Generation>(1, number);
+        world.local_world_size = 1;
+        world.world_size = ranks;
+        world.node_names = {"n1"};
+        world.ranks_per_node = {1};
+        world.variables = std::move(pmix);
+        return world;
+    };
+    auto is_told = [&](const std::string &text) {
+        const auto &all = told.back().variables;
+        return std::find(all.begin(), all.end(), text) != all.end();
+    };
+    BOOST_REQUIRE(crew.start(world_of(4, {"PMIX_NAMESPACE=g1"}, 1), LocalRank(0), "").ok());
+    BOOST_TEST(!told.back().stayed);
+    BOOST_REQUIRE(crew.go_on(world_of(2, {"PMIX_NAMESPACE=g2"}, 2), LocalRank(0)).ok());
+    BOOST_TEST((told.back().stayed && told.back().pid == told.front().pid));
+    BOOST_TEST((is_told("SLURM_NTASKS=2") && is_told("WORLD_SIZE=2") && is_told("PMIX_NAMESPACE=g2")));
+    BOOST_TEST(!is_told("OMP_NUM_THREADS=1"), "the program's own by now");
+    // As the agent's own environment has it: that is not what the process has.
+    BOOST_REQUIRE(crew.go_on(world_of(4, {}, 3), LocalRank(0)).ok());
+    BOOST_TEST((is_told("SLURM_NTASKS=4") && is_told("PMIX_NAMESPACE") && is_told("PMIX_RANK")));
+    std::size_t before = told.size();
+    Status status = crew.go_on(world_of(4, {"PMIX_LONG=" + std::string(40000, 'x')}, 4), LocalRank(0));
+    BOOST_TEST((status.code() == Code::resource_exhausted));
+    BOOST_TEST(told.size() == before);
+    BOOST_TEST(crew.started().front().generation->number() == 3u, "nothing has changed");
+    crew.stop(0ms);
+    for (auto end = Loop::now() + 10s; !crew.empty() && Loop::now() < end; ::usleep(1000)) crew.reap();
+    BOOST_TEST(crew.empty());
+}
+
 BOOST_AUTO_TEST_CASE(the_loop_keeps_time_and_order) {
     auto loop = Loop::create().value();
     std::string order;

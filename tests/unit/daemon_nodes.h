@@ -189,17 +189,18 @@ struct Node {
         say(module, std::move(request));
         return module;
     }
-    Client start_agent(std::uint32_t uid = alice, GenerationId running = {}) {
+    Client start_agent(std::uint32_t uid = alice, GenerationId running = {}, bool staying = false) {
         auto agent = client(local::Role::Agent, uid);
         local::AgentHelloT hello;
         hello.job_id = 7;
         hello.step_id = step_number;
         hello.workers = 2;
         hello.resumed_generation = to_proto_ptr(running);
+        hello.staying = staying;
         say(agent, std::move(hello));
         return agent;
     }
-    Client start_worker(const local::WorldPublishedT &w, std::uint16_t local_rank) {
+    Client start_worker(const local::WorldPublishedT &w, std::uint16_t local_rank, bool stays = false) {
         auto worker = client(local::Role::Worker, alice);
         local::WorkerHelloT hello;
         hello.job_id = 7;
@@ -207,6 +208,7 @@ struct Node {
         hello.generation = std::make_unique<proto::Generation>(*w.generation);
         hello.local_rank = local_rank;
         hello.rank = w.first_rank + local_rank;
+        hello.stays = stays;
         say(worker, std::move(hello));
         BOOST_TEST(port->take<local::WorkerWelcomeT>(worker.id).has_value());
         return worker;

@@ -286,13 +286,16 @@ BOOST_AUTO_TEST_CASE(a_process_that_stays_goes_on_in_the_next_generation) {
     dlrover_save *s = begin_and_copy(c, 6);
     BOOST_TEST(dlrover_next_generation(&c) == DLROVER_E_INVALID, "a save is open");
     dlrover_save_abort(s);
-    daemon.next_variables = {"DLROVER_GENERATION=4294967297:4", "TORCHELASTIC_RESTART_COUNT=9", "=nothing"};
+    daemon.next_variables = {"DLROVER_GENERATION=4294967297:4", "TORCHELASTIC_RESTART_COUNT=9", "=nothing",
+                             "", "GROUP_RANK"};
+    ::setenv("GROUP_RANK", "0", 1);
     BOOST_REQUIRE_MESSAGE(dlrover_next_generation(&c) == DLROVER_OK, dlrover_error_text());
     dlrover_world world;
     BOOST_REQUIRE(dlrover_get_world(c, &world) == DLROVER_OK);
     BOOST_TEST(world.generation_number == 4u);
     BOOST_TEST(world.restart_count == 9u);
     BOOST_TEST(std::getenv("TORCHELASTIC_RESTART_COUNT") == std::string("9"));
+    BOOST_TEST(std::getenv("GROUP_RANK") == nullptr);
     value = 0;
     BOOST_TEST(dlrover_restart(c) == DLROVER_OK);
     BOOST_TEST(value == 7, "what is protected stays so");
