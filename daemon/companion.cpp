@@ -9,7 +9,7 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr std::string_view mark_prefix = "dlrover:", left_prefix = "dlrover-without:",
-                           grown_prefix = "dlrover-node:";
+                           grown_prefix = "dlrover-node:", excluded_prefix = "dlrover-excluded:";
 constexpr std::string_view kept[] = {"SLURM_CONF=", "SLURM_UMASK=", "SLURM_PRIO_PROCESS=", "SLURM_RLIMIT_"};
 constexpr std::string_view left_out[] = {"SLURM",
                                          "SBATCH_",
@@ -114,6 +114,26 @@ std::vector<std::string> find_left_marks(const std::string &comment) {
     for (std::string word; words >> word;)
         if (word.starts_with(left_prefix)) marks.push_back(word);
     return marks;
+}
+
+std::set<std::string> find_excluded(const std::string &comment) {
+    std::set<std::string> nodes;
+    for (const std::string &word : words_of(comment)) {
+        if (!word.starts_with(excluded_prefix)) continue;
+        std::istringstream names(word.substr(excluded_prefix.size()));
+        for (std::string name; std::getline(names, name, ',');)
+            if (!name.empty()) nodes.insert(name);
+    }
+    return nodes;
+}
+
+std::string put_excluded(const std::string &comment, const std::set<std::string> &nodes) {
+    std::string text, names;
+    for (const std::string &word : words_of(comment))
+        if (!word.starts_with(excluded_prefix)) text += (text.empty() ? "" : " ") + word;
+    for (const std::string &node : nodes) names += (names.empty() ? "" : ",") + node;
+    if (!names.empty()) text += (text.empty() ? "" : " ") + std::string(excluded_prefix) + names;
+    return text;
 }
 
 }  // namespace dlrover::daemon

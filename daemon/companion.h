@@ -3,6 +3,7 @@
 // words, and no shell reads them.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,5 +39,10 @@ std::string add_grown(const std::string &comment, const std::string &mark,
 std::string find_mark(const std::string &comment);
 /// Every left_mark() in it.
 std::vector<std::string> find_left_marks(const std::string &comment);
+
+/// "dlrover-excluded:n3,n5": nodes in the job's ExcNodeList that its group has put there, not its user.
+std::set<std::string> find_excluded(const std::string &comment);
+/// That comment with these instead; without the mark where there are none.
+std::string put_excluded(const std::string &comment, const std::set<std::string> &nodes);
 
 }  // namespace dlrover::daemon

@@ -26,7 +26,7 @@ struct SlurmJob {
     std::string batch_host;
     std::vector<std::string> nodes;  ///< present ones, Slurm's order; of an ended job those it had
     std::int64_t end_time = 0;       ///< seconds since the epoch
-    bool is_tied = false;            ///< it waits, for some nodes by name
+    bool is_tied = false;            ///< it waits, for some nodes by name, or without those that it has lost
     std::string mark;                ///< companion_mark() of the group it is for; a user can not set it
     std::vector<std::string> left;   ///< every left_mark(); a user can not set them either
     std::vector<std::string> grown;  ///< grown_mark() of each node that it was expanded by
@@ -139,7 +139,7 @@ class SlurmClient {
     virtual void shrink_job(JobId job, std::vector<std::string> survivors, Done done) = 0;
     /// Its next run begins at once, on the nodes that are left where Slurm gives them within seconds.
     virtual void requeue_job(JobId job, RequeueOrder order, Done done) = 0;
-    /// A requeued job that waits may start on any nodes.
+    /// A requeued job that waits may start on any nodes that its user has not excluded.
     virtual void untie_job(JobId job, Done done) = 0;
     /// Only where the job runs, and for this time.
     virtual void mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,

@@ -11,7 +11,6 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr std::size_t max_nodes = 65536;
-constexpr std::size_t longest_comment = 32 << 10;  // slurmdbd's column may end at 64 KiB
 
 Code code_of(int error) {
     switch (error) {
@@ -69,12 +68,6 @@ std::vector<std::string> expand(const char *ranges) {
         names.emplace_back(name.get());
     }
     return names;
-}
-
-std::string join(const std::vector<std::string> &names) {
-    std::string text;
-    for (const auto &name : names) text += (text.empty() ? "" : ",") + name;
-    return text;
 }
 
 bool is_running(const slurm_job_info_t &job) {

@@ -58,7 +58,13 @@ using HostList = std::unique_ptr<std::remove_pointer_t<hostlist_t>, FreeHosts>;
 std::string text_of(const char *text);
 std::string name_of(JobId job);
 std::vector<std::string> expand(const char *ranges);
-std::string join(const std::vector<std::string> &names);
+/// Of an AdminComment: slurmdbd's column may end at 64 KiB.
+inline constexpr std::size_t longest_comment = 32 << 10;
+std::string join(const auto &names) {
+    std::string text;
+    for (const std::string &name : names) text += (text.empty() ? "" : ",") + name;
+    return text;
+}
 
 /// Of the call that has just failed.
 Status failure(const std::string &what);

@@ -10,7 +10,10 @@
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 
+#include "common/log.h"
 #include "daemon/companion.h"
 #include "daemon/slurm_api.h"
 #include "daemon/slurm_client.h"
@@ -71,11 +74,33 @@ SlurmJob convert(const slurm_job_info_t &job) {
     result.batch_host = text_of(job.batch_host);
     result.nodes = expand(job.nodes);
     result.end_time = job.end_time;
-    result.is_tied = result.waiting && !text_of(job.req_nodes).empty();
+    result.is_tied = result.waiting &&
+                     (!text_of(job.req_nodes).empty() || !find_excluded(text_of(job.admin_comment)).empty());
     result.mark = find_mark(text_of(job.admin_comment));
     result.left = find_left_marks(text_of(job.admin_comment));
     result.grown = find_grown(text_of(job.admin_comment));
     return result;
+}
+
+struct Exclusions {
+    std::set<std::string> all;   ///< in the job's ExcNodeList
+    std::set<std::string> ours;  ///< of those, which its group has put there, not its user
+};
+
+Exclusions exclusions_of(const slurm_job_info_t &job) {
+    auto names = expand(job.exc_nodes);
+    auto marked = find_excluded(text_of(job.admin_comment));
+    Exclusions found{{names.begin(), names.end()}, std::move(marked)};
+    std::erase_if(found.ours, [&](const std::string &node) { return !found.all.contains(node); });
+    return found;
+}
+
+Exclusions change(Exclusions exclusions, const HastenOrder &order) {
+    if (order.frees)
+        for (const std::string &node : std::exchange(exclusions.ours, {})) exclusions.all.erase(node);
+    for (const std::string &node : order.excluded)
+        if (exclusions.all.insert(node).second) exclusions.ours.insert(node);
+    return exclusions;
 }
 
 /// Of options that commas part.
@@ -225,19 +250,22 @@ class LibSlurmCalls final : public SlurmCalls {
         auto preferred = find_idle(order.preferred, order.anyhow);
         if (!preferred) return preferred.take_status();
         if (!*preferred) return Hastened::too_early;
-        auto names = expand(job.exc_nodes);
-        names.insert(names.end(), order.excluded.begin(), order.excluded.end());
-        std::sort(names.begin(), names.end());
-        names.erase(std::unique(names.begin(), names.end()), names.end());
-        std::string nodes = join(names), wanted = join(**preferred);
+        Exclusions before = exclusions_of(job), after = change(before, order);
+        std::string nodes = join(after.all), wanted = join(**preferred);
+        std::string comment = put_excluded(text_of(job.admin_comment), after.ours);
         job_desc_msg_t update;
         ::slurm_init_job_desc_msg(&update);
         update.job_id = id.value();
         update.begin_time = std::time(nullptr);
-        if (!order.excluded.empty()) update.exc_nodes = nodes.data();
+        if (after.all != before.all) update.exc_nodes = nodes.data();
+        if (after.ours != before.ours && comment.size() <= longest_comment)
+            update.admin_comment = comment.data();
         // Also what a shrink has left, which would tie the next run to nodes that may be gone.
         if (!wanted.empty() || (job.req_nodes && *job.req_nodes)) update.req_nodes = wanted.data();
         DLROVER_TRY(send_update(id, update, "hasten"));
+        if (order.frees && !before.ours.empty())
+            log::info("slurm: " + name_of(id) + " still waits: nodes that its last run has lost, " +
+                      join(before.ours) + ", are no longer excluded from it");
         return wanted.empty() ? Hastened::starts : Hastened::tied;
     }
 

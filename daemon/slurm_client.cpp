@@ -220,7 +220,7 @@ void QueuedSlurmClient::requeue_job(JobId job, RequeueOrder order, Done done) {
 
 void QueuedSlurmClient::untie_job(JobId job, Done done) {
     enqueue<Result<Hastened>>(
-        [job](SlurmCalls &calls) { return calls.hasten_job(job, {}); },
+        [job](SlurmCalls &calls) { return calls.hasten_job(job, {.frees = true}); },
         [done = std::move(done)](Result<Hastened> answer) { done(answer.take_status()); });
 }
 
@@ -254,7 +254,7 @@ void QueuedSlurmClient::on_hastened(JobId job, NextRun next, const Result<Hasten
         return hasten(job, std::move(next), options_.hasten_pause);
     }
     if (!answer.ok()) {
-        if (!next.was_tied)
+        if (!next.was_tied && !next.order.frees)
             log::warning("slurm: job " + std::to_string(job.value()) +
                          " is requeued but could not be hastened: " + answer.status().message());
         return;
@@ -264,7 +264,11 @@ void QueuedSlurmClient::on_hastened(JobId job, NextRun next, const Result<Hasten
         next.order.anyhow = loop_.now() - *next.early_since >= options_.preferred_patience;
         return hasten(job, std::move(next), options_.hasten_pause);
     }
-    if (*answer != Hastened::tied) return;
+    if (*answer == Hastened::starts) {
+        NextRun freed{{.frees = true}, options_.hasten_tries};
+        if (!next.order.excluded.empty()) hasten(job, std::move(freed), options_.excluded_patience);
+        return;
+    }
     next.was_tied = true;
     next.order.preferred.clear();
     hasten(job, std::move(next), options_.preferred_patience);

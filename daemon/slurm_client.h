@@ -17,6 +17,7 @@ struct HastenOrder {
     std::vector<std::string> excluded;   ///< not on these nodes
     std::vector<std::string> preferred;  ///< on those of them that can be had: it waits for nobody else
     bool anyhow = false;                 ///< without those that are still ending
+    bool frees = false;                  ///< what such orders have excluded may be had again
 };
 
 enum class Hastened : std::uint8_t {
@@ -68,6 +69,9 @@ class QueuedSlurmClient final : public SlurmClient {
         /// So long, at most, until the nodes that are preferred can be had; and, where it is tied to them
         /// then, until it starts.
         EventLoop::Time preferred_patience = std::chrono::seconds(10);
+        /// So long it waits without the nodes that its last run has lost: as long as a group does not take
+        /// such a node back.
+        EventLoop::Time excluded_patience = std::chrono::minutes(1);
     };
     QueuedSlurmClient(EventLoop &loop, std::shared_ptr<SlurmCalls> calls, Options options);
     ~QueuedSlurmClient() override;

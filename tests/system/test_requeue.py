@@ -74,6 +74,30 @@ class Requeue(RequeueCase):
         self.assertTrue(any("fetched from" in text for text in self.texts(job)))
         self.expect_result(run, job)
 
+    def test_a_lost_node_is_excluded_for_a_minute(self) -> None:
+        """There is no other one but that which the user does not want."""
+        run, job = self.submit("again", 3, "partner:1", options="--exclude=n4")
+        wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
+        old = {page.started_us for page in run.pages}
+        batch_host = self.cluster.run("squeue", "-h", "-j", str(job), "-o", "%B", user="root").stdout.strip()
+        victim = next(node for node in ("n3", "n2") if node != batch_host)
+        wait_until(lambda: self.group(job, batch_host)["copies"]["safe_step"] > 60, 30, "safe steps", 0.1)
+        self.cluster.lose(victim)
+        wait_until(lambda: f"dlrover-excluded:{victim}" in self.show(job), 60, "the mark", 0.2)
+        marked = time.time()
+        self.cluster.start_node(victim)
+        try:
+            wait_until(lambda: self.all_new(run, old), 150, "all ranks stepping again", 0.05)
+        finally:
+            print(self.show(job), *self.texts(job)[:40], sep="\n")
+        took = time.time() - marked
+        print(f"all ranks stepping again {took:.1f} s after {victim} was excluded")
+        self.assertGreater(took, 45)
+        self.assertNotIn("dlrover-excluded", self.show(job))
+        self.assertIn("ExcNodeList=n4 ", self.show(job))
+        self.assertEqual(len({page.restored_step for page in run.pages}), 1)
+        self.expect_result(run, job)
+
     def test_by_hand(self) -> None:
         """Slurm's own requeue; without copies the objects have to be where their ranks are. In the next run the step has another number."""
         run, job = self.submit("hand", 4, "single", first="test -z $SLURM_RESTART_COUNT || srun -N1 -n1 true")
