@@ -18,8 +18,6 @@ import xml.etree.ElementTree as ElementTree
 IDLE = ["chrt", "--idle", "0"]  # takes the time that nobody else wants: a build beside tests that mostly wait
 # GCC 12 at -O2 warns of bounds in std::vector that are not broken (array-bounds): no error in test programs.
 WARNINGS = "WARN_CXXFLAGS=-Wall -Wextra -Wshadow"
-# Of the system tests those that wait for limits of Slurm most of the time, and time nothing that others could disturb: a second lane.
-PATIENT = ("absent", "companion", "endings", "expansion", "output")
 NO_INDEX = 69  # of tests/adapters/run: PyPI can not be reached
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
@@ -202,12 +200,10 @@ class Runner:
         self.beside.start()
 
     def stage_system(self):
-        """On contrib/minicluster: real slurmctld, slurmd, munge. Each on clusters of its own: the patient ones beside the others."""
+        """On contrib/minicluster: real slurmctld, slurmd, munge. Each on clusters of its own."""
         names = self.files("tests/minicluster", "\\.bats$") + self.files("tests/system", "\\.bats$") + self.files("tests/system", "test_.*\\.py$")
-        patient = [path for path in names if os.path.basename(path) in [f"test_{name}.py" for name in PATIENT]]
-        with concurrent.futures.ThreadPoolExecutor(self.options.lanes) as lanes, concurrent.futures.ThreadPoolExecutor(1) as beside:
-            run = [(beside if path in patient else lanes).submit(self.bats if path.endswith(".bats") else self.pytest, path) for path in sorted(names)]
-            for done in run:
+        with concurrent.futures.ThreadPoolExecutor(self.options.lanes) as lanes:
+            for done in [lanes.submit(self.bats if path.endswith(".bats") else self.pytest, path) for path in sorted(names)]:
                 done.result()
 
     def stage_adapters(self):
@@ -314,7 +310,7 @@ def parse_arguments():
     parser.add_argument("--work", default=os.path.join(TOP, "build", "tests"), help="folder for builds and logs (default: build/tests)")
     parser.add_argument("--clean", action="store_true", help="remove that folder first")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--lanes", type=int, default=1, help="so many system tests at a time, besides those that mostly wait (default: %(default)s)")
+    parser.add_argument("--lanes", type=int, default=2, help="so many system tests at a time: they wait most of the time (default: %(default)s)")
     return parser.parse_args()
 
 
