@@ -3,6 +3,7 @@
 """dlrover-agent against a scripted daemon: starts, restarts, environment. Runs in the build folder (make check) without Slurm and
 without root."""
 import os
+import signal
 import sys
 import time
 
@@ -172,6 +173,51 @@ class Restart(AgentCase):
         daemon.expect(r"exited gen=1:1 local=0 status=15 stopped=1")
         daemon.expect(r"started gen=1:2")
         self.assertFalse(alive(first))
+
+    def test_a_process_that_stays_is_that_of_the_next_world(self):
+        daemon = self.daemon(grace_ms=2000)
+        self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1 size=2 first=1")
+        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+) stayed=0$")[1])
+        daemon.order("stop 1 stays")
+        time.sleep(0.2)
+        self.assertTrue(alive(pid))
+        daemon.order("world 2 restart=1")
+        told = daemon.expect(rf"started gen=1:2 local=0 pid={pid} stayed=1 (.*)")[1].split()
+        self.assertLessEqual({"RANK=0", "WORLD_SIZE=1", "TORCHELASTIC_RESTART_COUNT=1"}, set(told))
+        self.assertFalse([word for word in told if word.startswith("LOCAL_RANK")], told)  # as before
+        # What has changed is compared with that, not with what the agent began with.
+        daemon.order("stop 2 stays")
+        daemon.order("world 3 restart=2 size=2 first=1")
+        told = daemon.expect(rf"started gen=1:3 local=0 pid={pid} stayed=1 (.*)")[1].split()
+        self.assertLessEqual({"RANK=1", "WORLD_SIZE=2", "TORCHELASTIC_RESTART_COUNT=2"}, set(told))
+        self.assertTrue(alive(pid))
+
+    def test_a_process_that_stays_is_ended_where_the_next_world_has_no_place_for_it(self):
+        daemon = self.daemon(grace_ms=2000)
+        self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        daemon.order("stop 1 stays")
+        daemon.order("world 2 inactive")
+        daemon.expect(r"exited gen=1:1 local=0 status=15 stopped=1")
+        self.assertFalse(alive(pid))
+        daemon.order("world 3")  # its node is needed again
+        daemon.expect(r"started gen=1:3 .* stayed=0$")
+
+    def test_a_process_that_was_to_stay_and_dies_is_no_process_any_more(self):
+        daemon = self.daemon(grace_ms=2000)
+        self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        daemon.order("stop 1 stays")
+        os.kill(pid, signal.SIGKILL)
+        daemon.expect("stopped gen=1:1")
+        daemon.order("world 2")
+        daemon.expect(r"started gen=1:2 .* stayed=0$")
 
     def test_stop_without_workers_is_answered(self):
         daemon = self.daemon()

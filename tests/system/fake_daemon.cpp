@@ -122,7 +122,8 @@ class Server {
                 << " workers=" << agent->workers << " resumed=" << text_of(agent->resumed_generation);
         } else if (auto *start = m.body.AsWorkerStarted()) {
             out << "started gen=" << text_of(start->generation) << " local=" << start->local_rank
-                << " pid=" << start->pid;
+                << " pid=" << start->pid << " stayed=" << start->stayed;
+            for (const std::string &variable : start->variables) out << ' ' << variable;
         } else if (auto *exit = m.body.AsWorkerExited()) {
             out << "exited gen=" << text_of(exit->generation) << " local=" << exit->local_rank
                 << " status=" << exit->wait_status << " stopped=" << exit->stopped_by_us
@@ -178,7 +179,9 @@ class Server {
         if (verb == "stop") {
             local::StopWorkersT stop;
             std::uint64_t number = 0;
-            in >> number;
+            std::string how;
+            in >> number >> how;
+            stop.stays = how == "stays";
             stop.generation = generation(number);
             push(stop);
         }

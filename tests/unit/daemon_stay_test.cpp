@@ -59,13 +59,13 @@ struct Stay : TwoNodes {
         if (auto other = n2.port->take<local::WorldPublishedT>(a2.id)) w2 = std::move(*other);
         return world.has_value();
     }
-    /// The agent says that the processes go on.
-    void go_on(const std::vector<std::string> &variables = {"RANK=0"}) {
+    /// The agent says that the processes go on, or are new ones.
+    void go_on(const std::vector<std::string> &variables = {"RANK=0"}, bool stayed = true) {
         for (std::uint16_t rank : {0, 1}) {
             local::WorkerStartedT started;
             started.generation = std::make_unique<proto::Generation>(*w1.generation);
             started.local_rank = rank;
-            started.stayed = true;
+            started.stayed = stayed;
             started.variables = variables;
             n1.say(a1, std::move(started), 0);
         }
@@ -156,6 +156,40 @@ BOOST_AUTO_TEST_CASE(a_rank_with_another_connection_has_not_left_but_fails_all_t
     BOOST_TEST(!n1.port->take<local::FailureT>(leave(1).id).has_value(), "the other one's is open");
     run(8s);
     BOOST_TEST(count_events(n1, "which nobody else did") > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_wait_do_not_keep_others_waiting_when_their_agent_is_gone) {
+    fail();
+    close();
+    Client first = leave(0), second = leave(1);
+    n1.daemon->on_closed(a1);
+    run(1s);
+    a1 = n1.start_agent(alice);
+    run(20s);
+    BOOST_TEST(has_world());
+    go_on({}, false);
+    BOOST_TEST(!n1.port->take<local::NextWorldT>(first.id).has_value(), "it is not who was started");
+    BOOST_TEST(!n1.port->take<local::NextWorldT>(second.id).has_value());
+}
+
+BOOST_AUTO_TEST_CASE(a_second_end_while_the_first_one_is_waited_for) {
+    fail();
+    close();
+    leave(0);
+    n2.exited(a2, w2, 1, exit_status_3);  // of the same generation: nothing new
+    leave(1);
+    run(500ms);
+    BOOST_REQUIRE(has_world());
+    go_on();
+    greet();
+    n2.exited(a2, w2, 0, exit_status_3);  // at once, before n1's ranks have done anything
+    run(100ms);
+    n2.say(a2, stopped(w2), 0);
+    close();
+    leave(1);
+    leave(0);
+    run(1s);
+    BOOST_TEST(has_world());
 }
 
 BOOST_AUTO_TEST_CASE(a_daemon_that_is_back_may_hear_of_the_ranks_before_their_agent) {
