@@ -307,7 +307,7 @@ void Crew::forward(int signal, bool to_groups) {
     to_groups = to_groups || signal == SIGINT;
     for (const auto &worker : workers_) {
         auto pid = static_cast<pid_t>(worker->start.pid);
-        // A worker that has not called setsid yet has no group.
+        // A worker that has not left our group yet has none.
         if (worker->running && (!to_groups || ::kill(-pid, signal) != 0)) ::kill(pid, signal);
     }
 }

@@ -38,9 +38,22 @@ struct Child {
     const InheritedSignals *signals;
 };
 
+/// A group of its own, to be signalled. A session, too, only where a terminal could stop it: Linux gives each
+/// session the same share of the processors (sched(7), autogroup), so that ranks which wait by sched_yield(),
+/// as MPI's do, would yield to nobody.
+void leave_group() {
+    int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY);
+    if (terminal < 0) {
+        ::setpgid(0, 0);
+        return;
+    }
+    ::close(terminal);
+    ::setsid();
+}
+
 /// Between fork and exec: nothing that allocates or locks.
 [[noreturn]] void run_child(const Child &child) {
-    ::setsid();
+    leave_group();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != child.parent) ::_exit(exit_not_runnable);
     int null = ::open("/dev/null", O_RDONLY);

@@ -60,6 +60,11 @@ void InfoList::add(const char *key, std::uint32_t number) {
     PMIX_VALUE_LOAD(&info.value, &number, PMIX_UINT32);
 }
 
+void InfoList::add_flag(const char *key) {
+    bool yes = true;
+    PMIX_VALUE_LOAD(&next(key).value, &yes, PMIX_BOOL);
+}
+
 void InfoList::add(const char *key, std::uint16_t number) {
     auto &info = next(key);
     PMIX_VALUE_LOAD(&info.value, &number, PMIX_UINT16);

@@ -24,6 +24,8 @@ class InfoList {
     void add(const char *key, std::uint64_t number);
     void add(const char *key, double number);
     void add(const char *key, JobDatum::RankNumber rank);
+    /// true.
+    void add_flag(const char *key);
     void add_bytes(const char *key, std::span<const std::uint8_t> bytes);
     /// One of plain form.
     void add(const JobDatum &datum);

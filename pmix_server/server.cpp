@@ -75,6 +75,7 @@ Status Server::start(const std::string &folder, Security security, pmix_server_m
     InfoList info;
     info.add(PMIX_SERVER_TMPDIR, folder);
     info.add(PMIX_SYSTEM_TMPDIR, folder);
+    info.add_flag(PMIX_SERVER_SHARE_TOPOLOGY);
     pmix_status_t status = PMIx_server_init(&module, info.data(), info.size());
     return is_done(status) ? Status() : failed("start", status);
 }

@@ -219,6 +219,15 @@ class Restart(AgentCase):
         daemon.order("world 2")
         daemon.expect(r"started gen=1:2 .* stayed=0$")
 
+    def test_a_worker_leads_a_group_of_its_own_in_the_session_of_its_agent(self):
+        """Linux shares the processors out by sessions: ranks in sessions of their own would yield to nobody."""
+        daemon = self.daemon()
+        agent = self.start("/usr/bin/python3", "-c", "import os; print(os.getpgrp() == os.getpid(), os.getsid(0))", start_new_session=True)
+        daemon.expect("agent")
+        daemon.order("world 1")
+        daemon.expect(r"exited gen=1:1 local=0 status=0")
+        self.assertEqual(self.text("out").split(), ["True", str(agent.pid)])
+
     def test_stop_without_workers_is_answered(self):
         daemon = self.daemon()
         self.start("/bin/true")

@@ -3,6 +3,7 @@
 the group did is judged by what it promises."""
 
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import os
@@ -405,19 +406,42 @@ class Trial:
         return set(self.cluster.run("sinfo", "-h", "-N", "-o", "%T %E", user="root").stdout.splitlines())
 
 
-def campaign(cluster: Cluster, seeds: "typing.Iterable[int]", keep_going: bool) -> int:
-    """How many schedules ended wrongly. Each is told in a line, with all that is known where it ended wrongly."""
-    wrong = 0
-    for seed in seeds:
-        schedule = draw(seed)
-        begun = time.monotonic()
-        trial = Trial(cluster, schedule)
-        faults = trial.execute()
-        corrected = "; srun ended with the group's exit code instead of its own" if trial.corrected else ""
-        print(f"{'WRONG' if faults else 'right'}: seed {seed}, {time.monotonic() - begun:.1f} s: {schedule}{corrected}", flush=True)
-        if faults:
-            wrong += 1
-            print(*(f"  {fault}" for fault in faults), *(f"    {line}" for text in trial.story for line in text.splitlines()), sep="\n", flush=True)
-            if not keep_going:
-                break
-    return wrong
+class Campaign:
+    """Schedules, each carried out by the first lane that is free."""
+
+    def __init__(self, seeds: "typing.Iterable[int]", keep_going: bool) -> None:
+        self.seeds, self.keep_going, self.wrong = iter(seeds), keep_going, 0
+        self.lock = threading.Lock()
+
+    def next(self) -> "int | None":
+        with self.lock:
+            return None if self.wrong and not self.keep_going else next(self.seeds, None)
+
+    def run(self, cluster: Cluster) -> None:
+        """Each schedule is told in a line, with all that is known where it ended wrongly."""
+        while (seed := self.next()) is not None:
+            schedule, begun = draw(seed), time.monotonic()
+            trial = Trial(cluster, schedule)
+            faults = trial.execute()
+            corrected = "; srun ended with the group's exit code instead of its own" if trial.corrected else ""
+            lines = [f"{'WRONG' if faults else 'right'}: seed {seed}, {time.monotonic() - begun:.1f} s: {schedule}{corrected}"]
+            if faults:
+                lines += [*(f"  {fault}" for fault in faults), *(f"    {line}" for text in trial.story for line in text.splitlines())]
+            with self.lock:
+                self.wrong += bool(faults)
+                print(*lines, sep="\n", flush=True)
+
+
+def campaign(seeds: "typing.Iterable[int]", keep_going: bool, lanes: int = 1) -> int:
+    """How many schedules ended wrongly. Each lane has a cluster of its own."""
+    whole = Campaign(seeds, keep_going)
+    words = [word for setting in SETTINGS for word in ("--conf", setting)]
+
+    def run(lane: int) -> None:
+        with Cluster(f"chaos{lane}", nodes=CLUSTER_NODES, arguments=("--slurmdbd", *words)) as cluster:
+            whole.run(cluster)
+
+    with concurrent.futures.ThreadPoolExecutor(lanes) as pool:
+        for done in [pool.submit(run, lane) for lane in range(lanes)]:
+            done.result()
+    return whole.wrong
