@@ -44,8 +44,8 @@ struct Spawned {
 /// only where no other is, so that the user reads of the permission and not that nothing was found.
 std::string find_program(const std::string &name);
 
-/// Starts a program in a process group of its own, stdin from /dev/null; it is killed when the calling thread ends.
-/// Where the program can not be run the child exits with 127 or 126 and read_exec_error() knows why.
+/// Starts a program in a process group of its own, stdin from /dev/null; it is killed when the calling thread
+/// ends. Where the program can not be run the child exits with 127 or 126 and read_exec_error() knows why.
 Result<Spawned> spawn(const SpawnRequest &request);
 /// Once the child has ended: the errno that kept it from running its program, 0 if it ran.
 int read_exec_error(const UniqueFd &exec_error);
