@@ -5,7 +5,7 @@
 namespace dlrover::pmix {
 
 enum class Security {
-    munge,   ///< a credential of MUNGE's
+    munge,   ///< a credential of MUNGE's; native for clients that have none
     native,  ///< PMIx believes what they say
 };
 

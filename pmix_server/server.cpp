@@ -67,9 +67,9 @@ pmix_proc_t Server::proc_of(const World &world, std::uint32_t rank) {
 }
 
 Status Server::start(const std::string &folder, Security security, pmix_server_module_t &module) {
-    // No store in shared memory: a rank that is killed would leave its lock. The one way for clients to prove
-    // who they are, or they would choose.
-    const char *proof = security == Security::munge ? "munge" : "native";
+    // No store in shared memory: a rank that is killed would leave its lock. Clients whose PMIx was built
+    // without MUNGE say who they are: nobody else gets as far as that (accept_guard.h).
+    const char *proof = security == Security::munge ? "munge,native" : "native";
     if (::setenv("PMIX_MCA_gds", "hash", 1) != 0 || ::setenv("PMIX_MCA_psec", proof, 1) != 0)
         return Status::from_errno("setenv");
     InfoList info;
