@@ -100,6 +100,12 @@ class Pmix(unittest.TestCase):
         self.assertNotIn("0", numbers)
         self.assertLessEqual(len(set(numbers)), 2, "one for each generation")
 
+    def test_a_group_by_invitation(self) -> None:
+        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="invite"), build(self.cluster, "pmix_invite"), str(SIZE))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        said = sorted((int(rank), name, int(value)) for rank, name, value in re.findall(r"^rank (\d+): (\w+) (-?\d+)$", done.stdout, re.M))
+        self.assertEqual(said, sorted([(0, "invite", 0), *((rank, "join", 0) for rank in range(1, SIZE)), *((rank, "complete", 1) for rank in range(SIZE))]))
+
     @unittest.skipUnless(PYTHON_PMIX, "needs Debian's python3-pmix")
     def test_a_client_in_python(self) -> None:
         files = folder(self.cluster, "python")
