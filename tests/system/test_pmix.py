@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 from cluster import TOP, Cluster, wait_until
-from pmix_case import MISSING, MPI_SETTINGS, build, event_code, expect_nothing_left, folder, servers
+from pmix_case import MISSING, MPI_SETTINGS, UCX_SETTINGS, build, event_code, expect_nothing_left, folder, servers
 
 NODES, RANKS_HERE = 4, 2
 SIZE = NODES * RANKS_HERE
@@ -44,8 +44,8 @@ class Pmix(unittest.TestCase):
         cls.program = cls.cluster.work / "mpi_program"
         subprocess.run(["mpicc", "-O1", "-o", str(cls.program), str(TOP / "tests" / "system" / "mpi_program.c")], check=True)
 
-    def srun(self, *options: str, job: str = "mpi") -> "list[str]":
-        return ["env", *MPI_SETTINGS, "srun", "--job-name", job, f"-N{NODES}", f"-n{SIZE}",
+    def srun(self, *options: str, job: str = "mpi", settings: "list[str]" = MPI_SETTINGS) -> "list[str]":
+        return ["env", *settings, "srun", "--job-name", job, f"-N{NODES}", f"-n{SIZE}",
                 f"--ntasks-per-node={RANKS_HERE}", "--overcommit", *options]
 
     def elastic(self, *arguments: str, job: str = "mpi") -> "list[str]":
@@ -70,6 +70,12 @@ class Pmix(unittest.TestCase):
             print(f"under Slurm's own plugin: {slurms.returncode}, once more")
         self.assertEqual(slurms.returncode, 0, slurms.stdout + slurms.stderr)
         self.assertEqual(results(slurms.stdout), results(ours.stdout))
+        expect_nothing_left(self.cluster)
+
+    def test_over_ucx(self) -> None:
+        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="ucx", settings=UCX_SETTINGS), str(self.program))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(results(done.stdout), expected())
         expect_nothing_left(self.cluster)
 
     def test_a_killed_rank_ends_the_others_and_all_begin_again(self) -> None:
