@@ -401,7 +401,8 @@ class Group : private JobMemory {
     void await_stayers();
     void rest_stayers();
     void stop_stayers();
-    void fail_if_nobody_stops(const GenerationId &generation, Rank rank);
+    void fail_if_nobody_stops(const GenerationId &generation, std::uint32_t local_rank);
+    void fail_who_left_alone();
     void on_stayed(std::uint32_t local_rank, const GenerationId &generation,
                    const std::vector<std::string> &variables);
     void end_stayers();
@@ -476,6 +477,11 @@ class Group : private JobMemory {
     std::map<ConnectionId, Stayer> stayers_;
     /// By local rank: the generation in which its process is one that stayed, and what that is told.
     std::map<std::uint32_t, std::pair<GenerationId, std::vector<std::string>>> stayed_;
+    /// Who has left this generation while it goes on, by local rank, and when that was said last.
+    struct Alone {
+        GenerationId generation;
+        std::map<std::uint32_t, EventLoop::Time> asked;
+    } alone_;
     EventLoop::Handle alone_timer_, stay_timer_;
     Arena arena_;
     GroupVerify verify_;

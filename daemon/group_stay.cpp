@@ -11,6 +11,8 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr auto stay_limit = std::chrono::seconds(3);  ///< to leave one's generation
+/// Who is refused because of another connection asks again within a quarter of a second.
+constexpr auto still_asks = std::chrono::seconds(1);
 constexpr int exit_status_1 = 1 << 8;
 
 std::size_t bytes_of(const std::vector<std::string> &variables) {
@@ -35,7 +37,7 @@ void Group::on_leave(const Client &from, std::uint32_t id, const local::LeaveGen
     if (leave.local_rank >= std::uint32_t{record_.workers} * tasks_here())
         return refuse(local::Refusal::BadMessage,
                       "this node has no local rank " + std::to_string(leave.local_rank));
-    if (left == world_->id && rank && left > stopping_) fail_if_nobody_stops(left, *rank);
+    if (left == world_->id && rank && left > stopping_) fail_if_nobody_stops(left, leave.local_rank);
     bool open = std::ranges::any_of(workers_, [&](const auto &entry) {
         return entry.second.local_rank == leave.local_rank && entry.second.generation == left;
     });
@@ -93,24 +95,42 @@ void Group::note_left() {
 
 /// Who leaves while all others go on has failed: by then a lost leader has been followed by another, and what
 /// this rank has noticed is known.
-void Group::fail_if_nobody_stops(const GenerationId &generation, Rank rank) {
+void Group::fail_if_nobody_stops(const GenerationId &generation, std::uint32_t local_rank) {
+    if (alone_timer_ && alone_.generation != generation) alone_timer_.reset();
+    if (!alone_timer_) alone_ = {generation, {}};
+    alone_.asked[local_rank] = services_.loop.now();
+    if (alone_timer_) return;
     const auto &timing = services_.settings.timing;
     auto limit = timing.leader_silence + timing.election + timing.agent_lease;
-    alone_timer_ = services_.loop.after(limit, [this, generation, rank] {
-        if (!world_ || world_->id != generation || generation <= stopping_ || over()) return;
-        std::string text = "Rank " + std::to_string(rank.value()) +
-                           " has left the generation, which nobody else did: it is counted as failed";
-        add_event(proto::EventKind::Warning, text + ".", generation, static_cast<std::int32_t>(rank.value()));
-        elastic::WorkerExit exit;
-        exit.generation = generation;
-        exit.rank = rank;
-        exit.wait_status = exit_status_1;
-        exit.wall_time_us = wall_clock_us();
-        exit.signature =
-            static_cast<std::uint64_t>(exit.wall_time_us);  // never "the same failure" as another
-        exit.error_text = std::move(text);
-        feed_when_ready(elastic::LocalExit{std::move(exit)});
-    });
+    alone_timer_ = services_.loop.after(limit, [this] { fail_who_left_alone(); });
+}
+
+/// Not one that is no longer there: whoever it was, the rank has gone on, or its end is told by its agent.
+void Group::fail_who_left_alone() {
+    alone_timer_.reset();
+    GenerationId generation = alone_.generation;
+    if (!world_ || world_->id != generation || generation <= stopping_ || over()) return;
+    auto is_there = [&](const auto &asked) {
+        return services_.loop.now() - asked.second <= still_asks ||
+               std::ranges::any_of(stayers_, [&](const auto &entry) {
+                   return entry.second.local_rank == asked.first && entry.second.left == generation;
+               });
+    };
+    auto who = std::ranges::find_if(alone_.asked, is_there);
+    auto rank = who == alone_.asked.end() ? std::nullopt : rank_of(who->first);
+    if (!rank) return;
+    std::string text = "Rank " + std::to_string(rank->value()) +
+                       " has left the generation, which nobody else did: it is counted as failed";
+    add_event(proto::EventKind::Warning, text + ".", generation, static_cast<std::int32_t>(rank->value()));
+    elastic::WorkerExit exit;
+    exit.generation = generation;
+    exit.rank = *rank;
+    exit.wait_status = exit_status_1;
+    exit.wall_time_us = wall_clock_us();
+    // Never "the same failure" as another.
+    exit.signature = static_cast<std::uint64_t>(exit.wall_time_us);
+    exit.error_text = std::move(text);
+    feed_when_ready(elastic::LocalExit{std::move(exit)});
 }
 
 void Group::on_stayed(std::uint32_t local_rank, const GenerationId &generation,
