@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "helper/process.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/unique_fd.h"
-
 namespace dlrover::helper {
 namespace {
 
 constexpr int nicer_by = 10;
-constexpr char nice_text[] = "10";
 constexpr int io_of_process = 1, io_best_effort_lowest = 2 << 13 | 7;  // ioprio_set(2); glibc has no names
 
 /// What ends the job must not keep its last checkpoint from storage: who has started this program kills it in
@@ -29,16 +25,9 @@ void set_signals() {
 
 // As far as the system lets us.
 
-/// Of this session, which a nice value means nothing beyond (sched(7), autogroup).
-void set_session_nice() {
-    UniqueFd file(::open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC));
-    if (file) (void)!::write(file.get(), nice_text, sizeof nice_text - 1);
-}
-
 void step_back() {
     errno = 0;
     (void)!::nice(nicer_by);
-    if (::getsid(0) == ::getpid()) set_session_nice();
     ::syscall(SYS_ioprio_set, io_of_process, 0, io_best_effort_lowest);
 }
 

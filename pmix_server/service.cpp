@@ -18,6 +18,8 @@ namespace {
 namespace local = proto::local;
 using namespace std::chrono_literals;
 constexpr EventLoop::Time first_pause = 50ms, longest_pause = 1s, last_words = 30ms;
+constexpr EventLoop::Time most_room = 1s;  ///< for the last words, where libpmix is slow
+constexpr unsigned words_on_their_way = 3;
 constexpr EventLoop::Time look_interval = 2s;
 constexpr unsigned most_looks = 5;
 constexpr Time pmix_itself = 200ms;  ///< its own timer must not come first: see look_at_pmix()
@@ -198,13 +200,24 @@ void Service::leave_world() {
 /// PMIx 4.2.2 keeps what it had for clients and fences of a former namespace, and takes a process group of
 /// the same name in another one for that of the former one. So each generation has a process of its own.
 void Service::make_room() {
+    if (renew_timer_) return;
     bool told = exchange_->stopped();
     stop_exchange("another one begins");
+    renew_timer_ = loop_.after(most_room, [this] { renew(); });
     // Ranks that have not heard of the end before do so now.
-    renew_timer_ = loop_.after(told ? EventLoop::Time(0) : last_words, [this] {
-        renew_(exchange_->release_board());
-        std::abort();  // it does not come back
-    });
+    hear_timer_ =
+        loop_.after(told ? EventLoop::Time(0) : last_words, [this] { renew_after(words_on_their_way); });
+}
+
+/// What ranks are told goes through so many of libpmix's own queues before it is with the kernel.
+void Service::renew_after(unsigned queues) {
+    if (queues == 0) return renew();
+    Server::look(loop_, [this, queues] { renew_after(queues - 1); });
+}
+
+void Service::renew() {
+    renew_(exchange_->release_board());
+    std::abort();  // it does not come back
 }
 
 void Service::serve(World world) {
