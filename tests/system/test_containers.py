@@ -53,7 +53,7 @@ class Containers(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for rank in (0, 1):
             self.assertIn(f"rank {rank} managed 1 from 0\n", done.stdout)
-        self.assertRegex(done.stdout, r"rank \d managed 1 from [1-9]\d*\n")
+        self.assertRegex(done.stdout, r"rank \d managed 1 from [1-9]\d*\n", done.stderr)
         self.assertRegex(done.stderr, r"dlrover: .*[1-9]\d* restarts?, ")
         self.cluster.expect_clean()
 
