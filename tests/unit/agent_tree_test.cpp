@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(spawned_programs_get_a_clean_start) {
     request.signals = InheritedSignals::take(blocked);
     request.argv = {
         "/bin/sh", "-c",
-        "read x; echo \"got:$x $A\"; ps -o sid= -p $$ | tr -d ' '; echo $$; grep SigBlk /proc/self/status; "
+        "read x; echo \"got:$x $A\"; ps -o pgid= -p $$ | tr -d ' '; echo $$; grep SigBlk /proc/self/status; "
         "grep SigIgn /proc/self/status"};
     request.environment = {"A=1", "PATH=/usr/bin:/bin"};
     auto spawned = spawn(request);
@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(spawned_programs_get_a_clean_start) {
     std::string text = read_all(spawned->stdout_pipe.get());
     reap_all();
     std::string pid = std::to_string(spawned->pid);
-    BOOST_TEST(text.starts_with("got: 1\n" + pid + "\n" + pid + "\n"), text);  // no stdin; leads its session
+    BOOST_TEST(text.starts_with("got: 1\n" + pid + "\n" + pid + "\n"), text);  // no stdin; leads its group
     BOOST_TEST(text.find("SigBlk:\t0000000000000000") != std::string::npos, text);
 }
 
