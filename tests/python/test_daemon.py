@@ -225,8 +225,8 @@ assert next_world.generation > world.generation and next_world.rank == world.ran
 assert os.environ["OMP_NUM_THREADS"] == "7"
 assert os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
 assert d.load() is None
-assert d.save(1, {"step": 1}, wait=20)
 before = len(kinds)
+assert d.save(1, {"step": 1}, wait=20)
 deadline = time.monotonic() + 20
 while d.EventKind.CHECKPOINT_COMPLETE not in kinds[before:]:
     assert time.monotonic() < deadline, kinds
