@@ -163,26 +163,24 @@ class Restart(AgentCase):
         daemon.order("ended 0")
         agent.wait(DEADLINE)
 
-    def test_a_newer_world_replaces_running_workers(self):
+    def sleeping(self, world=""):
+        """An agent whose worker sleeps in world 1: the daemon, and the worker's pid."""
         daemon = self.daemon(grace_ms=2000)
         self.start("/bin/sleep", "600")
         daemon.expect("agent")
-        daemon.order("world 1")
-        first = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        daemon.order(f"world 1 {world}")
+        return daemon, int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+) stayed=0$")[1])
+
+    def test_a_newer_world_replaces_running_workers(self):
+        daemon, first = self.sleeping()
         daemon.order("world 2")
         daemon.expect(r"exited gen=1:1 local=0 status=15 stopped=1")
         daemon.expect(r"started gen=1:2")
         self.assertFalse(alive(first))
 
     def test_a_process_that_stays_is_that_of_the_next_world(self):
-        daemon = self.daemon(grace_ms=2000)
-        self.start("/bin/sleep", "600")
-        daemon.expect("agent")
-        daemon.order("world 1 size=2 first=1")
-        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+) stayed=0$")[1])
+        daemon, pid = self.sleeping("size=2 first=1")
         daemon.order("stop 1 stays")
-        time.sleep(0.2)
-        self.assertTrue(alive(pid))
         daemon.order("world 2 restart=1")
         told = daemon.expect(rf"started gen=1:2 local=0 pid={pid} stayed=1 (.*)")[1].split()
         self.assertLessEqual({"RANK=0", "WORLD_SIZE=1", "TORCHELASTIC_RESTART_COUNT=1"}, set(told))
@@ -195,11 +193,7 @@ class Restart(AgentCase):
         self.assertTrue(alive(pid))
 
     def test_a_process_that_stays_is_ended_where_the_next_world_has_no_place_for_it(self):
-        daemon = self.daemon(grace_ms=2000)
-        self.start("/bin/sleep", "600")
-        daemon.expect("agent")
-        daemon.order("world 1")
-        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        daemon, pid = self.sleeping()
         daemon.order("stop 1 stays")
         daemon.order("world 2 inactive")
         daemon.expect(r"exited gen=1:1 local=0 status=15 stopped=1")
@@ -208,11 +202,7 @@ class Restart(AgentCase):
         daemon.expect(r"started gen=1:3 .* stayed=0$")
 
     def test_a_process_that_was_to_stay_and_dies_is_no_process_any_more(self):
-        daemon = self.daemon(grace_ms=2000)
-        self.start("/bin/sleep", "600")
-        daemon.expect("agent")
-        daemon.order("world 1")
-        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        daemon, pid = self.sleeping()
         daemon.order("stop 1 stays")
         os.kill(pid, signal.SIGKILL)
         daemon.expect("stopped gen=1:1")
