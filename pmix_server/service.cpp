@@ -10,6 +10,7 @@
 
 #include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/group_part.h"
+#include "pmix_server/unsent.h"
 #include "pmix_server/value_codec.h"
 
 namespace dlrover::pmix {
@@ -17,9 +18,10 @@ namespace {
 
 namespace local = proto::local;
 using namespace std::chrono_literals;
-constexpr EventLoop::Time first_pause = 50ms, longest_pause = 1s, last_words = 30ms;
-constexpr EventLoop::Time most_room = 1s;  ///< for the last words, where libpmix is slow
-constexpr unsigned words_on_their_way = 3;
+constexpr EventLoop::Time first_pause = 50ms, longest_pause = 1s;
+constexpr EventLoop::Time most_room = 1s;  ///< for the last words, where libpmix or a rank is slow
+constexpr EventLoop::Time send_interval = 1ms;
+constexpr unsigned libpmix_queues = 3;  ///< from its call to its socket
 constexpr EventLoop::Time look_interval = 2s;
 constexpr unsigned most_looks = 5;
 constexpr Time pmix_itself = 200ms;  ///< its own timer must not come first: see look_at_pmix()
@@ -201,18 +203,17 @@ void Service::leave_world() {
 /// the same name in another one for that of the former one. So each generation has a process of its own.
 void Service::make_room() {
     if (renew_timer_) return;
-    bool told = exchange_->stopped();
     stop_exchange("another one begins");
     renew_timer_ = loop_.after(most_room, [this] { renew(); });
-    // Ranks that have not heard of the end before do so now.
-    hear_timer_ =
-        loop_.after(told ? EventLoop::Time(0) : last_words, [this] { renew_after(words_on_their_way); });
+    renew_after(libpmix_queues);
 }
 
-/// What ranks are told goes through so many of libpmix's own queues before it is with the kernel.
+/// Ranks have to hear of the end: what they are told goes through the queues of libpmix's thread, and then
+/// out, a message at a time. What the kernel has of it reaches them after this process, too.
 void Service::renew_after(unsigned queues) {
-    if (queues == 0) return renew();
-    Server::look(loop_, [this, queues] { renew_after(queues - 1); });
+    if (queues > 0) return Server::look(loop_, [this, queues] { renew_after(queues - 1); });
+    if (!has_unsent()) return renew();
+    send_timer_ = loop_.after(send_interval, [this] { renew_after(0); });
 }
 
 void Service::renew() {

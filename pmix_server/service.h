@@ -105,7 +105,7 @@ class Service final : public Upcalls {
     EventLoop::Time pause_{0};
     UniqueFd watched_;    ///< the connection's, but closed when nobody watches it any more
     unsigned looks_ = 0;  ///< since PMIx has answered
-    EventLoop::Handle readable_, connect_timer_, exchange_timer_, renew_timer_, hear_timer_, look_timer_;
+    EventLoop::Handle readable_, connect_timer_, exchange_timer_, renew_timer_, send_timer_, look_timer_;
 };
 
 }  // namespace dlrover::pmix

@@ -139,7 +139,8 @@ void on_event(std::size_t, pmix_status_t, const pmix_proc_t *, pmix_info_t info[
 }
 
 bool hears(pmix_status_t which) {
-    return good("register", PMIx_Register_event_handler(&which, 1, nullptr, 0, on_event, nullptr, nullptr));
+    pmix_status_t handler = PMIx_Register_event_handler(&which, 1, nullptr, 0, on_event, nullptr, nullptr);
+    return handler >= 0 || good("register", handler);
 }
 
 bool await_event(std::uint32_t word) {
@@ -147,6 +148,15 @@ bool await_event(std::uint32_t word) {
     ::usleep(300000);  // a second one would be wrong
     if (heard == 1 && heard_word == word) return true;
     std::printf("heard %d times, %u\n", heard.load(), heard_word.load());
+    return false;
+}
+
+/// `steps` safe steps, and the end of the generation: each of them.
+bool story(int steps) {
+    if (!hears(DLROVER_PMIX_EVENT_STEP_SAFE) || !hears(DLROVER_PMIX_EVENT_GENERATION)) return false;
+    for (int i = 0; heard <= steps && i < 5000; ++i) ::usleep(1000);
+    if (heard == steps + 1) return true;
+    std::printf("heard %d times\n", heard.load());
     return false;
 }
 
@@ -293,6 +303,7 @@ bool run(const std::string &what) {
     if (what == "event") return event(false);
     if (what == "event for one") return event(true);
     if (what == "end") return news(DLROVER_PMIX_EVENT_GENERATION, 1, "rank 3 failed");
+    if (what == "story") return story(100);
     if (what == "rank lost") return news(DLROVER_PMIX_EVENT_RANK_LOST, 3, "n1") && affected == 3;
     if (what == "node lost") return news(DLROVER_PMIX_EVENT_NODE_LOST, 0, "n1");
     if (what == "safe") return news(DLROVER_PMIX_EVENT_STEP_SAFE, 40, "");

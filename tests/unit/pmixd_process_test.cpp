@@ -388,6 +388,21 @@ BOOST_AUTO_TEST_CASE(ranks_hear_that_their_generation_ends) {
     }
 }
 
+/// libpmix writes a message at a time, and this process ends when the next generation begins.
+BOOST_AUTO_TEST_CASE(what_ranks_are_told_at_the_end_reaches_them_before_the_next_generation) {
+    Group g;
+    for (std::uint32_t rank : {0u, 1u}) g.start(rank, "story");
+    g.pass(500ms);
+    for (std::uint64_t step = 1; step <= 100; ++step)
+        g.nodes[0].say_event(local::PmixEventKind::StepSafe, step);
+    g.nodes[0].stop_ranks();
+    g.nodes[0].serve(2);
+    for (std::uint32_t rank : {0u, 1u}) {
+        auto ended = g.wait(rank);
+        BOOST_TEST(ended.wait_status == 0, "rank " << rank << ": " << ended.output);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(ranks_may_ask_for_their_world) {
     Group g;
     g.start(2, "query");

@@ -105,12 +105,22 @@ def is_usable(line, since):
         return False
 
 
+#: As contrib/systemd/dlrover.service.in has it.
+NICE = "-15"
+#: As CPUWeight=1000 of the slice: ten times the share of another.
+SESSION_NICE = "-10"
+
+
 def start_keeper(cluster, host):
     """dlrover-keeper, which starts dlroverd; its socket's appearance is awaited by wait_for_dlroverd."""
     conf.write_dlrover_toml(cluster, host)
     spawn.daemon(cluster, host, "keeper",
-                 [f"{cluster.prefix}/sbin/dlrover-keeper", "--config", "/etc/dlrover/dlrover.toml"],
+                 ["/usr/bin/nice", "-n", NICE, f"{cluster.prefix}/sbin/dlrover-keeper", "--config", "/etc/dlrover/dlrover.toml"],
                  cluster.log(f"dlroverd-{host}"))
+    session = f"/proc/{cluster.pid(host, 'keeper')}/autogroup"
+    if os.path.exists(session):  # beyond its session a nice value means nothing
+        with open(session, "w", encoding="ascii") as file:
+            file.write(SESSION_NICE)
 
 
 def wait_for_dlroverd(cluster, host):

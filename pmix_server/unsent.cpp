@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmix_server/unsent.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+namespace dlrover::pmix {
+namespace {
+
+bool is_internet_socket(int fd) {
+    int family = 0;
+    socklen_t size = sizeof family;
+    return ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 &&
+           (family == AF_INET || family == AF_INET6);
+}
+
+/// Of proc(5)'s fdinfo: "tfd: NUMBER events: MASK data: ...", the mask in hexadecimal.
+bool waits_to_write(std::istream &fdinfo) {
+    for (std::string word; fdinfo >> word;) {
+        if (word != "tfd:") continue;
+        int fd = -1;
+        std::string label, mask;
+        if (!(fdinfo >> fd >> label >> mask) || label != "events:") return false;
+        unsigned events = 0;
+        std::from_chars(mask.data(), mask.data() + mask.size(), events, 16);
+        if ((events & EPOLLOUT) != 0 && is_internet_socket(fd)) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+bool has_unsent() {
+    std::error_code error;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+        auto target = std::filesystem::read_symlink(entry, error);
+        if (error || target != "anon_inode:[eventpoll]") continue;
+        std::ifstream fdinfo("/proc/self/fdinfo/" + entry.path().filename().string());
+        if (waits_to_write(fdinfo)) return true;
+    }
+    return false;
+}
+
+}  // namespace dlrover::pmix
