@@ -504,22 +504,24 @@ void GroupCopies::receive(const IncomingKey &key) {
     accept.way = (mover_->ways() & in.offer.ways & ucx) != 0 ? ucx : tcp;
     accept.transfer = object.transfer;
     accept.key = object.key;
-    in.accept = std::move(accept);
     in.order = mover_->receive(
         std::move(object),
-        [this, alive = alive_, key](const Status &status) {
-            if (*alive) on_expecting(key, status);
+        [this, alive = alive_, key, accept = std::move(accept)](const Status &status) {
+            if (*alive) on_expecting(key, accept, status);
         },
         [this, alive = alive_, key](const Status &status, std::uint64_t spared) {
             if (*alive) on_arrived(key, status, spared);
         });
 }
 
-void GroupCopies::on_expecting(const IncomingKey &key, const Status &status) {
+/// Not before: the mover would take the sender for a stranger.
+void GroupCopies::on_expecting(const IncomingKey &key, const MoveWord &accept, const Status &status) {
     auto it = incoming_.find(key);
     if (it == incoming_.end()) return;
     if (!status.ok()) return refuse(key, status.message());
-    if (!it->second.cancelled) hooks_.send(key.first, *it->second.accept);
+    if (it->second.cancelled) return;
+    it->second.accept = accept;
+    hooks_.send(key.first, accept);
 }
 
 void GroupCopies::on_arrived(const IncomingKey &key, const Status &status, std::uint64_t spared) {

@@ -161,7 +161,7 @@ class GroupCopies {
     std::vector<LentObject> lend(Incoming &in);
     void take_back(Incoming &in);
     void spare_nothing(Rank rank, const std::string &why);
-    void on_expecting(const IncomingKey &key, const Status &status);
+    void on_expecting(const IncomingKey &key, const MoveWord &accept, const Status &status);
     void on_arrived(const IncomingKey &key, const Status &status, std::uint64_t spared);
     void on_drop(NodeIndex from, const MoveWord &word);
     void call_off(const IncomingKey &key, const std::string &text);

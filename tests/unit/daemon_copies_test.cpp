@@ -174,6 +174,23 @@ BOOST_AUTO_TEST_CASE(what_did_not_come_right_comes_whole) {
     BOOST_TEST(m1->lent_for[2].back().empty());
 }
 
+/// Its mover would take the sender for a stranger.
+BOOST_AUTO_TEST_CASE(an_offer_that_comes_twice_is_not_accepted_before_the_mover_expects_it) {
+    unruly = true;
+    m1->hung = true;
+    BOOST_TEST(try_save_everywhere(5));
+    run(8s);
+    m1->hung = unruly = false;
+    run(5s);
+    BOOST_TEST(held(n1, 5) == all_ranks);
+    BOOST_TEST(try_save_everywhere(6));
+    run(2s);
+    for (std::uint32_t rank : {2u, 3u}) {
+        BOOST_TEST(m1->lent_for[rank].size() == 2u, "none had to be sent again");
+        BOOST_TEST(!m1->lent_for[rank].back().empty());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_mover_of_an_earlier_version_is_lent_nothing) {
     m1->die();
     m1->is_old = true;
@@ -388,7 +405,7 @@ BOOST_AUTO_TEST_CASE(words_that_come_late_twice_and_out_of_order_do_no_harm) {
             await_worlds();
         }
         m2->fails = false;
-        run(58s);
+        run(118s);
         BOOST_TEST(held(n1, step) == all_ranks, step);
         BOOST_TEST(held(n2, step) == all_ranks, step);
     }
