@@ -57,6 +57,7 @@ void find_needed(Symbols &symbols, CudaDriver &d) {
 void find_optional(Symbols &symbols, CudaDriver &d) {
     symbols.optional(d.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
     symbols.optional(d.cuStreamIsCapturing, "cuStreamIsCapturing");
+    symbols.optional(d.cuMemcpyBatchAsync, "cuMemcpyBatchAsync");
     if (!symbols.optional(d.cuMemHostUnregister, "cuMemHostUnregister")) return;
     if (!symbols.optional(d.cuMemHostRegister, "cuMemHostRegister_v2"))
         symbols.optional(d.cuMemHostRegister, "cuMemHostRegister");

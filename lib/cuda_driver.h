@@ -35,6 +35,18 @@ inline constexpr unsigned host_portable = 1;
 // CUstreamCaptureMode and CUstreamCaptureStatus
 inline constexpr int capture_mode_relaxed = 2;
 inline constexpr int capture_status_none = 0;
+// CUmemcpySrcAccessOrder
+inline constexpr int source_in_stream_order = 1;
+
+/// CUmemLocation and CUmemcpyAttributes; a location of zeros says nothing.
+struct Location {
+    int type = 0, id = 0;
+};
+struct CopyAttributes {
+    int source_order = source_in_stream_order;
+    Location from, to;
+    unsigned flags = 0;
+};
 
 }  // namespace cuda
 
@@ -74,6 +86,11 @@ struct CudaDriver {
     // May be missing: drivers before CUDA 10.1 have no capture modes, those before 10.0 no capture.
     cuda::Result (*cuThreadExchangeStreamCaptureMode)(int *) = nullptr;
     cuda::Result (*cuStreamIsCapturing)(cuda::Stream, int *) = nullptr;
+    // Of drivers from CUDA 12.8 on.
+    cuda::Result (*cuMemcpyBatchAsync)(cuda::Pointer *to, cuda::Pointer *from, std::size_t *bytes,
+                                       std::size_t count, cuda::CopyAttributes *,
+                                       std::size_t *first_with_attributes, std::size_t attributes,
+                                       std::size_t *failed, cuda::Stream) = nullptr;
     // Both or none: then only the pinned ring is used.
     cuda::Result (*cuMemHostRegister)(void *, std::size_t, unsigned) = nullptr;
     cuda::Result (*cuMemHostUnregister)(void *) = nullptr;

@@ -8,6 +8,8 @@ namespace dlrover::lib {
 namespace {
 
 constexpr const char *copying = "copying from the GPU failed";
+/// Of smaller ones the call and its begin on the GPU take longer than the bytes.
+constexpr std::uint64_t small_bytes = std::uint64_t{256} << 10;
 
 }  // namespace
 
@@ -56,14 +58,47 @@ Status CudaLane::begin(const CudaCopy &copy, const PinnedRange *pinned) {
             at += bytes;
             continue;
         }
-        DLROVER_TRY(driver_->check(driver_->cuMemcpyDtoHAsync(copy.to + at, copy.from + at, direct, stream_),
-                                   copying));
+        CudaCopy part{copy.to + at, copy.from + at, direct};
+        if (direct < small_bytes)
+            small_.push_back(part);
+        else
+            DLROVER_TRY(begin_direct(part));
         at += direct;
     }
     return {};
 }
 
+Status CudaLane::begin_direct(const CudaCopy &copy) {
+    return driver_->check(driver_->cuMemcpyDtoHAsync(copy.to, copy.from, copy.bytes, stream_), copying);
+}
+
+bool CudaLane::begin_batch() {
+    if (driver_->cuMemcpyBatchAsync == nullptr || !batches_) return false;
+    std::vector<cuda::Pointer> to, from;
+    std::vector<std::size_t> bytes;
+    for (const CudaCopy &copy : small_) {
+        to.push_back(reinterpret_cast<cuda::Pointer>(copy.to));
+        from.push_back(copy.from);
+        bytes.push_back(copy.bytes);
+    }
+    cuda::CopyAttributes attributes;
+    std::size_t first = 0, failed = 0;
+    batches_ = driver_->cuMemcpyBatchAsync(to.data(), from.data(), bytes.data(), bytes.size(), &attributes,
+                                           &first, 1, &failed, stream_) == cuda::success;
+    return batches_;
+}
+
+Status CudaLane::begin_small() {
+    std::vector<CudaCopy> small;
+    bool begun = small_.size() > 1 && begin_batch();
+    small.swap(small_);
+    if (begun) return {};
+    for (const CudaCopy &copy : small) DLROVER_TRY(begin_direct(copy));
+    return {};
+}
+
 Status CudaLane::end_run() {
+    DLROVER_TRY(begin_small());
     DLROVER_TRY(driver_->check(driver_->cuEventRecord(done_, stream_), copying));
     return issue();
 }
@@ -123,6 +158,7 @@ Status CudaLane::pump() {
 
 void CudaLane::stop() {
     if (busy_) (void)driver_->cuStreamSynchronize(stream_);
+    small_.clear();
     parts_.clear();
     under_way_ = 0;
     busy_ = false;

@@ -33,7 +33,8 @@ class CudaLane {
 
     /// What is copied from now on comes behind what `stream` has been given so far.
     Status begin_behind(cuda::Stream stream);
-    /// Begins the parts that lie in registered memory; the others are queued for the ring.
+    /// Begins the parts that lie in registered memory, small ones at the end of the run; the others are
+    /// queued for the ring.
     Status begin(const CudaCopy &copy, const PinnedRange *pinned);
     /// Ends a run of begin(): done() is behind its direct copies, and the ring is filled.
     Status end_run();
@@ -49,6 +50,10 @@ class CudaLane {
 
   private:
     CudaLane(std::shared_ptr<const CudaDriver> driver, cuda::Context context, CudaRing ring);
+    Status begin_direct(const CudaCopy &copy);
+    /// The small ones, together where the driver can.
+    Status begin_small();
+    bool begin_batch();
     Status create_ring();
     Status issue();
     Status take_oldest();
@@ -59,6 +64,8 @@ class CudaLane {
     const CudaRing ring_;
     cuda::Stream stream_ = nullptr;
     cuda::Event ready_ = nullptr, done_ = nullptr;
+    std::vector<CudaCopy> small_;           ///< into registered memory, not yet begun
+    bool batches_ = true;                   ///< the driver has refused none
     std::byte *blocks_ = nullptr;           ///< the ring; made at its first use
     std::vector<cuda::Event> block_ready_;  ///< the block has what it was to get
     std::deque<CudaCopy> parts_;            ///< of at most a block each; the first under_way_ are in the ring

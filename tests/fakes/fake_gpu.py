@@ -84,7 +84,8 @@ class Gpu:
 
     def copies(self):
         """Bytes of the copies that were asked for, one by one."""
-        return [int(line.split()[1]) for line in self.log() if line.startswith("cuMemcpyDtoHAsync ")]
+        lines = [line.split() for line in self.log()]
+        return [int(bytes) for line in lines if line[0] in ("cuMemcpyDtoHAsync", "cuMemcpyBatchAsync") for bytes in line[1].split(",")]
 
 
 class OnStreams(TorchDispatchMode):

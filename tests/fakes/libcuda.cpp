@@ -370,6 +370,30 @@ Result cuMemcpyDtoHAsync_v2(void *to, std::uint64_t from, std::size_t bytes, voi
     return ok;
 }
 
+Result cuMemcpyBatchAsync(std::uint64_t *to, std::uint64_t *from, std::size_t *bytes, std::size_t count,
+                          void *, std::size_t *first, std::size_t attributes, std::size_t *failed,
+                          void *handle) {
+    Lock lock(world().mutex);
+    Stream *stream = stream_of(handle);
+    if (stream == nullptr || handle == nullptr || attributes != 1 || *first != 0) return invalid_value;
+    std::string sizes;
+    for (std::size_t i = 0; i < count; ++i) sizes += (i == 0 ? "" : ",") + std::to_string(bytes[i]);
+    TRY(enter("cuMemcpyBatchAsync", sizes + " on " + stream->name));
+    for (*failed = 0; *failed < count; ++*failed) {
+        auto *source = reinterpret_cast<const void *>(from[*failed]);
+        if (!on_device(source, bytes[*failed])) return invalid_value;
+        if (!pinned(reinterpret_cast<void *>(to[*failed]), bytes[*failed])) {
+            violation("a copy of a batch into memory that is not pinned as a whole");
+            return invalid_value;
+        }
+    }
+    for (std::size_t i = 0; i < count; ++i)
+        stream->work.push_back(
+            [to = reinterpret_cast<void *>(to[i]), n = bytes[i],
+             source = reinterpret_cast<const void *>(from[i])] { return copy_now(to, source, n); });
+    return ok;
+}
+
 Result cuMemHostAlloc(void **out, std::size_t bytes, unsigned) {
     Lock lock(world().mutex);
     TRY(need_context());

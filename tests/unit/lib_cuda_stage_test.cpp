@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(straight_into_registered_memory_cut_where_pieces_meet) {
     BOOST_TEST(copy(piece - 100, on_device(bytes), bytes.size()).ok());
     BOOST_TEST(stage->wait().ok());
     BOOST_TEST(slot_has(piece - 100, bytes));
-    BOOST_TEST(count_calls("cuMemcpyDtoHAsync", "direct") == 4u);
+    BOOST_TEST(count_calls("cuMemcpyBatchAsync 100,65536,65536,200 on s1") == 1u);
     BOOST_TEST(count_calls("cuMemcpyDtoHAsync", "ring") == rings);
 }
 
@@ -183,6 +183,72 @@ BOOST_AUTO_TEST_CASE(a_driver_without_registration_and_capture) {
     BOOST_TEST(stage->wait().ok());
     BOOST_TEST(slot_has(0, bytes));
     BOOST_TEST(!attached);
+}
+
+namespace {
+
+/// Three small copies in one call, of which one lies where two registered pieces meet.
+struct Several {
+    explicit Several(Staged &test) : test_(test) {
+        for (unsigned i = 0; i < 3; ++i) bytes_.push_back(pattern(100 + i, 20 + i));
+        for (unsigned i = 0; i < 3; ++i)
+            copies_.push_back(
+                {test.base + at[i], reinterpret_cast<cuda::Pointer>(on_device(bytes_[i])), bytes_[i].size()});
+    }
+    void save() {
+        BOOST_TEST(test_.stage->copy(copies_, test_.stream, test_.target()).ok());
+        BOOST_TEST(test_.stage->wait().ok());
+        test_.stage->end();
+        for (unsigned i = 0; i < 3; ++i) BOOST_TEST(test_.slot_has(at[i], bytes_[i]));
+    }
+
+  private:
+    static constexpr std::uint64_t at[] = {0, 1000, piece - 50};
+    Staged &test_;
+    std::vector<std::vector<char>> bytes_;
+    std::vector<CudaCopy> copies_;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(small_copies_begin_in_one_call) {
+    BOOST_TEST(register_slot());
+    auto one_by_one = count_calls("cuMemcpyDtoHAsync");
+    Several(*this).save();
+    BOOST_TEST(count_calls("cuMemcpyBatchAsync 100,101,50,52 on s1") == 1u);
+    BOOST_TEST(count_calls("cuMemcpyDtoHAsync") == one_by_one);
+}
+
+BOOST_AUTO_TEST_CASE(a_large_copy_begins_alone) {
+    auto large = pattern(std::size_t{256} << 10, 30);
+    BOOST_REQUIRE(large.size() <= slot_bytes);
+    stage = std::make_unique<CudaStage>(*CudaDriver::load(), CudaStage::Options{slot_bytes, {ring_block, 3}});
+    BOOST_TEST(register_slot());
+    BOOST_TEST(copy(0, on_device(large), large.size()).ok());
+    BOOST_TEST(stage->wait().ok());
+    BOOST_TEST(slot_has(0, large));
+    BOOST_TEST(count_calls("cuMemcpyDtoHAsync 262144 on s1 direct") == 1u);
+    BOOST_TEST(count_calls("cuMemcpyBatchAsync") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_that_refuses_to_copy_several_at_once_is_not_asked_again) {
+    BOOST_TEST(register_slot());
+    auto one_by_one = count_calls("cuMemcpyDtoHAsync");
+    fake_cuda_fail_call("cuMemcpyBatchAsync", 801);
+    for (unsigned round = 1; round < 3; ++round) {
+        Several(*this).save();
+        BOOST_TEST(count_calls("cuMemcpyBatchAsync") == 1u);
+        BOOST_TEST(count_calls("cuMemcpyDtoHAsync") == one_by_one + 4 * round);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_driver_that_can_not_copy_several_at_once) {
+    auto old = std::make_shared<CudaDriver>(**CudaDriver::load());
+    old->cuMemcpyBatchAsync = nullptr;
+    stage = make(old);
+    BOOST_TEST(register_slot());
+    Several(*this).save();
+    BOOST_TEST(count_calls("cuMemcpyBatchAsync") == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(a_failed_copy_is_told_until_the_save_ends) {
