@@ -104,6 +104,7 @@ def handle() -> c_void_p:
             _session = _Session()
             atexit.register(_close, _session)
         _hook.install_if_managed()
+        _hook.install_guard()
         return _session.handle
 
 

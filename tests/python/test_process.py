@@ -205,6 +205,25 @@ assert seen == [0, 1, 2, 11], seen
     assert status == 0, err
 
 
+def test_an_optimizer_is_known_from_its_first_step_behind_the_first_call(run_python):
+    """So that what it owns may be under way behind a save from a GPU, without a daemon too."""
+    pytest.importorskip("torch")
+    code = """
+import torch
+import dlrover_slurm as d
+from dlrover_slurm import _hook, _optimizers
+d.world()
+parameter = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+parameter.grad = torch.ones(3)
+optimizer.step()
+assert optimizer in _optimizers._stepped
+assert not _hook._counting
+"""
+    status, _, err = run_python(code)
+    assert status == 0, err
+
+
 def test_the_hook_is_there_by_itself_under_a_daemon(run_python):
     pytest.importorskip("torch")
     code = """
