@@ -172,6 +172,23 @@ def pack(chunk: Chunk) -> bytes:
     return chunk.packed
 
 
+_recent_batches: list[tuple[list[Any], Batch]] = []  # newest first; what they refer to may be gone
+_RECENT_BATCHES = 4
+
+
+def batch_of(chunks: list[Chunk]) -> Batch:
+    """As Batch(chunks). A training saves the same chunks again and again: those that are alike in all but their owners are not packed again."""
+    like = [(chunk.name, chunk.packed or pack(chunk), chunk.address, chunk.nbytes) for chunk in chunks]
+    for i, (key, batch) in enumerate(_recent_batches):
+        if key == like:
+            _recent_batches.insert(0, _recent_batches.pop(i))
+            return batch
+    batch = Batch(chunks)
+    _recent_batches.insert(0, (like, batch))
+    del _recent_batches[_RECENT_BATCHES:]
+    return batch
+
+
 def fits_table(dtype_name: str, ndim: int) -> bool:
     """Whether the object table can say it; else the bytes are saved and the skeleton says what they are."""
     return dtype_name in _dtypes.TABLE and ndim <= MAX_DIMS

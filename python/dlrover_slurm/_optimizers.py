@@ -17,7 +17,7 @@ def note_step(optimizer: Any) -> bool:
     return first
 
 
-def _tensors_of(optimizer: Any) -> Iterator[Any]:
+def _tensors_of(optimizer: Any) -> list[Any]:
     """Parameters and its own state, DTensors as they are."""
     return _whole_tensors_in([[group["params"] for group in optimizer.param_groups], dict(optimizer.state)])
 
@@ -34,16 +34,22 @@ def _changes_otherwise(optimizer: Any) -> bool:
     return swaps or any(cls.__module__.partition(".")[0] == "lomo_optim" for cls in type(optimizer).__mro__)
 
 
-def _whole_tensors_in(value: Any) -> Iterator[Any]:
+def _whole_tensors_in(value: Any) -> list[Any]:
     """Tensors of dicts, lists and tuples in each other, DTensors as they are."""
-    if isinstance(value, dict):
+    found: list[Any] = []
+    _find_tensors(value, found)
+    return found
+
+
+def _find_tensors(value: Any, found: list[Any]) -> None:
+    if hasattr(value, "data_ptr"):
+        found.append(value)
+    elif isinstance(value, dict):
         for item in value.values():
-            yield from _whole_tensors_in(item)
+            _find_tensors(item, found)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _whole_tensors_in(item)
-    elif hasattr(value, "data_ptr"):
-        yield value
+            _find_tensors(item, found)
 
 
 def local_of(tensor: Any) -> Any:

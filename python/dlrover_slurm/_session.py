@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Iterable, Iterator, Union
 
 from . import _cuda, _hook, _optimizers, _prepare, _state
-from ._chunks import Batch, Chunk, StoredChunk
+from ._chunks import Batch, Chunk, StoredChunk, batch_of
 from ._errors import CorruptError, DlroverError, ForkedError, InvalidError, NoMemoryError, NotFoundError, SkippedError, StaleError, UnsupportedError
 from ._library import ChunkStruct, WorldStruct, check, library, read_pointer
 from ._cuda import Stage
@@ -241,7 +241,7 @@ class Saving:
         """Begins to copy those that lie on a GPU, and says on which ones."""
         devices = {chunk.device for chunk in chunks if chunk.device is not None}
         for device in sorted(devices):
-            batch, stream = Batch([chunk for chunk in chunks if chunk.device == device]), _cuda.stream_of(device)
+            batch, stream = batch_of([chunk for chunk in chunks if chunk.device == device]), _cuda.stream_of(device)
             check(library().dlrover_save_add_cuda(self._save, batch.count, batch.structs, batch.addresses, batch.sizes, stream))
         return devices
 

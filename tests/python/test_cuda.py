@@ -472,3 +472,21 @@ except (dlrover_slurm.UnsupportedError, dlrover_slurm.InvalidError) as error:
 """
     status, out, err = run_python(code)
     assert status == 0 and ("NVIDIA's driver library" in out or "not memory of a GPU" in out or "CUDA driver" in out), err
+
+
+def test_chunks_that_are_packed_are_not_packed_again():
+    """Unless one of them is another one in anything that is told of it."""
+    from dlrover_slurm._chunks import Chunk, batch_of
+
+    chunks = [Chunk(f"w{i}", 1, (2, 3), 4096 * (i + 1), 24, owner=object()) for i in range(3)]
+    first = batch_of(chunks)
+    assert batch_of([chunk.of(object()) for chunk in chunks]) is first
+    assert batch_of(chunks[:2]) is not first
+    for name, value in (("name", "v0"), ("address", 64), ("nbytes", 12), ("shape", (3, 2)), ("dtype", 2)):
+        other = chunks[0].of(None)
+        setattr(other, name, value)
+        other.packed = None
+        batch = batch_of([other, *chunks[1:]])
+        assert batch is not first
+        assert batch.structs[0].name == other.name.encode() and batch.addresses[0] == other.address and batch.sizes[0] == other.nbytes
+        assert tuple(batch.structs[0].local_shape[:2]) == other.shape and batch.structs[0].dtype == other.dtype
