@@ -251,6 +251,10 @@ class _Decoder:
         self._tensors: _torch.TensorDecoder | None = None
         self._arrays: dict[str, Any] = {}
 
+    def finish(self) -> None:
+        if self._tensors is not None:
+            self._tensors.finish()
+
     def node(self, node: Any) -> Any:
         if isinstance(node, list):
             return [self.node(item) for item in node]
@@ -388,7 +392,10 @@ def _document(skeleton: bytes) -> dict[str, Any]:
 
 def decode(skeleton: bytes, chunks: Chunks, map_location: Any = "cpu", views: bool = False) -> Any:
     """The state."""
-    return _Decoder(chunks, map_location, views).node(_document(skeleton)["state"])
+    decoder = _Decoder(chunks, map_location, views)
+    state = decoder.node(_document(skeleton)["state"])
+    decoder.finish()
+    return state
 
 
 def ledger_of(skeleton: bytes, data: bytes) -> Any:

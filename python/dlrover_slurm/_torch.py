@@ -23,6 +23,7 @@ from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
 from ._library import MAX_DIMS
 from ._share import Dealer, Shared, with_bytes
+from ._upload import Upload, gpu_of
 
 
 def torch_if_there() -> Any:
@@ -387,6 +388,13 @@ class TensorDecoder:
         self._views = views
         self._bases: dict[str, Any] = {}
         self._objects: dict[int, Any] = {}
+        gpu = gpu_of(map_location)
+        self._upload = Upload(gpu) if gpu is not None else None
+
+    def finish(self) -> None:
+        """After all: from then on the tensors may be used."""
+        if self._upload is not None:
+            self._upload.finish()
 
     def decode(self, node: dict[str, Any], chunk: StoredChunk) -> Any:
         if node["o"] not in self._objects:
@@ -401,12 +409,14 @@ class TensorDecoder:
                 base = torch.empty(shape, dtype=dtype)
             else:
                 base = torch.frombuffer(chunk.buffer(), dtype=dtype).reshape(shape)
-                if not self._views:
-                    base = base.clone()
             self._bases[name] = self._to_location(base)
         return self._bases[name]
 
     def _to_location(self, tensor: Any) -> Any:
+        if self._upload is not None:
+            return self._upload.add(tensor)
+        if not self._views:
+            tensor = tensor.clone()
         if self._map_location is None or str(self._map_location) == "cpu":
             return tensor
         return tensor.to(self._map_location)
@@ -435,6 +445,7 @@ class TensorDecoder:
         """In the order of memory that the tensor had (channels last, say)."""
         name = node["c"] + "\0strided"
         if name not in self._bases:
+            self.finish()  # the bytes are needed now
             made = self._torch.empty_strided(base.shape, node["t"], dtype=base.dtype, device=base.device)
             self._bases[name] = made.copy_(base)
         return self._bases[name].detach()

@@ -127,6 +127,36 @@ def test_an_optimizers_step_waits_on_the_gpu(everywhere):
     everywhere(1, held_back, group=None)
 
 
+def uploaded(rank):
+    """Through pinned memory, in pieces, by several threads; into memory that the program has just freed with work to do."""
+    import dlrover_slurm
+    from dlrover_slurm import _upload
+
+    piece = _upload.PIECE_BYTES
+    state = {str(size): ramp(size, torch.uint8, first=size) for size in (1, piece - 1, piece, piece + 1, 3 * piece + 17)} | {"turned": ramp(6_000_000).reshape(2000, 3000).t()}
+    state |= {"tied": [ramp(4 * MIB)] * 2, "many": [ramp(64 * MIB, first=i) for i in range(6)]}
+    flat = lambda values: {str(i): value for i, value in enumerate([*(v for k, v in sorted(values.items()) if k not in ("tied", "many")), *values["tied"], *values["many"]])}  # noqa: E731
+    expected = copy_of(flat(state))
+    assert dlrover_slurm.save(0, state, stage=False)
+    del state
+    for location in ("cuda", torch.device("cuda", 0), 0):
+        garbage = [torch.empty(64 * MIB, device="cuda") for _ in range(6)]
+        torch.cuda._sleep(LONG_KERNEL // 4)
+        for tensor in garbage:
+            tensor.fill_(9)
+        del garbage, tensor
+        with torch.inference_mode(location == 0):
+            found = dlrover_slurm.load(map_location=location).state
+            assert_same(flat(found), expected)
+        assert found["tied"][0] is found["tied"][1]
+        assert found["turned"].stride() == (1, 3000)
+        del found
+
+
+def test_restored_onto_the_gpu(ranks):
+    ranks(1, uploaded, group=None)
+
+
 def changed(rank):
     import dlrover_slurm
 

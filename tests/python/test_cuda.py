@@ -490,3 +490,11 @@ def test_chunks_that_are_packed_are_not_packed_again():
         assert batch is not first
         assert batch.structs[0].name == other.name.encode() and batch.addresses[0] == other.address and batch.sizes[0] == other.nbytes
         assert tuple(batch.structs[0].local_shape[:2]) == other.shape and batch.structs[0].dtype == other.dtype
+
+
+def test_where_a_gpu_is_named():
+    from dlrover_slurm._upload import gpu_of
+
+    assert gpu_of("cuda") == torch.device("cuda") and gpu_of("cuda:1") == gpu_of(torch.device("cuda", 1)) == torch.device("cuda", 1)
+    for other in (None, "cpu", torch.device("meta"), True, {"cuda:0": "cpu"}):
+        assert gpu_of(other) is None
