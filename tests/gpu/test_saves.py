@@ -157,6 +157,32 @@ def test_restored_onto_the_gpu(ranks):
     ranks(1, uploaded, group=None)
 
 
+def together(rank):
+    import dlrover_slurm
+
+    state = {f"w{i}": ramp(16 * MIB, first=50 * rank + i) for i in range(4)} | {"small": ramp(10, first=rank)}
+    optimizer = owned([value for name, value in state.items() if name.startswith("w")])
+    for step in range(6):
+        before = copy_of(state)
+        torch.cuda._sleep(LONG_KERNEL // 8)
+        assert dlrover_slurm.save(step, state)
+        for tensor in optimizer.param_groups[0]["params"]:
+            tensor.grad.fill_(1.0 + rank)
+        optimizer.step()
+        assert dlrover_slurm.wait_saved()
+        torch.distributed.barrier()  # a step counts when all have saved it
+        found = dlrover_slurm.load(map_location="cuda")
+        assert found.step == step
+        assert_same(found.state, before)
+        assert not torch.equal(state["w0"], before["w0"])
+        del found
+        torch.distributed.barrier()
+
+
+def test_two_processes_on_one_gpu(everywhere):
+    everywhere(2, together, group="gloo")
+
+
 def changed(rank):
     import dlrover_slurm
 
