@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 
 import ckpt_names as names
@@ -17,6 +18,7 @@ from ckpt_ways import DcpAsync, Flash, Ours, OursDcp, TorchSave, make_all
 from torch import nn
 
 CONTEXT = 1024
+PAUSE = 0.2
 SLOW = (names.TORCH, names.DCP_ASYNC, names.FLASH)
 
 
@@ -46,11 +48,14 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
         self.data = torch.randn(options.batch, CONTEXT, options.width, device="cuda", dtype=torch.bfloat16)
 
-    def step(self) -> None:
+    def gradients(self) -> None:
         for _ in range(self.accumulate):
             with torch.autocast("cuda", torch.bfloat16):
                 loss = self.model(self.data).float().pow(2).mean()
             loss.backward()
+
+    def step(self) -> None:
+        self.gradients()
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -59,6 +64,32 @@ class Training:
 
     def tensors(self) -> "list[torch.Tensor]":
         return [*self.model.parameters(), *(t for values in self.optimizer.state.values() for t in values.values() if t.is_cuda and t.dim())]
+
+
+class PlainCopy(Ours):
+    """No checkpoint, since nothing waits for it: what the training loses to the GPU's reading of as many bytes alone."""
+
+    name = names.PLAIN
+
+    def __init__(self, training: Training) -> None:
+        self.tensors = training.tensors()
+        self.pinned = pinned_like(self.tensors)
+        self.stream = torch.cuda.Stream()
+
+    def save(self, _step: int, _state: dict) -> bool:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            copy_all(self.tensors, self.pinned)
+        return True
+
+
+def pinned_like(tensors: "list[torch.Tensor]") -> "list[torch.Tensor]":
+    return [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+
+
+def copy_all(tensors: "list[torch.Tensor]", there: "list[torch.Tensor]") -> None:
+    for tensor, target in zip(tensors, there):
+        target.copy_(tensor, non_blocking=True)
 
 
 def seconds(action) -> float:
@@ -70,7 +101,8 @@ def seconds(action) -> float:
 
 
 class Losses:
-    """Blocks of steps that begin with a save, and in turn with them blocks that do not."""
+    """Blocks of steps that begin with a save, and in turn with them blocks that do not. How fast a GPU is depends on what it did before: the same pause and the same steps come
+    before each block, and now this one is first, now that one."""
 
     def __init__(self, options: argparse.Namespace, training: Training) -> None:
         found = dlrover_slurm.load()
@@ -80,6 +112,7 @@ class Losses:
     def block(self, ahead: bool, save=None) -> "tuple[float, float]":
         """(what it took, what of it the call of save() took). ``ahead``: the program waits for no step, other than one that looks at each loss."""
         called = 0.0
+        self.lead()
 
         def steps() -> None:
             nonlocal called
@@ -94,6 +127,12 @@ class Losses:
 
         return seconds(steps), called
 
+    def lead(self) -> None:
+        torch.cuda.synchronize()
+        time.sleep(PAUSE)
+        for _ in range(self.options.lead):
+            self.training.step()
+
     def save(self, way: Ours) -> None:
         self.number += 1
         if not way.save(self.number, self.training.state()):
@@ -102,16 +141,14 @@ class Losses:
     def settle(self, way: Ours) -> None:
         dlrover_slurm.wait_saved()
         way.settle()
-        time.sleep(0.2)
 
     def of(self, way: Ours) -> dict:
         seen = {"first": seconds(lambda: self.save(way)), "behind first": [seconds(self.training.step) for _ in range(4)], "lost": [], "lost ahead": [], "call": []}
         self.settle(way)
-        for turn in range(-1, self.options.slow_rounds if way.name in SLOW else self.options.rounds):
+        slow = way.name in SLOW
+        for turn in range(0 if slow else -1, self.options.slow_rounds if slow else self.options.rounds):
             for key, ahead in (("lost", False), ("lost ahead", True)):
-                without, _ = self.block(ahead)
-                took, called = self.block(ahead, lambda: self.save(way))
-                self.settle(way)
+                without, took, called = self.pair(way, ahead, turn % 2 == 0)
                 if turn >= 0:
                     self.without.append(without)
                     seen[key].append(took - without)
@@ -119,16 +156,102 @@ class Losses:
                         seen["call"].append(called)
         return seen
 
+    def pair(self, way: Ours, ahead: bool, save_first: bool) -> "tuple[float, float, float]":
+        """What a block without a save took, one with, and of it the call."""
+        without = took = called = 0.0
+        for saves in (True, False) if save_first else (False, True):
+            if saves:
+                took, called = self.block(ahead, lambda: self.save(way))
+                self.settle(way)
+            else:
+                without, _ = self.block(ahead)
+        return without, took, called
+
+
+class Parts:
+    """What the time of one save goes to."""
+
+    def __init__(self, training: Training, losses: Losses) -> None:
+        self.training, self.losses = training, losses
+        self.marks = {name: torch.cuda.Event(enable_timing=True) for name in ("before", "begins", "wants", "may", "ends")}
+        # The hooks of all optimizers, ours among them, come before that of one.
+        self.hook = training.optimizer.register_step_pre_hook(lambda *_: self.marks["may"].record())
+
+    def between(self, first: str, second: str) -> float:
+        return self.marks[first].elapsed_time(self.marks[second]) / 1e3
+
+    def ahead(self) -> "dict[str, float]":
+        """A program that waits for no step: how long the GPU had nothing to do between the kernels before the save and those behind it."""
+        self.losses.lead()
+        self.losses.number += 1
+        self.marks["before"].record()
+        assert dlrover_slurm.save(self.losses.number, self.training.state()), "it was skipped"
+        self.marks["begins"].record()
+        self.step()
+        dlrover_slurm.wait_saved()
+        return self.of_step() | {"gap": self.between("before", "begins")}
+
+    def save(self) -> "dict[str, float]":
+        """``staged``: until its copies were made, beside the training."""
+        self.losses.lead()
+        torch.cuda.synchronize()
+        seen = {}
+
+        def watch() -> None:
+            dlrover_slurm.wait_staged()
+            seen["staged"] = time.perf_counter() - begun
+
+        self.losses.number += 1
+        entered = time.perf_counter()
+        state = self.training.state()
+        begun = time.perf_counter()
+        assert dlrover_slurm.save(self.losses.number, state), "it was skipped"
+        returned = time.perf_counter()
+        watching = threading.Thread(target=watch)
+        watching.start()
+        self.marks["begins"].record()
+        self.marks["begins"].synchronize()
+        seen.update({"state_dict": begun - entered, "call": returned - begun, "small": time.perf_counter() - returned})
+        self.step()
+        watching.join()
+        dlrover_slurm.wait_saved()
+        return seen | self.of_step()
+
+    def without(self) -> "dict[str, float]":
+        self.losses.lead()
+        self.marks["begins"].record()
+        self.step()
+        return self.of_step()
+
+    def step(self) -> None:
+        self.training.gradients()
+        self.marks["wants"].record()
+        self.training.optimizer.step()
+        self.marks["ends"].record()
+        self.training.optimizer.zero_grad()
+        torch.cuda.synchronize()
+
+    def of_step(self) -> "dict[str, float]":
+        return {"gradients": self.between("begins", "wants"), "held": self.between("wants", "may"), "update": self.between("may", "ends")}
+
+
+def parts(options: argparse.Namespace, training: Training, losses: Losses) -> "dict[str, list[dict]]":
+    measured = Parts(training, losses)
+    seen: "dict[str, list[dict]]" = {"save": [], "ahead": [], "without": []}
+    for turn in range(-1, options.rounds):
+        once = {"without": measured.without(), "save": measured.save(), "ahead": measured.ahead()}
+        if turn >= 0:
+            for key, values in once.items():
+                seen[key].append(values)
+    measured.hook.remove()
+    return seen
+
 
 def copies(options: argparse.Namespace, training: Training, losses: Losses) -> dict:
     tensors = training.tensors()
-    pinned = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+    pinned = pinned_like(tensors)
     plain = torch.empty(sum(tensor.nbytes for tensor in tensors), dtype=torch.uint8)
     seen: "dict[str, list[float]]" = {"pinned": [], "memory": [], "waited": [], "sealed": []}
-
-    def to_pinned() -> None:
-        for there, tensor in zip(pinned, tensors):
-            there.copy_(tensor, non_blocking=True)
 
     def save(wait) -> None:
         losses.number += 1
@@ -136,7 +259,7 @@ def copies(options: argparse.Namespace, training: Training, losses: Losses) -> d
         wait()
 
     for turn in range(-1, options.rounds):
-        once = {"pinned": seconds(to_pinned), "waited": seconds(lambda: save(dlrover_slurm.wait_staged)), "memory": seconds(lambda: plain.fill_(turn % 100))}
+        once = {"pinned": seconds(lambda: copy_all(tensors, pinned)), "waited": seconds(lambda: save(dlrover_slurm.wait_staged)), "memory": seconds(lambda: plain.fill_(turn % 100))}
         dlrover_slurm.wait_saved()
         once["sealed"] = seconds(lambda: save(dlrover_slurm.wait_saved))
         if turn >= 0:
@@ -161,7 +284,7 @@ def restores(options: argparse.Namespace) -> "dict[str, list[float]]":
         seen[names.OURS].append(seconds(load))
     training = Training(options)
     training.optimizer.load_state_dict(found.state["optimizer"])
-    pinned = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in training.tensors()]
+    pinned = pinned_like(training.tensors())
     for _ in range(3):
         seen[names.FROM_PINNED].append(seconds(lambda: [there.to("cuda", non_blocking=True) for there in pinned]))
     return seen
@@ -171,11 +294,19 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--folder", type=pathlib.Path)
-    for name in ("layers", "width", "batch", "steps", "rounds", "slow-rounds", "accumulate"):
+    for name in ("layers", "width", "batch", "steps", "lead", "rounds", "slow-rounds", "accumulate"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--warm-up", type=int, default=6)
     parser.add_argument("--dlrover", action="store_true")
+    parser.add_argument("--ours-only", action="store_true")
     return parser.parse_args()
+
+
+def ways(options: argparse.Namespace, training: Training) -> list:
+    makers = [Ours, OursDcp, lambda: PlainCopy(training)]
+    if options.ours_only:
+        return makers
+    return [*makers, *([lambda: Flash(options.folder)] if options.dlrover else []), lambda: DcpAsync(options.folder), lambda: TorchSave(options.folder)]
 
 
 def saves(options: argparse.Namespace) -> dict:
@@ -183,18 +314,22 @@ def saves(options: argparse.Namespace) -> dict:
     losses = Losses(options, training)
     for _ in range(options.warm_up):
         training.step()
-    absent = [] if options.dlrover else ["DLRover"]
-    ways = {}
-    for make in (Ours, OursDcp, *([lambda: Flash(options.folder)] if options.dlrover else []), lambda: DcpAsync(options.folder), lambda: TorchSave(options.folder)):
+    absent = ["all but ours"] if options.ours_only else [] if options.dlrover else ["DLRover"]
+    measured = {}
+    for make in ways(options, training):
         made = make_all([make])
         if not made:
             absent.append("one way, see above")
             continue
-        ways[made[0].name] = losses.of(made[0])
-        print(made[0].name, ways[made[0].name], file=sys.stderr, flush=True)  # so that a run that is cut off has said something
+        measured[made[0].name] = losses.of(made[0])
+        print(made[0].name, measured[made[0].name], file=sys.stderr, flush=True)  # so that a run that is cut off has said something
         made[0].close()
-    seen = copies(options, training, losses)
-    return seen | {"ways": ways, "without": losses.without, "steps": options.steps, "absent": ", ".join(absent), "gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+        del made  # with the memory that it holds
+    seen: dict = {"parts": parts(options, training, losses)}
+    print(seen, file=sys.stderr, flush=True)
+    seen.update(copies(options, training, losses))
+    print(seen, file=sys.stderr, flush=True)
+    return seen | {"ways": measured, "without": losses.without, "steps": options.steps, "absent": ", ".join(absent), "gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
 
 
 def main() -> int:

@@ -6,6 +6,9 @@ TORCH, DCP, DCP_ASYNC = "torch.save", "torch DCP save", "torch DCP async_save"
 #: Not ways of saving: what none of them can do without.
 FRESH_PAGES, COPY_ALONE = "fresh shared pages, nothing copied", "torch copy_ into memory that is there"
 
+#: No way of saving either: what a GPU's reading of the same bytes takes from a training that does not wait for it.
+PLAIN = "plain copy, waited for by nobody"
+
 #: What bounds a restore to a GPU.
 FROM_PINNED = "the same tensors from pinned memory"
 
