@@ -2,6 +2,7 @@
 #include "daemon/companion.h"
 
 #include <algorithm>
+#include <cctype>
 #include <sstream>
 #include <string_view>
 
@@ -32,6 +33,26 @@ std::vector<std::string> words_of(const std::string &comment) {
     std::vector<std::string> words;
     for (std::string word; stream >> word;) words.push_back(word);
     return words;
+}
+
+/// The rest stays as its site has written it. One blank goes with each word.
+std::string without_words(std::string text, std::string_view prefix) {
+    auto is_space = [&](std::size_t at) { return std::isspace(static_cast<unsigned char>(text[at])) != 0; };
+    for (std::size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix, at)) {
+        if (at > 0 && !is_space(at - 1)) {
+            ++at;
+            continue;
+        }
+        std::size_t end = at;
+        while (end < text.size() && !is_space(end)) ++end;
+        bool is_last = end == text.size();
+        if (is_last && at > 0)
+            --at;
+        else if (!is_last)
+            ++end;
+        text.erase(at, end - at);
+    }
+    return text;
 }
 
 /// What srun is told of a step that joins, whichever job it is of.
@@ -128,9 +149,7 @@ std::set<std::string> find_excluded(const std::string &comment) {
 }
 
 std::string put_excluded(const std::string &comment, const std::set<std::string> &nodes) {
-    std::string text, names;
-    for (const std::string &word : words_of(comment))
-        if (!word.starts_with(excluded_prefix)) text += (text.empty() ? "" : " ") + word;
+    std::string text = without_words(comment, excluded_prefix), names;
     for (const std::string &node : nodes) names += (names.empty() ? "" : ",") + node;
     if (!names.empty()) text += (text.empty() ? "" : " ") + std::string(excluded_prefix) + names;
     return text;

@@ -127,6 +127,8 @@ class Group : private JobMemory {
     /// What Slurm says. It ends being kept where the job does not come back here.
     void on_job(const Result<SlurmJob> &job);
     void drop_kept(const std::string &why);
+    void see_to_next_run(const SlurmJob &waiting);
+    NextRunOrder next_run() const;
     bool is_kept_for(const proto::StepRegistrationT &step, const std::string &lineage) const;
     /// Takes over what `before` has kept, and, of the same step number, its record's place. `before` has
     /// nothing then.

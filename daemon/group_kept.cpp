@@ -13,6 +13,11 @@ namespace {
 constexpr EventLoop::Time ask_seldom = std::chrono::minutes(1);
 /// A requeued job is tied to the nodes of its last run for a few seconds.
 constexpr EventLoop::Time tie_patience = std::chrono::minutes(1);
+/// By then the daemon that had the job requeued has seen to its next run, if it lives; later it is no more
+/// ours.
+constexpr EventLoop::Time hasten_patience = std::chrono::seconds(10), hasten_limit = std::chrono::minutes(5);
+/// So many of the run's nodes, the first ones, see to the next run: some may be those that were lost.
+constexpr std::uint32_t next_run_watchers = 4;
 /// A job that was told to end and still runs does not come back.
 constexpr EventLoop::Time end_patience = std::chrono::minutes(2);
 
@@ -58,14 +63,34 @@ void Group::on_job(const Result<SlurmJob> &answer) {
     if (answer->restart_count > mine + 1) return drop_kept("the job has run without it");
     if (answer->running && answer->restart_count > mine && !here)
         return drop_kept("the job runs on other nodes now");
-    // Whose daemon has tied it to nodes may be gone.
-    if (answer->is_tied && record_.requeued && idle_time() > tie_patience)
-        services_.slurm.untie_job(job(), [](const Status &) {});
+    if (answer->waiting && answer->restart_count == mine + 1) see_to_next_run(*answer);
     bool still_runs = answer->running && answer->restart_count == mine;
     if (still_runs && idle_time() > end_patience) return drop_kept("the job was not requeued");
     if (still_runs || record_.next_run == proto::NextRun::Comes) return;
     record_.next_run = proto::NextRun::Comes;
     save();
+}
+
+/// The daemon that had it requeued may have died with what it had still to do. A user's own choice of nodes
+/// stays, and of the time, too, after a while.
+void Group::see_to_next_run(const SlurmJob &waiting) {
+    auto done = [](const Status &) {};
+    std::uint32_t run = registration().restart_count + 1;
+    if (own_step() || survivors_before(services_.node) >= next_run_watchers) return;
+    bool is_ours = record_.requeued && idle_time() < hasten_limit;
+    if (waiting.is_held_off && is_ours && idle_time() > hasten_patience)
+        return services_.slurm.hasten_job(job(), next_run(), done);
+    if (idle_time() <= tie_patience) return;
+    bool is_tied = waiting.is_tied && record_.requeued;
+    if (is_tied || waiting.has_excluded) services_.slurm.free_job(job(), run, is_tied, done);
+}
+
+NextRunOrder Group::next_run() const {
+    NextRunOrder order;
+    order.restart_count = registration().restart_count + 1;
+    for (std::uint32_t i = 0; i < own_nodes(); ++i)
+        (is_removed(NodeIndex(i)) ? order.excluded : order.preferred).push_back(registration().node_names[i]);
+    return order;
 }
 
 void Group::drop_kept(const std::string &why) {

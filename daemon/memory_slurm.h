@@ -128,12 +128,25 @@ class MemorySlurm final : public SlurmClient {
             return Status();
         });
     }
-    void untie_job(JobId job, Done done) override {
-        reply(std::move(done), [this, job]() -> Status {
+    void hasten_job(JobId job, NextRunOrder order, Done done) override {
+        reply(std::move(done), [this, job, order = std::move(order)]() -> Status {
             auto found = jobs.find(job);
             if (found == jobs.end() || !found->second.waiting) return Status(Code::stale, "it does not wait");
-            found->second.is_tied = false;
-            note("untie", job, {});
+            if (found->second.restart_count != order.restart_count)
+                return Status(Code::stale, "it ran again");
+            found->second.is_held_off = false;
+            note("hasten", job, order.preferred);
+            return {};
+        });
+    }
+    void free_job(JobId job, std::uint32_t restart_count, bool also_untie, Done done) override {
+        reply(std::move(done), [this, job, restart_count, also_untie]() -> Status {
+            auto found = jobs.find(job);
+            if (found == jobs.end() || !found->second.waiting) return Status(Code::stale, "it does not wait");
+            if (found->second.restart_count != restart_count) return Status(Code::stale, "it ran again");
+            found->second.has_excluded = false;
+            if (also_untie) found->second.is_tied = false;
+            note(also_untie ? "untie" : "free", job, {});
             return {};
         });
     }

@@ -26,7 +26,9 @@ struct SlurmJob {
     std::string batch_host;
     std::vector<std::string> nodes;  ///< present ones, Slurm's order; of an ended job those it had
     std::int64_t end_time = 0;       ///< seconds since the epoch
-    bool is_tied = false;            ///< it waits, for some nodes by name, or without those that it has lost
+    bool is_tied = false;            ///< it waits, for some nodes by name
+    bool has_excluded = false;       ///< it waits, and never for nodes that a run before has lost
+    bool is_held_off = false;        ///< it waits, and Slurm does not look at it before some time has passed
     std::string mark;                ///< companion_mark() of the group it is for; a user can not set it
     std::vector<std::string> left;   ///< every left_mark(); a user can not set them either
     std::vector<std::string> grown;  ///< grown_mark() of each node that it was expanded by
@@ -98,6 +100,13 @@ struct RequeueOrder {
     std::uint32_t restart_count = 0;  ///< another run of the job is left alone
 };
 
+/// A job's run that waits after a requeue.
+struct NextRunOrder {
+    std::uint32_t restart_count = 0;     ///< of that run: another one is left alone
+    std::vector<std::string> excluded;   ///< not on these nodes, for a minute
+    std::vector<std::string> preferred;  ///< on those of them that can be had within seconds
+};
+
 /// "dlrover-node:0.1:n5": as above, of the main job itself: its run 1 was expanded by n5, for step 0.
 std::string grown_mark(StepId step, std::uint32_t restart_count, const std::string &node);
 
@@ -139,8 +148,11 @@ class SlurmClient {
     virtual void shrink_job(JobId job, std::vector<std::string> survivors, Done done) = 0;
     /// Its next run begins at once, on the nodes that are left where Slurm gives them within seconds.
     virtual void requeue_job(JobId job, RequeueOrder order, Done done) = 0;
-    /// A requeued job that waits may start on any nodes that its user has not excluded.
-    virtual void untie_job(JobId job, Done done) = 0;
+    /// What requeue_job() does after the requeue, where its daemon may have died before.
+    virtual void hasten_job(JobId job, NextRunOrder order, Done done) = 0;
+    /// A requeued job that waits may start on nodes that its groups have excluded; also_untie: at once, and
+    /// on others than those that it names.
+    virtual void free_job(JobId job, std::uint32_t restart_count, bool also_untie, Done done) = 0;
     /// Only where the job runs, and for this time.
     virtual void mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
                            Done done) = 0;

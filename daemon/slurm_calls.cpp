@@ -74,8 +74,10 @@ SlurmJob convert(const slurm_job_info_t &job) {
     result.batch_host = text_of(job.batch_host);
     result.nodes = expand(job.nodes);
     result.end_time = job.end_time;
-    result.is_tied = result.waiting &&
-                     (!text_of(job.req_nodes).empty() || !find_excluded(text_of(job.admin_comment)).empty());
+    result.is_tied = result.waiting && !text_of(job.req_nodes).empty();
+    result.has_excluded = result.waiting && !find_excluded(text_of(job.admin_comment)).empty();
+    result.is_held_off = result.waiting && (job.job_state & JOB_COMPLETING) == 0 &&
+                         (job.state_reason == WAIT_TIME || job.eligible_time > std::time(nullptr));
     result.mark = find_mark(text_of(job.admin_comment));
     result.left = find_left_marks(text_of(job.admin_comment));
     result.grown = find_grown(text_of(job.admin_comment));
@@ -95,10 +97,10 @@ Exclusions exclusions_of(const slurm_job_info_t &job) {
     return found;
 }
 
-Exclusions change(Exclusions exclusions, const HastenOrder &order) {
-    if (order.frees)
+Exclusions change(Exclusions exclusions, bool frees, const std::vector<std::string> &excluded) {
+    if (frees)
         for (const std::string &node : std::exchange(exclusions.ours, {})) exclusions.all.erase(node);
-    for (const std::string &node : order.excluded)
+    for (const std::string &node : excluded)
         if (exclusions.all.insert(node).second) exclusions.ours.insert(node);
     return exclusions;
 }
@@ -247,26 +249,12 @@ class LibSlurmCalls final : public SlurmCalls {
             return Status(Code::unavailable, "the last run is still ending");
         if (base != JOB_PENDING && base != JOB_RUNNING) return Status(Code::stale, "it does not wait");
         if (base == JOB_RUNNING) return Hastened::starts;
+        if (job.restart_cnt > order.restart_count)
+            return Status(Code::stale, name_of(id) + " has run again since");
         auto preferred = find_idle(order.preferred, order.anyhow);
         if (!preferred) return preferred.take_status();
         if (!*preferred) return Hastened::too_early;
-        Exclusions before = exclusions_of(job), after = change(before, order);
-        std::string nodes = join(after.all), wanted = join(**preferred);
-        std::string comment = put_excluded(text_of(job.admin_comment), after.ours);
-        job_desc_msg_t update;
-        ::slurm_init_job_desc_msg(&update);
-        update.job_id = id.value();
-        update.begin_time = std::time(nullptr);
-        if (after.all != before.all) update.exc_nodes = nodes.data();
-        if (after.ours != before.ours && comment.size() <= longest_comment)
-            update.admin_comment = comment.data();
-        // Also what a shrink has left, which would tie the next run to nodes that may be gone.
-        if (!wanted.empty() || (job.req_nodes && *job.req_nodes)) update.req_nodes = wanted.data();
-        DLROVER_TRY(send_update(id, update, "hasten"));
-        if (order.frees && !before.ours.empty())
-            log::info("slurm: " + name_of(id) + " still waits: nodes that its last run has lost, " +
-                      join(before.ours) + ", are no longer excluded from it");
-        return wanted.empty() ? Hastened::starts : Hastened::tied;
+        return send_next_run(id, job, order, **preferred);
     }
 
     Result<JobId> submit_companion(const CompanionOrder &order) override {
@@ -316,6 +304,38 @@ class LibSlurmCalls final : public SlurmCalls {
     std::string cluster_name() override { return setting(&slurm_conf_t::cluster_name); }
 
   private:
+    static Result<Hastened> send_next_run(JobId id, const slurm_job_info_t &job, const HastenOrder &order,
+                                          const std::vector<std::string> &preferred) {
+        std::string comment = text_of(job.admin_comment), wanted = join(preferred);
+        Exclusions before = exclusions_of(job), after = change(before, order.frees, order.excluded);
+        std::string marked = put_excluded(comment, after.ours);
+        if (marked.size() > longest_comment) {
+            log::warning("slurm: " + name_of(id) +
+                         " has an AdminComment that leaves no room: nodes that its last run has lost are not "
+                         "excluded from the next one");
+            after = change(before, order.frees, {});  // who would ever free them?
+            marked = put_excluded(comment, after.ours);
+        }
+        std::string nodes = join(after.all);
+        job_desc_msg_t update;
+        ::slurm_init_job_desc_msg(&update);
+        update.job_id = id.value();
+        if (order.hastens) update.begin_time = std::time(nullptr);
+        if (after.all != before.all) update.exc_nodes = nodes.data();
+        // Also a mark of nodes that somebody has freed by hand.
+        if (find_excluded(comment) != after.ours) update.admin_comment = marked.data();
+        // Also what a shrink has left, which would tie the next run to nodes that may be gone.
+        if (order.hastens && (!wanted.empty() || (job.req_nodes && *job.req_nodes)))
+            update.req_nodes = wanted.data();
+        if (!order.hastens && update.exc_nodes == nullptr && update.admin_comment == nullptr)
+            return Hastened::starts;
+        DLROVER_TRY(send_update(id, update, "hasten"));
+        if (order.frees && order.excluded.empty() && !before.ours.empty())
+            log::info("slurm: " + name_of(id) + " still waits: nodes that its last run has lost, " +
+                      join(before.ours) + ", are no longer excluded from it");
+        return wanted.empty() ? Hastened::starts : Hastened::tied;
+    }
+
     /// Without slurmdbd slurmctld keeps who would change a job that was resized for 5 s, and refuses.
     bool is_closed(const slurm_job_info_t &job) { return job.resize_time != 0 && !has_database(); }
 

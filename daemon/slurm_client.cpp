@@ -209,18 +209,32 @@ Result<std::vector<std::string>> requeue_without(SlurmCalls &calls, JobId job, c
 /// Answered when Slurm has taken the job back; its next start is seen to afterwards.
 void QueuedSlurmClient::requeue_job(JobId job, RequeueOrder order, Done done) {
     using Left = Result<std::vector<std::string>>;
-    enqueue<Left>(
-        [job, order](SlurmCalls &calls) { return requeue_without(calls, job, order); },
-        [this, job, excluded = order.excluded, done = std::move(done)](Left left) {
-            if (left.ok())
-                hasten(job, {{excluded, *left, false}, options_.hasten_tries}, options_.hasten_pause);
-            done(left.take_status());
-        });
+    enqueue<Left>([job, order](SlurmCalls &calls) { return requeue_without(calls, job, order); },
+                  [this, job, order, done = std::move(done)](Left left) {
+                      if (left.ok()) hasten_first(job, {order.restart_count + 1, order.excluded, *left});
+                      done(left.take_status());
+                  });
 }
 
-void QueuedSlurmClient::untie_job(JobId job, Done done) {
+/// What the run before was not to have is another matter.
+void QueuedSlurmClient::hasten_first(JobId job, NextRunOrder order) {
+    HastenOrder first;
+    first.restart_count = order.restart_count;
+    first.excluded = std::move(order.excluded);
+    first.preferred = std::move(order.preferred);
+    first.frees = true;
+    hasten(job, {std::move(first), options_.hasten_tries}, options_.hasten_pause);
+}
+
+void QueuedSlurmClient::hasten_job(JobId job, NextRunOrder order, Done done) {
+    hasten_first(job, std::move(order));
+    loop_.post([done = std::move(done)] { done({}); });
+}
+
+void QueuedSlurmClient::free_job(JobId job, std::uint32_t restart_count, bool also_untie, Done done) {
+    HastenOrder order{.restart_count = restart_count, .hastens = also_untie, .frees = true};
     enqueue<Result<Hastened>>(
-        [job](SlurmCalls &calls) { return calls.hasten_job(job, {.frees = true}); },
+        [job, order](SlurmCalls &calls) { return calls.hasten_job(job, order); },
         [done = std::move(done)](Result<Hastened> answer) { done(answer.take_status()); });
 }
 
@@ -254,7 +268,7 @@ void QueuedSlurmClient::on_hastened(JobId job, NextRun next, const Result<Hasten
         return hasten(job, std::move(next), options_.hasten_pause);
     }
     if (!answer.ok()) {
-        if (!next.was_tied && !next.order.frees)
+        if (!next.was_tied && next.order.hastens && answer.status().code() != Code::stale)
             log::warning("slurm: job " + std::to_string(job.value()) +
                          " is requeued but could not be hastened: " + answer.status().message());
         return;
@@ -265,7 +279,8 @@ void QueuedSlurmClient::on_hastened(JobId job, NextRun next, const Result<Hasten
         return hasten(job, std::move(next), options_.hasten_pause);
     }
     if (*answer == Hastened::starts) {
-        NextRun freed{{.frees = true}, options_.hasten_tries};
+        NextRun freed{{.restart_count = next.order.restart_count, .hastens = false, .frees = true},
+                      options_.hasten_tries};
         if (!next.order.excluded.empty()) hasten(job, std::move(freed), options_.excluded_patience);
         return;
     }

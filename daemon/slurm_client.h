@@ -12,12 +12,14 @@
 
 namespace dlrover::daemon {
 
-/// Where a requeued job is to start.
+/// Where a requeued job is to start, and when.
 struct HastenOrder {
+    std::uint32_t restart_count = 0;     ///< of the run that waits
     std::vector<std::string> excluded;   ///< not on these nodes
     std::vector<std::string> preferred;  ///< on those of them that can be had: it waits for nobody else
+    bool hastens = true;                 ///< at once, on `preferred`; else that is left as it is
     bool anyhow = false;                 ///< without those that are still ending
-    bool frees = false;                  ///< what such orders have excluded may be had again
+    bool frees = false;                  ///< what such orders have excluded before may be had again
 };
 
 enum class Hastened : std::uint8_t {
@@ -83,7 +85,8 @@ class QueuedSlurmClient final : public SlurmClient {
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override;
     void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;
     void requeue_job(JobId job, RequeueOrder order, Done done) override;
-    void untie_job(JobId job, Done done) override;
+    void hasten_job(JobId job, NextRunOrder order, Done done) override;
+    void free_job(JobId job, std::uint32_t restart_count, bool also_untie, Done done) override;
     void mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
                    Done done) override;
     void complete_headless(JobId job, HeadlessEnd end, Answer<bool> over) override;
@@ -111,6 +114,7 @@ class QueuedSlurmClient final : public SlurmClient {
         bool was_tied = false;
     };
     void hasten(JobId job, NextRun next, EventLoop::Time pause);
+    void hasten_first(JobId job, NextRunOrder order);
     void on_hastened(JobId job, NextRun next, const Result<Hastened> &answer);
 
     EventLoop &loop_;

@@ -29,7 +29,8 @@ class NoSlurm final : public SlurmClient {
     }
     void shrink_job(JobId, std::vector<std::string>, Done done) override { refuse(done); }
     void requeue_job(JobId, RequeueOrder, Done done) override { refuse(done); }
-    void untie_job(JobId, Done done) override { refuse(done); }
+    void hasten_job(JobId, NextRunOrder, Done done) override { refuse(done); }
+    void free_job(JobId, std::uint32_t, bool, Done done) override { refuse(done); }
     void mark_left(JobId, std::uint32_t, std::vector<std::string>, Done done) override { refuse(done); }
     void complete_headless(JobId, HeadlessEnd, Answer<bool> over) override { over(true); }
     void submit_companion(CompanionOrder, Answer<JobId> answer) override {

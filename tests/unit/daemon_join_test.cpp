@@ -550,9 +550,11 @@ BOOST_AUTO_TEST_CASE(marks_of_nodes_stand_beside_others_words) {
 
 BOOST_AUTO_TEST_CASE(the_mark_of_excluded_nodes_is_one_word) {
     auto comment = put_excluded("site:x  dlrover-excluded:n1 more", {"n5", "n3"});
-    BOOST_TEST(comment == "site:x more dlrover-excluded:n3,n5");
+    BOOST_TEST(comment == "site:x  more dlrover-excluded:n3,n5");
     BOOST_TEST((find_excluded(comment) == std::set<std::string>{"n3", "n5"}));
-    BOOST_TEST(put_excluded(comment, {}) == "site:x more");
+    BOOST_TEST(put_excluded(comment, {}) == "site:x  more", "the rest is as its site has written it");
+    std::string site = "{\n  \"a\": 1,\n  \"b\": 2\n}";
+    BOOST_TEST(put_excluded(put_excluded(site, {"n1"}), {}) == site);
     BOOST_TEST(put_excluded("", {}) == "");
     BOOST_TEST(find_excluded("n1 dlrover-excluded:,, xdlrover-excluded:n2").empty());
 }

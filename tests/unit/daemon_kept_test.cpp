@@ -111,6 +111,36 @@ BOOST_AUTO_TEST_CASE(a_job_that_stays_tied_is_freed) {
     BOOST_TEST(t.keeps(t.n1));
 }
 
+/// It fell before Slurm was told where the next run is to start, and when.
+BOOST_AUTO_TEST_CASE(a_job_that_slurm_holds_off_is_hastened_by_others) {
+    Requeued t(true);
+    t.job().is_held_off = true;
+    t.loop.advance(5s);
+    BOOST_TEST(t.job().is_held_off, "its own daemon is about to");
+    t.loop.advance(2min);
+    BOOST_TEST(!t.job().is_held_off);
+    BOOST_TEST(std::ranges::count(t.slurm.changes, "hasten 7 n1,n2") == 1);
+}
+
+/// An administrator may have put it off.
+BOOST_AUTO_TEST_CASE(a_job_that_is_held_off_later_is_left_alone) {
+    Requeued t(true);
+    t.loop.advance(6min);
+    t.job().is_held_off = true;
+    t.loop.advance(5min);
+    BOOST_TEST(t.job().is_held_off);
+}
+
+/// They were excluded from a run before; whoever has it requeued now knows nothing of that.
+BOOST_AUTO_TEST_CASE(what_groups_have_excluded_is_freed_whoever_has_the_job_requeued) {
+    Requeued t;
+    t.wait_in_queue();
+    t.job().has_excluded = t.job().is_tied = true;
+    t.loop.advance(5min);
+    BOOST_TEST(!t.job().has_excluded);
+    BOOST_TEST(t.job().is_tied, "that is its user's choice");
+}
+
 /// A user's own choice of nodes stays.
 BOOST_AUTO_TEST_CASE(a_job_that_its_user_has_requeued_is_left_alone) {
     Requeued t;

@@ -195,7 +195,9 @@ BOOST_AUTO_TEST_CASE(a_requeued_job_is_hastened_when_it_waits) {
     // It may still wait, where there are too few others.
     BOOST_TEST(f.loop.run_until([&] { return f.calls->orders().size() == 5; }));
     BOOST_TEST(f.calls->orders().back().frees);
+    BOOST_TEST(!f.calls->orders().back().hastens, "its time and its nodes are others' by now");
     BOOST_TEST(f.calls->orders().back().excluded.empty());
+    for (const HastenOrder &order : f.calls->orders()) BOOST_TEST(order.restart_count == 1u);
     f.loop.run_for(150ms);
     BOOST_TEST(f.calls->orders().size() == 5u);
 }
@@ -227,14 +229,34 @@ BOOST_AUTO_TEST_CASE(a_requeued_job_waits_a_while_for_its_nodes) {
     BOOST_TEST(f.loop.run_until([&] { return last().preferred.empty(); }));
 }
 
+/// As after a requeue, by another daemon than the one that asked for it.
+BOOST_AUTO_TEST_CASE(a_job_that_was_requeued_before_is_hastened) {
+    Fixture f;
+    f.calls->open();
+    bool done = false;
+    f.client.hasten_job(JobId(7), {2, {"n3"}, {"n1", "n2"}},
+                        [&](const Status &status) { done = status.ok(); });
+    BOOST_TEST(f.loop.run_until([&] { return done && f.calls->orders().size() == 4; }));
+    auto orders = f.calls->orders();
+    BOOST_TEST((orders[2].preferred == std::vector<std::string>{"n1", "n2"}));
+    BOOST_TEST((orders[2].excluded == std::vector<std::string>{"n3"}));
+    BOOST_TEST(orders[2].frees, "what the run before was not to have is another matter");
+    BOOST_TEST(orders[2].restart_count == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(a_job_that_is_tied_to_nodes_is_freed) {
     Fixture f;
     f.calls->open();
     Code code = Code::ok;
-    f.client.untie_job(JobId(7), [&](const Status &status) { code = status.code(); });
-    BOOST_TEST(f.loop.run_until([&] { return code == Code::unavailable; }));
-    BOOST_TEST(f.calls->orders().front().preferred.empty());
-    BOOST_TEST(f.calls->orders().front().frees);
+    for (bool also_untie : {true, false}) {
+        code = Code::ok;
+        f.client.free_job(JobId(7), 3, also_untie, [&](const Status &status) { code = status.code(); });
+        BOOST_TEST(f.loop.run_until([&] { return code == Code::unavailable; }));
+        BOOST_TEST(f.calls->orders().back().preferred.empty());
+        BOOST_TEST(f.calls->orders().back().frees);
+        BOOST_TEST(f.calls->orders().back().hastens == also_untie);
+        BOOST_TEST(f.calls->orders().back().restart_count == 3u);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_node_that_is_out_of_the_job_has_it_not_requeued) {
