@@ -137,7 +137,7 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
 }
 
 void merge_outcome(proto::local::OutcomeReplyT &into, const proto::local::OutcomeReplyT &from) {
-    if (from.outcome > into.outcome) into = from;
+    if (std::pair(from.outcome, from.lost) > std::pair(into.outcome, into.lost)) into = from;
 }
 
 void merge_rollback(proto::local::RollbackReplyT &into, const proto::local::RollbackReplyT &from) {

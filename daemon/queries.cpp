@@ -27,7 +27,9 @@ bool is_known(local::MessageT &reply) {
         return rollback->state != local::RollbackState::Unknown;
     if (auto *scale = reply.body.AsScaleReply()) return scale->state != local::ScaleState::Unknown;
     auto *outcome = reply.body.AsOutcomeReply();
-    return outcome && outcome->outcome != local::Outcome::Unknown;
+    if (outcome == nullptr || outcome->outcome == local::Outcome::Unknown) return false;
+    // Who was not told of losses, because it was lost itself, hears of the end all the same.
+    return outcome->outcome != local::Outcome::Over || outcome->lost > 0;
 }
 
 void merge_answer(local::MessageT &into, local::MessageT from) {

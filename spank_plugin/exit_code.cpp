@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// srun's exit code. It is that of its worst task, also of one on a node that the group had lost long before:
-// such a node, back again, has its tasks killed by Slurm. Then the group's own exit code counts.
+// srun's exit code. It is that of its worst task, also of one that the group had no use of: a node that it
+// had lost, or a spare, back again, has its tasks killed by Slurm. Where the group is over its own exit code
+// counts.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -58,14 +59,14 @@ void keep_exit_code() noexcept {
 Status local_ends(const Module &module) {
     if (!module.watched || srun_code == 0) return {};
     auto reply = find_outcome(module);
-    if (!reply || !proto::ended_without_nodes(*reply)) return {};
+    if (!reply || reply->outcome != Outcome::Over) return {};
     group_code = reply->exit_code & 0xff;
     if (group_code == srun_code) return {};
     if (!end_after_all_others()) return {};
     slurm_spank_log(
-        "dlrover: srun ends with exit code %d, as the group of step %u.%u: tasks on nodes that it had "
-        "lost (%u) do not count",
-        group_code, module.watched->job_id, module.watched->step_id, reply->lost);
+        "dlrover: srun ends with exit code %d, as the group of step %u.%u: tasks that were killed on nodes "
+        "that it had lost, or spares, do not count",
+        group_code, module.watched->job_id, module.watched->step_id);
     return {};
 }
 

@@ -412,6 +412,16 @@ BOOST_FIXTURE_TEST_CASE(a_job_that_goes_on_after_the_group_is_looked_at_after_gr
     BOOST_TEST(slurm.looks_at_end > 4u);
 }
 
+/// It hears of the end, and not who was lost: itself. srun there would end with its killed tasks' code.
+BOOST_FIXTURE_TEST_CASE(a_batch_host_that_comes_back_says_that_nodes_were_lost, WithoutHost) {
+    n1.restart();
+    loop.advance(5s);
+    auto outcome = outcome_at(n1);
+    BOOST_TEST((outcome.outcome == local::Outcome::Over));
+    BOOST_TEST(outcome.exit_code == 0);
+    BOOST_TEST(outcome.lost == 1u);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_batch_host_that_the_group_has_lost_may_come_back_for_a_while, WithoutHost) {
     loop.advance(50s);
     BOOST_TEST(completed() == Lines{}, per_element());
