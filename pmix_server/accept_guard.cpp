@@ -60,7 +60,8 @@ int dead_socket() {
 /// PMIx's listener ends for ever where accept() fails: it gets another connection, which is over.
 int guarded_accept(int fd, sockaddr *address, socklen_t *size, int flags) {
     const int dead = dead_socket();  // made in good time: later there may be no descriptors left
-    auto taken = static_cast<int>(::syscall(SYS_accept4, fd, address, size, flags));
+    // It ends with this process also where that goes on as another program in this very moment.
+    auto taken = static_cast<int>(::syscall(SYS_accept4, fd, address, size, flags | SOCK_CLOEXEC));
     if (taken < 0) return taken;
     ++looked_at;
     if (!is_of_this_user(taken) && ::dup3(dead, taken, O_CLOEXEC) < 0) ::abort();

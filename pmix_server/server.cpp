@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace dlrover::pmix {
 namespace {
@@ -70,8 +71,12 @@ Status Server::start(const std::string &folder, Security security, pmix_server_m
     // No store in shared memory: a rank that is killed would leave its lock. Clients whose PMIx was built
     // without MUNGE say who they are: nobody else gets as far as that (accept_guard.h).
     const char *proof = security == Security::munge ? "munge,native" : "native";
-    if (::setenv("PMIX_MCA_gds", "hash", 1) != 0 || ::setenv("PMIX_MCA_psec", proof, 1) != 0)
-        return Status::from_errno("setenv");
+    // Nor the topology as a file, which a rank in a container of its own /tmp would look for in vain: as
+    // text.
+    const std::pair<const char *, const char *> settings[] = {
+        {"PMIX_MCA_gds", "hash"}, {"PMIX_MCA_psec", proof}, {"PMIX_MCA_pmix_hwloc_hole_kind", "none"}};
+    for (auto [name, value] : settings)
+        if (::setenv(name, value, 1) != 0) return Status::from_errno("setenv");
     InfoList info;
     info.add(PMIX_SERVER_TMPDIR, folder);
     info.add(PMIX_SYSTEM_TMPDIR, folder);

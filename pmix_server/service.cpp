@@ -209,7 +209,7 @@ void Service::make_room() {
 }
 
 /// Ranks have to hear of the end: what they are told goes through the queues of libpmix's thread, and then
-/// out, a message at a time. What the kernel has of it reaches them after this process, too.
+/// out, a message at a time. What their kernel has of it they can read after this process, too.
 void Service::renew_after(unsigned queues) {
     if (queues > 0) return Server::look(loop_, [this, queues] { renew_after(queues - 1); });
     if (!has_unsent()) return renew();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmix_server/unsent.h"
 
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <charconv>
@@ -20,8 +22,14 @@ bool is_internet_socket(int fd) {
            (family == AF_INET || family == AF_INET6);
 }
 
+/// The peer's kernel acknowledges what it has room for, read or not.
+bool is_unacknowledged(int fd) {
+    int bytes = 0;
+    return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
 /// Of proc(5)'s fdinfo: "tfd: NUMBER events: MASK data: ...", the mask in hexadecimal.
-bool waits_to_write(std::istream &fdinfo) {
+bool has_unsent(std::istream &fdinfo) {
     for (std::string word; fdinfo >> word;) {
         if (word != "tfd:") continue;
         int fd = -1;
@@ -29,7 +37,7 @@ bool waits_to_write(std::istream &fdinfo) {
         if (!(fdinfo >> fd >> label >> mask) || label != "events:") return false;
         unsigned events = 0;
         std::from_chars(mask.data(), mask.data() + mask.size(), events, 16);
-        if ((events & EPOLLOUT) != 0 && is_internet_socket(fd)) return true;
+        if (is_internet_socket(fd) && ((events & EPOLLOUT) != 0 || is_unacknowledged(fd))) return true;
     }
     return false;
 }
@@ -42,7 +50,7 @@ bool has_unsent() {
         auto target = std::filesystem::read_symlink(entry, error);
         if (error || target != "anon_inode:[eventpoll]") continue;
         std::ifstream fdinfo("/proc/self/fdinfo/" + entry.path().filename().string());
-        if (waits_to_write(fdinfo)) return true;
+        if (has_unsent(fdinfo)) return true;
     }
     return false;
 }

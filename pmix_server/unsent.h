@@ -5,9 +5,11 @@
 
 namespace dlrover::pmix {
 
-/// Whether this process waits, by epoll, for a socket of the Internet's families to take more: libevent,
-/// which libpmix uses, does so as long as a queue to a client is not empty. False where that can not be seen
-/// (no /proc, other ways to wait than epoll).
+/// Whether a socket of the Internet's families that this process waits for by epoll, as libevent and so
+/// libpmix does, has not given its peer all: it is waited for to take more, as long as a queue to a client is
+/// not empty, or the kernel holds what the peer's has no room for, which would be lost with this process
+/// where it has not read all that the peer has sent. False where that can not be seen (no /proc, other ways
+/// to wait than epoll).
 bool has_unsent();
 
 }  // namespace dlrover::pmix

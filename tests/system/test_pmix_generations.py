@@ -62,9 +62,9 @@ class PmixGenerations(unittest.TestCase):
         return [name for name, (kib, count) in begun.items() if name not in now or now[name][0] - kib >= GROWTH_KIB or now[name][1] - count > DESCRIPTORS]
 
     def files_of_pmix(self) -> "list[str]":
-        """In the agents' private folders; without the one that each server makes anew."""
+        """In the agents' private folders."""
         roots = [pathlib.Path(f"/proc/{host['slurmd']}/root") for host in self.cluster.describe()["hosts"] if host.get("slurmd")]
-        return [str(path) for root in roots for path in (root / "tmp").glob("dlrover-*/**/*") if path.name != "hwloc.sm"]
+        return [str(path) for root in roots for path in (root / "tmp").glob("dlrover-*/**/*")]
 
     def test_generations_leave_nothing_behind(self) -> None:
         self.process = self.cluster.start("srun", "--job-name", "generations", f"-N{NODES}", f"--ntasks-per-node={RANKS_HERE}", "--overcommit", "--mem=400", "--dlrover-elastic", "--dlrover-pmix=yes",
