@@ -360,8 +360,10 @@ bool GroupCopies::is_taken(NodeIndex from, const MoveWord &word) {
     auto it = incoming_.find({from, word.number});
     if (it == incoming_.end()) return false;
     it->second.heard_at = services_.loop.now();
-    if (it->second.accept) hooks_.send(from, *it->second.accept);  // it was lost
-    if (it->second.arrived) answer(from, Kind::Wait, word);
+    if (it->second.accept)
+        hooks_.send(from, *it->second.accept);  // it was lost
+    else
+        answer(from, Kind::Wait, word);  // it is made ready, or is used
     return true;
 }
 
