@@ -388,6 +388,7 @@ class TensorDecoder:
         self._views = views
         self._bases: dict[str, Any] = {}
         self._objects: dict[int, Any] = {}
+        self._reordered: list[tuple[Any, Any]] = []  # each to be filled from the other one
         gpu = gpu_of(map_location)
         self._upload = Upload(gpu) if gpu is not None else None
 
@@ -395,6 +396,9 @@ class TensorDecoder:
         """After all: from then on the tensors may be used."""
         if self._upload is not None:
             self._upload.finish()
+        for tensor, base in self._reordered:
+            tensor.copy_(base)
+        self._reordered.clear()
 
     def decode(self, node: dict[str, Any], chunk: StoredChunk) -> Any:
         if node["o"] not in self._objects:
@@ -445,9 +449,8 @@ class TensorDecoder:
         """In the order of memory that the tensor had (channels last, say)."""
         name = node["c"] + "\0strided"
         if name not in self._bases:
-            self.finish()  # the bytes are needed now
-            made = self._torch.empty_strided(base.shape, node["t"], dtype=base.dtype, device=base.device)
-            self._bases[name] = made.copy_(base)
+            self._bases[name] = self._torch.empty_strided(base.shape, node["t"], dtype=base.dtype, device=base.device)
+            self._reordered.append((self._bases[name], base))
         return self._bases[name].detach()
 
     def _dress(self, node: dict[str, Any], tensor: Any) -> Any:

@@ -73,7 +73,7 @@ class Upload:
         return target
 
     def finish(self) -> None:
-        """Also in the midst, where one of them is needed."""
+        """Waits for the copies."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         pieces = []
         for source, target in waiting:
@@ -101,6 +101,9 @@ class Upload:
         try:
             with ThreadPoolExecutor(_threads(), thread_name_prefix="dlrover-upload") as pool:
                 list(pool.map(copy, pieces))  # raises what one of them has raised
+        except RuntimeError:  # no memory can be pinned, say: as torch does it
+            for source, target in pieces:
+                target.copy_(source)
         finally:
             for lane in lanes:
                 lane.finish()
