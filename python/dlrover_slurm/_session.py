@@ -70,6 +70,7 @@ class _Session:
 
 
 _session: _Session | None = None
+_lost = ""  # why there is none any more
 _lock = threading.RLock()
 last_step = -1  # of save, load and report_step: where the optimizer hook goes on counting
 
@@ -100,6 +101,8 @@ def handle() -> c_void_p:
     if _session is not None and _session.pid != os.getpid():
         raise ForkedError("this process is a forked child: the checkpoint belongs to its parent")
     with _lock:
+        if _lost:
+            raise StaleError(_lost)
         if _session is None:
             _session = _Session()
             atexit.register(_close, _session)
@@ -119,6 +122,12 @@ def open_handle() -> c_void_p:
     return session.handle if session is not None and session.pid == os.getpid() else handle()
 
 
+def lose(why: str) -> None:
+    """Each further use is a StaleError that says why."""
+    global _lost
+    _lost = why
+
+
 @contextmanager
 def exchange() -> Iterator[c_void_p]:
     """The handle, for a call that replaces the context; there is none for anybody else meanwhile."""
@@ -133,7 +142,7 @@ def exchange() -> Iterator[c_void_p]:
         finally:
             session.handle = taken
             _had_memory = False
-            if not taken:  # the former is closed: the next use says why there is no other
+            if not taken or _lost:  # the former is closed: the next use says why there is no other
                 atexit.unregister(_close)
                 _session = None
 

@@ -27,6 +27,8 @@ def next_generation() -> _session.World:
     the others of the new generation then. Call load() next, as after a start: all ranks go on from one step. Subscriptions (on_membership) go on. StaleError: the group is over, or
     this process is being ended, since the next generation has ended before it had begun here.
 
+    A signal's handler that raises leaves it: what follows in this package raises StaleError then.
+
     Not from a callback of on_membership(); no other thread may use this package or the environment meanwhile."""
     try:
         _session.wait_saved()
@@ -41,19 +43,30 @@ def next_generation() -> _session.World:
 
 
 def _wait(handle: ctypes.c_void_p) -> None:
-    """In a thread of its own: signals' handlers run here meanwhile."""
+    """In a thread of its own: signals' handlers run here meanwhile. What one raises leaves the thread behind: nobody can call it back."""
     errors: list[BaseException] = []
+    lock, over, abandoned = threading.Lock(), threading.Event(), threading.Event()
 
     def ask() -> None:
         try:
             check(library().dlrover_next_generation(ctypes.byref(handle)))
         except BaseException as error:
             errors.append(error)
+        with lock:
+            over.set()
+        if abandoned.is_set() and handle:
+            library().dlrover_close(handle)
 
-    thread = threading.Thread(target=ask, name="dlrover-next", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
+    threading.Thread(target=ask, name="dlrover-next", daemon=True).start()
+    try:
+        while not over.wait(0.1):
+            pass
+    except BaseException:
+        with lock:
+            if not over.is_set():
+                abandoned.set()
+                _session.lose("next_generation() was left by an exception of a signal's handler: this process can not go on in another generation")
+        raise
     if errors:
         raise errors[0]
 

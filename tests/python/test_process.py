@@ -263,6 +263,50 @@ def test_subscriptions_are_as_before_after_a_next_generation_that_failed(dlrover
     subscription.close()
 
 
+LEFT = """
+import ctypes, signal, threading, time
+import dlrover_slurm as d
+from dlrover_slurm import _stay, _session
+from dlrover_slurm._library import library
+d.save(1, {"x": 1})
+real, closed = library(), []
+goes_on = threading.Event()
+class Slow:
+    def dlrover_next_generation(self, handle):
+        goes_on.wait()
+        return 0
+    def dlrover_close(self, handle):
+        closed.append(handle.value)
+    def __getattr__(self, name):
+        return getattr(real, name)
+_stay.library = Slow
+def leave(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, leave)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    d.next_generation()
+except KeyboardInterrupt:
+    print("left")
+for use in (d.next_generation, d.world, lambda: d.save(2, {"x": 1})):
+    try:
+        use()
+    except d.StaleError as error:
+        assert "signal" in str(error), error
+        print("stale")
+goes_on.set()
+while not closed:
+    time.sleep(0.01)
+print("closed")
+"""
+
+
+def test_a_next_generation_that_a_handler_has_left_is_the_last(run_python):
+    """Its thread goes on in C, and what it opens is nobody's: it is closed."""
+    status, out, err = run_python(LEFT)
+    assert status == 0 and out.split() == ["left", "stale", "stale", "stale", "closed"], out + err
+
+
 def test_members_of_the_package_are_documented(dlrover):
     for name in dlrover.__all__:
         member = getattr(dlrover, name)
