@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -37,12 +38,22 @@ std::optional<End> parse_end(const std::string &text) {
     return in && colon == ':' && in.eof() ? std::optional(end) : std::nullopt;
 }
 
+/// Once: each rank would be cut off for it.
+void complain(const char *why) {
+    static std::atomic<bool> said{false};
+    if (said.exchange(true)) return;
+    std::fprintf(stderr, "dlrover-pmixd: %s, so that nobody can tell whose a client is: it is cut off\n",
+                 why);
+}
+
 bool is_of_this_user(int fd) {
     sockaddr_in own{}, peer{};
     socklen_t own_size = sizeof own, peer_size = sizeof peer;
     bool named = ::getsockname(fd, reinterpret_cast<sockaddr *>(&own), &own_size) == 0 &&
                  ::getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &peer_size) == 0;
     std::ifstream table("/proc/net/tcp");
+    if (!table.is_open()) complain("/proc/net/tcp can not be read");
+    if (named && peer.sin_family != AF_INET) complain("a connection is none over IPv4");
     return named && peer.sin_family == AF_INET && owner_of_peer(table, own, peer) == ::getuid();
 }
 
