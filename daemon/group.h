@@ -479,11 +479,16 @@ class Group : private JobMemory {
     std::map<ConnectionId, Stayer> stayers_;
     /// By local rank: the generation in which its process is one that stayed, and what that is told.
     std::map<std::uint32_t, std::pair<GenerationId, std::vector<std::string>>> stayed_;
-    /// Who has left this generation while it goes on, by local rank, and when that was said last.
+    /// Who has left this generation while it goes on, by local rank, and when that was said.
     struct Alone {
         GenerationId generation;
-        std::map<std::uint32_t, EventLoop::Time> asked;
+        struct Asked {
+            EventLoop::Time first, last;  ///< without a pause in which it was gone
+        };
+        std::map<std::uint32_t, Asked> asked;
     } alone_;
+    bool is_there(std::uint32_t local_rank, const Alone::Asked &asked) const;
+    EventLoop::Time alone_limit() const;
     EventLoop::Handle alone_timer_, stay_timer_;
     Arena arena_;
     GroupVerify verify_;

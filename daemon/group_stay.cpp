@@ -98,26 +98,41 @@ void Group::note_left() {
 void Group::fail_if_nobody_stops(const GenerationId &generation, std::uint32_t local_rank) {
     if (alone_timer_ && alone_.generation != generation) alone_timer_.reset();
     if (!alone_timer_) alone_ = {generation, {}};
-    alone_.asked[local_rank] = services_.loop.now();
-    if (alone_timer_) return;
+    auto now = services_.loop.now();
+    auto [it, is_new] = alone_.asked.try_emplace(local_rank, Alone::Asked{now, now});
+    if (!is_new && !is_there(local_rank, it->second)) it->second.first = now;
+    it->second.last = now;
+    if (!alone_timer_) alone_timer_ = services_.loop.after(alone_limit(), [this] { fail_who_left_alone(); });
+}
+
+EventLoop::Time Group::alone_limit() const {
     const auto &timing = services_.settings.timing;
-    auto limit = timing.leader_silence + timing.election + timing.agent_lease;
-    alone_timer_ = services_.loop.after(limit, [this] { fail_who_left_alone(); });
+    return timing.leader_silence + timing.election + timing.agent_lease;
 }
 
 /// Not one that is no longer there: whoever it was, the rank has gone on, or its end is told by its agent.
+bool Group::is_there(std::uint32_t local_rank, const Alone::Asked &asked) const {
+    if (services_.loop.now() - asked.last <= still_asks) return true;
+    return std::ranges::any_of(stayers_, [&](const auto &entry) {
+        return entry.second.local_rank == local_rank && entry.second.left == alone_.generation;
+    });
+}
+
+/// The one that has waited longest, once that is long enough; what came in between was somebody else's.
 void Group::fail_who_left_alone() {
     alone_timer_.reset();
     GenerationId generation = alone_.generation;
     if (!world_ || world_->id != generation || generation <= stopping_ || over()) return;
-    auto is_there = [&](const auto &asked) {
-        return services_.loop.now() - asked.second <= still_asks ||
-               std::ranges::any_of(stayers_, [&](const auto &entry) {
-                   return entry.second.local_rank == asked.first && entry.second.left == generation;
-               });
-    };
-    auto who = std::ranges::find_if(alone_.asked, is_there);
-    auto rank = who == alone_.asked.end() ? std::nullopt : rank_of(who->first);
+    std::erase_if(alone_.asked, [&](const auto &asked) { return !is_there(asked.first, asked.second); });
+    if (alone_.asked.empty()) return;
+    auto who =
+        std::ranges::min_element(alone_.asked, {}, [](const auto &asked) { return asked.second.first; });
+    auto left = alone_limit() - (services_.loop.now() - who->second.first);
+    if (left > left.zero()) {
+        alone_timer_ = services_.loop.after(left, [this] { fail_who_left_alone(); });
+        return;
+    }
+    auto rank = rank_of(who->first);
     if (!rank) return;
     std::string text = "Rank " + std::to_string(rank->value()) +
                        " has left the generation, which nobody else did: it is counted as failed";

@@ -168,6 +168,18 @@ BOOST_AUTO_TEST_CASE(who_leaves_alone_and_is_gone_again_has_not_left) {
     BOOST_TEST(count_events(n1, "which nobody else did") == 0u);
 }
 
+/// Its time is its own, not that of somebody who was there before.
+BOOST_AUTO_TEST_CASE(who_leaves_alone_later_has_as_long_as_the_first_one_had) {
+    n1.daemon->on_closed(leave(0));
+    run(6s);
+    close();
+    leave(1);
+    run(5s);
+    BOOST_TEST(count_events(n1, "which nobody else did") == 0u);
+    run(3s);
+    BOOST_TEST(count_events(n1, "Rank 1 has left the generation, which nobody else did") == 1u);
+}
+
 BOOST_AUTO_TEST_CASE(ranks_that_wait_do_not_keep_others_waiting_when_their_agent_is_gone) {
     fail();
     close();
