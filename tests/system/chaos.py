@@ -352,10 +352,12 @@ class Trial:
         # Not by the ranks' pages: one of a node that was frozen may still write into its successor's.
         try:
             if self.schedule.needs_lost_nodes:
-                wait_until(lambda: "Restarts=1 " in self.run.show(), 60, "the job requeued", 0.2)
-                for node in self.lost:
-                    self.cluster.start_node(node)
-                self.say("the lost nodes were booted")
+                # It may have ended just before the loss, or go on all the same.
+                wait_until(lambda: any(words in self.run.show() for words in ("Restarts=1 ", "JobState=COMPLETED ")), 150, "the job requeued, or at its end", 0.2)
+                if "Restarts=1 " in self.run.show():
+                    for node in self.lost:
+                        self.cluster.start_node(node)
+                    self.say("the lost nodes were booted")
             wait_until(lambda: "JobState=COMPLETED " in self.run.show(), 150, "the job's end", 0.5)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.run.show()}") from None
