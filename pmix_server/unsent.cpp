@@ -22,10 +22,10 @@ bool is_internet_socket(int fd) {
            (family == AF_INET || family == AF_INET6);
 }
 
-/// The peer's kernel acknowledges what it has room for, read or not.
-bool is_unacknowledged(int fd) {
+/// For want of room at the peer's. What is sent counts no more: its acknowledgement may take 40 ms.
+bool has_held_back(int fd) {
     int bytes = 0;
-    return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+    return ::ioctl(fd, SIOCOUTQNSD, &bytes) == 0 && bytes > 0;
 }
 
 /// Of proc(5)'s fdinfo: "tfd: NUMBER events: MASK data: ...", the mask in hexadecimal.
@@ -37,7 +37,7 @@ bool has_unsent(std::istream &fdinfo) {
         if (!(fdinfo >> fd >> label >> mask) || label != "events:") return false;
         unsigned events = 0;
         std::from_chars(mask.data(), mask.data() + mask.size(), events, 16);
-        if (is_internet_socket(fd) && ((events & EPOLLOUT) != 0 || is_unacknowledged(fd))) return true;
+        if (is_internet_socket(fd) && ((events & EPOLLOUT) != 0 || has_held_back(fd))) return true;
     }
     return false;
 }

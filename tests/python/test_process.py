@@ -264,19 +264,19 @@ def test_subscriptions_are_as_before_after_a_next_generation_that_failed(dlrover
 
 
 LEFT = """
-import ctypes, signal, threading, time
+import signal, threading
 import dlrover_slurm as d
-from dlrover_slurm import _stay, _session
+from dlrover_slurm import _stay
 from dlrover_slurm._library import library
 d.save(1, {"x": 1})
-real, closed = library(), []
-goes_on = threading.Event()
+real = library()
+goes_on, closed = threading.Event(), threading.Event()
 class Slow:
     def dlrover_next_generation(self, handle):
         goes_on.wait()
         return 0
     def dlrover_close(self, handle):
-        closed.append(handle.value)
+        closed.set()
     def __getattr__(self, name):
         return getattr(real, name)
 _stay.library = Slow
@@ -295,8 +295,7 @@ for use in (d.next_generation, d.world, lambda: d.save(2, {"x": 1})):
         assert "signal" in str(error), error
         print("stale")
 goes_on.set()
-while not closed:
-    time.sleep(0.01)
+assert closed.wait(30)
 print("closed")
 """
 

@@ -2,6 +2,7 @@
 #include "pmix_server/unsent.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -44,7 +45,8 @@ BOOST_AUTO_TEST_CASE(what_the_peers_kernel_has_no_room_for_is_unsent) {
     UniqueFd peer(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     std::vector<char> text(1 << 20);
     BOOST_REQUIRE(::send(sender.socket.get(), text.data(), 100, 0) == 100);
-    ::usleep(100000);
+    pollfd arrived{peer.get(), POLLIN, 0};
+    BOOST_REQUIRE(::poll(&arrived, 1, 10000) == 1);
     BOOST_TEST(!has_unsent(), "it was not read, but it is there");
     while (::send(sender.socket.get(), text.data(), text.size(), MSG_DONTWAIT) > 0) {
     }
