@@ -357,19 +357,31 @@ BOOST_FIXTURE_TEST_CASE(srun_ends_as_a_group_that_has_lost_nodes, Ending) {
     Outcome o = run(command);
     BOOST_TEST(o.exit_code == 0);
     BOOST_TEST(
-        o.says("srun ends with exit code 0, as the group of step 7.3: tasks on nodes that it had lost (1)"),
+        o.says(
+            "srun ends with exit code 0, as the group of step 7.3: tasks that were killed on nodes that it "
+            "had lost, or spares, do not count"),
         o.report);
     says.exit_code = 3;
     running_first = 3;
     BOOST_TEST(run(command).exit_code == 3);
 }
 
-BOOST_FIXTURE_TEST_CASE(srun_ends_as_slurm_says_where_no_node_was_lost, Ending) {
+/// A spare that hung until the end is no loss, and its tasks are killed when it comes back.
+BOOST_FIXTURE_TEST_CASE(srun_ends_as_the_group_that_lost_none_of_its_nodes, Ending) {
     says.lost = 0;
+    BOOST_TEST(run(command).exit_code == 0);
+    says.exit_code = 137;
     Outcome o = run(command);
     BOOST_TEST(o.exit_code == 137);
     BOOST_TEST(!o.says("dlrover: "), o.report);
-    says.lost = 1;
+}
+
+BOOST_FIXTURE_TEST_CASE(srun_ends_as_slurm_says_where_the_group_is_not_over_or_unknown, Ending) {
+    says.lost = 0;
+    says.outcome = local::Outcome::Running;
+    Outcome o = run(command);
+    BOOST_TEST(o.exit_code == 137);
+    BOOST_TEST(!o.says("dlrover: "), o.report);
     says.outcome = local::Outcome::Unknown;
     BOOST_TEST(run(command).exit_code == 137);
     command.exits_with = 0;
