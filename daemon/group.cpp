@@ -119,6 +119,7 @@ void Group::resume() {
     // A generation promised after the one in force: the workers of that one were told to stop.
     if (promise_ && world_ && promise_->generation > world_->id) stopping_ = world_->id;
     add_event(proto::EventKind::DaemonRestarted, "The daemon was started again; training went on.");
+    resume_requeue();
     if (record_.ended) watch_job();
     if (record_.ended || record_.workers == 0) return;
     if (record_.ending) {
@@ -395,7 +396,7 @@ void Group::act(elastic::AskSlurm &action) {
                     feed_later(std::move(answer));
                 });
         case What::requeue:
-            return services_.slurm.requeue_job(job(), requeue_order(std::move(names)), done);
+            return have_requeued(std::move(names), done);
         case What::leave_behind:
             for (std::string &name : names) name = left_mark(name);
             return services_.slurm.mark_left(job(), registration().restart_count, std::move(names), done);
@@ -408,6 +409,22 @@ void Group::act(elastic::AskSlurm &action) {
         case What::end_companion:
             return end_companions(action.request, action.nodes);
     }
+}
+
+/// On record before Slurm is asked: this daemon may fall before it hears the answer, or of the group's end.
+void Group::have_requeued(std::vector<std::string> excluded, SlurmClient::Done done) {
+    record_.requeued = true;
+    save();
+    auto heard = [this, alive = alive_, done = std::move(done)](Status status) {
+        if (!*alive) return;
+        bool open = status.code() == Code::unavailable || status.code() == Code::timeout;
+        if (!status.ok() && !open && status.code() != Code::stale) {
+            record_.requeued = false;
+            save();
+        }
+        done(std::move(status));
+    };
+    services_.slurm.requeue_job(job(), requeue_order(std::move(excluded)), std::move(heard));
 }
 
 /// A node with a job of its own is none of the job's, and a mark with its name is of an earlier life of it.
@@ -462,7 +479,7 @@ void Group::act(elastic::End &action) {
     dismissed_ = dismissed_ || action.dismissed;
     if (!over()) {
         record_.next_run = static_cast<proto::NextRun>(action.next_run);
-        record_.requeued = action.next_run == elastic::NextRun::comes;
+        record_.requeued = record_.requeued || action.next_run == elastic::NextRun::comes;
         record_.evicted = action.evicted;
     }
     tell_end(action.exit_code, action.message);

@@ -115,6 +115,7 @@ class Group : private JobMemory {
     }
     /// Slurm does not count this node among those of the group's job.
     bool in_own_job() const { return own_step() && own_step()->first != job(); }
+    void have_requeued(std::vector<std::string> excluded, SlurmClient::Done done);
     RequeueOrder requeue_order(std::vector<std::string> excluded) const;
 
     // ---- group_kept.cpp: it has ended, and what its job's next run may need stays ----
@@ -127,6 +128,7 @@ class Group : private JobMemory {
     /// What Slurm says. It ends being kept where the job does not come back here.
     void on_job(const Result<SlurmJob> &job);
     void drop_kept(const std::string &why);
+    void resume_requeue();
     void see_to_next_run(const SlurmJob &waiting);
     NextRunOrder next_run() const;
     bool is_kept_for(const proto::StepRegistrationT &step, const std::string &lineage) const;

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "common/log.h"
 #include "daemon/group.h"
+#include "daemon/wall_clock.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -69,6 +70,13 @@ void Group::on_job(const Result<SlurmJob> &answer) {
     if (still_runs || record_.next_run == proto::NextRun::Comes) return;
     record_.next_run = proto::NextRun::Comes;
     save();
+}
+
+/// What the daemon before had still to do.
+void Group::resume_requeue() {
+    auto since_us = record_.removed_us == 0 ? 0 : wall_clock_us() - record_.removed_us;
+    bool is_ours = record_.requeued && std::chrono::microseconds(since_us) < hasten_limit;
+    if (is_ours) services_.slurm.hasten_job(job(), next_run(), [](const Status &) {});
 }
 
 /// The daemon that had it requeued may have died with what it had still to do. A user's own choice of nodes

@@ -56,7 +56,6 @@ void Group::requeue_preempted() {
         if (!*alive || record_.ended || ask_again(status)) return;
         if (status.ok()) {
             record_.next_run = proto::NextRun::Comes;
-            record_.requeued = true;
             add_event(proto::EventKind::GaveUp,
                       "Slurm takes the nodes for another job (preemption): the job was requeued.");
         }
@@ -65,7 +64,7 @@ void Group::requeue_preempted() {
             log::warning({job(), step()}, "the requeue of a preempted job: " + status.message());
         finish_end();
     };
-    services_.slurm.requeue_job(job(), requeue_order({}), done);
+    have_requeued({}, done);
 }
 
 }  // namespace dlrover::daemon

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 
+#include "daemon/companion.h"
 #include "tests/unit/daemon_nodes.h"
 
 using namespace dlrover;
@@ -12,6 +13,14 @@ using namespace dlrover::daemon::test;
 using namespace std::chrono_literals;
 
 namespace {
+
+/// Its user, or Slurm, had the job requeued.
+void wait_in_queue(SlurmJob &job) {
+    job.running = job.preempted = false;
+    job.waiting = true;
+    job.restart_count = 1;
+    job.nodes.clear();
+}
 
 struct Requeued : TwoNodes {
     /// Step 5 is complete; then the job is told to end.
@@ -33,10 +42,7 @@ struct Requeued : TwoNodes {
     }
     SlurmJob &job() { return slurm.jobs.at(JobId(7)); }
     void wait_in_queue() {
-        job().running = false;
-        job().waiting = true;
-        job().restart_count = 1;
-        job().nodes.clear();
+        ::wait_in_queue(job());
         loop.advance(20s);
     }
     void start_job() {
@@ -120,6 +126,64 @@ BOOST_AUTO_TEST_CASE(a_job_that_slurm_holds_off_is_hastened_by_others) {
     t.loop.advance(2min);
     BOOST_TEST(!t.job().is_held_off);
     BOOST_TEST(std::ranges::count(t.slurm.changes, "hasten 7 n1,n2") == 1);
+}
+
+/// It fell before it heard Slurm's answer.
+BOOST_AUTO_TEST_CASE(a_daemon_that_has_a_preempted_job_requeued_and_falls_sees_to_its_next_run) {
+    TwoNodes t;
+    t.save_everywhere(5);
+    SlurmJob &job = t.slurm.jobs.at(JobId(7));
+    job.preempted = t.slurm.silent = true;
+    local::AgentSignalT signal;
+    signal.signal = SIGTERM;
+    t.n1.say(t.a1, std::move(signal), 0);
+    t.loop.advance(1s);
+    t.slurm.speak();  // that it is preempted
+    t.n1.restart();
+    t.n2.restart();
+    t.loop.advance(1s);
+    BOOST_TEST(t.slurm.changes.front() == "requeue 7");
+    job.is_held_off = true;
+    t.loop.advance(2min);
+    BOOST_TEST(!job.is_held_off);
+    BOOST_TEST(std::ranges::count(t.slurm.changes, "hasten 7 n1,n2") >= 1);
+}
+
+/// It fell before it told of the group's end.
+BOOST_AUTO_TEST_CASE(a_leader_that_has_the_job_requeued_and_falls_sees_to_its_next_run) {
+    TwoNodes t;
+    t.save_everywhere(5);
+    SlurmJob &job = t.slurm.jobs.at(JobId(7));
+    t.hub.cut("n1", "n2");
+    job.nodes = {"n1"};
+    for (int i = 0; i < 60000 && std::ranges::count(t.slurm.changes, "requeue 7 n2") == 0; ++i) {
+        t.slurm.silent = true;
+        t.loop.advance(1ms);
+        t.slurm.speak();
+    }
+    BOOST_REQUIRE(std::ranges::count(t.slurm.changes, "requeue 7 n2") == 1);
+    t.n1.restart();
+    job.is_held_off = true;
+    t.loop.advance(2min);
+    BOOST_TEST(!job.is_held_off);
+    BOOST_TEST(std::ranges::count(t.slurm.changes, "hasten 7 n1") == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_requeue_that_slurm_refuses_is_nobodys) {
+    TwoNodes t;
+    t.save_everywhere(5);
+    SlurmJob &job = t.slurm.jobs.at(JobId(7));
+    job.preempted = true;
+    for (const char *node : {"n1", "n2"}) job.left.push_back(left_mark(StepId(0), 0, node));
+    local::AgentSignalT signal;
+    signal.signal = SIGTERM;
+    t.n1.say(t.a1, std::move(signal), 0);
+    t.loop.advance(1s);
+    BOOST_TEST(t.slurm.changes.empty());
+    wait_in_queue(job);
+    job.is_held_off = true;
+    t.loop.advance(2min);
+    BOOST_TEST(job.is_held_off, "its user had it requeued");
 }
 
 /// An administrator may have put it off.
