@@ -45,6 +45,7 @@ Status settle_in(Pace pace) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return Status::from_errno("prctl");
     if (::getppid() != parent) return Status(Code::unavailable, "the process above is gone");
     if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return Status::from_errno("prctl");
+    if (::prctl(PR_SET_DUMPABLE, 0) != 0) return Status::from_errno("prctl");
     set_signals();
     if (pace == Pace::behind) step_back();
     raise_limits();

@@ -12,7 +12,8 @@ enum class Pace {
 };
 
 /// Once, before any thread: ends with the parent alone, survives broken pipes and limits on files,
-/// takes as many descriptors as it may.
+/// takes as many descriptors as it may. Other processes of its user can neither trace it nor reach its memory
+/// and descriptors, and it leaves no core file (prctl(2), PR_SET_DUMPABLE).
 Status settle_in(Pace pace);
 
 }  // namespace dlrover::helper

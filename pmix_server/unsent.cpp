@@ -4,6 +4,7 @@
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #include <charconv>
@@ -42,6 +43,17 @@ bool has_unsent(std::istream &fdinfo) {
     return false;
 }
 
+/// Before Linux 5.14 it is root's where the process is not dumpable (helper/process.h), and closed to itself.
+std::ifstream open_fdinfo(const std::string &fd) {
+    std::string path = "/proc/self/fdinfo/" + fd;
+    std::ifstream file(path);
+    if (file.is_open() || ::prctl(PR_GET_DUMPABLE) != 0) return file;
+    if (::prctl(PR_SET_DUMPABLE, 1) != 0) return file;
+    file.open(path);
+    ::prctl(PR_SET_DUMPABLE, 0);
+    return file;
+}
+
 }  // namespace
 
 bool has_unsent() {
@@ -49,7 +61,7 @@ bool has_unsent() {
     for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
         auto target = std::filesystem::read_symlink(entry, error);
         if (error || target != "anon_inode:[eventpoll]") continue;
-        std::ifstream fdinfo("/proc/self/fdinfo/" + entry.path().filename().string());
+        auto fdinfo = open_fdinfo(entry.path().filename().string());
         if (has_unsent(fdinfo)) return true;
     }
     return false;

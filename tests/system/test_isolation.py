@@ -104,6 +104,19 @@ def test_memory_and_descriptors_of_others_are_closed(cluster, bobs_job):
             assert done.returncode != 0, (process, path)
 
 
+def test_bobs_other_programs_do_not_reach_into_the_helpers(cluster, bobs_job):
+    def readable(process, name):
+        path = f"/proc/{process.inner_pid}/{name}"
+        return cluster.run("sh", "-c", f"ls {path}/ || cat {path}", user="bob", node="n1").returncode == 0
+
+    bobs = [p for node, p in cluster.processes(user_only=False) if node == "n1" and p.uid != 0 and p.command]
+    helpers = [p for p in bobs if p.command[0].rpartition("/")[2] in ("dlrover-mover", "dlrover-writer", "dlrover-pmixd")]
+    assert helpers, bobs
+    assert not [(p, name) for p in helpers for name in ("environ", "fd", "maps") if readable(p, name)]
+    ranks = [p for p in bobs if p.command[0].endswith("heat")]
+    assert ranks and all(readable(ranks[0], name) for name in ("environ", "fd", "maps")), "nothing else keeps bob away"
+
+
 def test_alice_can_signal_nobody(cluster, bobs_job):
     targets = [p for node, p in cluster.processes(user_only=False) if node == "n1" and p.command
                and ("dlrover" in p.command[0] or "heat" in p.command[0])]
