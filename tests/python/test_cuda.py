@@ -498,3 +498,46 @@ def test_where_a_gpu_is_named():
     assert gpu_of("cuda") == torch.device("cuda") and gpu_of("cuda:1") == gpu_of(torch.device("cuda", 1)) == torch.device("cuda", 1)
     for other in (None, "cpu", torch.device("meta"), True, {"cuda:0": "cpu"}):
         assert gpu_of(other) is None
+
+
+class _Waited:
+    """What torch.cuda would give: a stream or an event."""
+
+    def __init__(self, *_):
+        self.recorded = 0
+
+    def record_event(self):
+        return self
+
+    def wait_event(self, _):
+        pass
+
+    def synchronize(self):
+        pass
+
+
+def test_tensors_reach_the_gpu_where_no_memory_can_be_pinned(monkeypatch):
+    """Some containers forbid it, and it is what a torch without CUDA says here."""
+    import contextlib
+
+    from dlrover_slurm import _upload
+
+    monkeypatch.setattr(torch.cuda, "current_stream", _Waited)
+    monkeypatch.setattr(torch.cuda, "Stream", _Waited)
+    monkeypatch.setattr(torch.cuda, "Event", _Waited)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    asked, empty = [], torch.empty
+
+    def refuse(*arguments, **options):
+        if not options.get("pin_memory"):
+            return empty(*arguments, **options)
+        asked.append(arguments)
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    upload = _upload.Upload(torch.device("cpu", 0))
+    sources = [torch.arange(size, dtype=torch.int64) for size in (0, 1, 5_000_000, 200_000)]
+    targets = [upload.add(source) for source in sources]
+    upload.finish()
+    assert asked, "the way through pinned memory was not tried"
+    assert all(torch.equal(source, target) for source, target in zip(sources, targets))
