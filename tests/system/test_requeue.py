@@ -98,6 +98,21 @@ class Requeue(RequeueCase):
         self.assertEqual(len({page.restored_step for page in run.pages}), 1)
         self.expect_result(run, job)
 
+    @unittest.skipUnless(NIGHTLY, "only nightly: half a minute for a line of the log")
+    def test_a_full_comment_excludes_nothing(self) -> None:
+        """Slurm keeps a job's AdminComment to 32 KiB, and what stands there stays."""
+        _, job = self.submit("full", 3, "partner:1", options="--exclude=n4")
+        comment = "w" * (32 * 1024 - 10)
+        self.cluster.run("scontrol", "update", f"JobId={job}", f"AdminComment={comment}", user="root", check=True)
+        batch_host = self.cluster.run("squeue", "-h", "-j", str(job), "-o", "%B", user="root").stdout.strip()
+        wait_until(lambda: self.group(job, batch_host)["copies"]["safe_step"] > 60, 30, "safe steps", 0.1)
+        self.cluster.lose(next(node for node in ("n3", "n2") if node != batch_host))
+        logs = list((self.cluster.folder / "log").glob("dlroverd-n*.log"))
+        wait_until(lambda: any("has an AdminComment that leaves no room" in log.read_text() for log in logs), 60, "the log's line", 0.2)
+        self.assertIn("ExcNodeList=n4 ", self.show(job))
+        self.assertIn(f"AdminComment={comment} ", self.show(job))
+        self.cluster.run("scancel", str(job), user="alice", check=True)
+
     def test_by_hand(self) -> None:
         """Slurm's own requeue; without copies the objects have to be where their ranks are. In the next run the step has another number."""
         run, job = self.submit("hand", 4, "single", first="test -z $SLURM_RESTART_COUNT || srun -N1 -n1 true")
