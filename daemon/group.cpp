@@ -414,12 +414,14 @@ void Group::act(elastic::AskSlurm &action) {
 /// On record before Slurm is asked: this daemon may fall before it hears the answer, or of the group's end.
 void Group::have_requeued(std::vector<std::string> excluded, SlurmClient::Done done) {
     record_.requeued = true;
+    record_.excluded = excluded;
     save();
     auto heard = [this, alive = alive_, done = std::move(done)](Status status) {
         if (!*alive) return;
         bool open = status.code() == Code::unavailable || status.code() == Code::timeout;
         if (!status.ok() && !open && status.code() != Code::stale) {
             record_.requeued = false;
+            record_.excluded.clear();
             save();
         }
         done(std::move(status));
@@ -480,6 +482,9 @@ void Group::act(elastic::End &action) {
     if (!over()) {
         record_.next_run = static_cast<proto::NextRun>(action.next_run);
         record_.requeued = record_.requeued || action.next_run == elastic::NextRun::comes;
+        for (NodeIndex node : action.excluded)
+            if (node.value() < node_count() && !is_excluded_later(node))
+                record_.excluded.push_back(node_name(node));
         record_.evicted = action.evicted;
     }
     tell_end(action.exit_code, action.message);

@@ -128,6 +128,8 @@ class Group : private JobMemory {
     /// What Slurm says. It ends being kept where the job does not come back here.
     void on_job(const Result<SlurmJob> &job);
     void drop_kept(const std::string &why);
+    /// From the job's next run.
+    bool is_excluded_later(NodeIndex node) const;
     void resume_requeue();
     void see_to_next_run(const SlurmJob &waiting);
     NextRunOrder next_run() const;

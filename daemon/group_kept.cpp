@@ -93,11 +93,16 @@ void Group::see_to_next_run(const SlurmJob &waiting) {
     if (is_tied || waiting.has_excluded) services_.slurm.free_job(job(), run, is_tied, done);
 }
 
+bool Group::is_excluded_later(NodeIndex node) const {
+    return std::ranges::find(record_.excluded, node_name(node)) != record_.excluded.end();
+}
+
 NextRunOrder Group::next_run() const {
     NextRunOrder order;
     order.restart_count = registration().restart_count + 1;
     for (std::uint32_t i = 0; i < own_nodes(); ++i)
-        (is_removed(NodeIndex(i)) ? order.excluded : order.preferred).push_back(registration().node_names[i]);
+        (is_removed(NodeIndex(i)) || is_excluded_later(NodeIndex(i)) ? order.excluded : order.preferred)
+            .push_back(registration().node_names[i]);
     return order;
 }
 

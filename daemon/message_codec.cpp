@@ -404,6 +404,7 @@ void pack_into(wire::GroupMessageT &out, const Finish &m) {
     w.message = m.message.substr(0, max_text);
     w.goodput = pack(m.goodput);
     w.next_run = static_cast<proto::NextRun>(m.next_run);
+    w.excluded = pack(m.excluded);
     out.body.Set(std::move(w));
 }
 
@@ -707,8 +708,8 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
             return Report{Term(body.AsReport()->term), u.report(body.AsReport()->report)};
         case wire::Body::GroupFinish: {
             auto &w = *body.AsGroupFinish();
-            return Finish{Term(w.term), w.exit_code, u.text(w.message), u.goodput(w.goodput),
-                          u.next_run(w.next_run)};
+            return Finish{Term(w.term),           w.exit_code,        u.text(w.message), u.goodput(w.goodput),
+                          u.next_run(w.next_run), u.nodes(w.excluded)};
         }
         case wire::Body::CheckOrder: {
             auto &w = *body.AsCheckOrder();

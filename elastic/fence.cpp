@@ -322,6 +322,7 @@ void Member::State::ask_requeue() {
     add_all(bad, promise.removed);
     std::erase_if(bad, [&](NodeIndex n) { return n.value() >= node_count(); });
     note(Note::Kind::warning, "too few nodes are left: Slurm is asked to requeue the job");
+    slurm.excluded = bad;
     ask(AskSlurm::What::requeue, std::move(bad));
 }
 
@@ -378,7 +379,8 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         return;
     }
     if (slurm.what == AskSlurm::What::requeue)
-        return finish_group(1, "too few nodes are left: the job was requeued", NextRun::comes);
+        return finish_group(1, "too few nodes are left: the job was requeued", NextRun::comes,
+                            slurm.excluded);
     if (slurm.what == AskSlurm::What::shrink_to) {
         slurm.inherited = false;
         slurm.unsure = node_count() > slurm.known_nodes;  // who came since was not named, and may be out too

@@ -494,12 +494,13 @@ bool Member::State::all_finished() const {
     return finished >= world_size(world->nodes);
 }
 
-void Member::State::finish_group(int code, std::string message, NextRun next_run) {
+void Member::State::finish_group(int code, std::string message, NextRun next_run,
+                                 std::vector<NodeIndex> excluded) {
     add_up(true);
     note(code == 0 ? Note::Kind::group_finished : Note::Kind::gave_up,
          code == 0 ? "all ranks finished" : message);
     drop_coming();
-    Finish f{promise.term, code, std::move(message), goodput, next_run};
+    Finish f{promise.term, code, std::move(message), goodput, next_run, std::move(excluded)};
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!is_self(NodeIndex(i))) send(NodeIndex(i), f);
     end(std::move(f));

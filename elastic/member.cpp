@@ -236,7 +236,7 @@ void Member::State::note(Note::Kind kind, std::string text) {
 void Member::State::end(Finish f) {
     if (finish) return;
     goodput = f.goodput;
-    out.push_back(End{f.exit_code, f.message, f.goodput, f.next_run, evicted, not_let_in});
+    out.push_back(End{f.exit_code, f.message, f.goodput, f.next_run, evicted, not_let_in, f.excluded});
     finish = std::move(f);
     preparing.reset();
     next_heartbeat = now;

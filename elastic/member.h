@@ -279,9 +279,10 @@ struct End {
     int exit_code = 0;
     std::string message;
     Goodput goodput;
-    NextRun next_run = NextRun::none;  ///< unless `none` the objects may be needed again
-    bool evicted = false;              ///< this node alone: the others go on, and are not to hear of it
-    bool dismissed = false;            ///< it was never let in: its user is to hear `message`
+    NextRun next_run = NextRun::none;      ///< unless `none` the objects may be needed again
+    bool evicted = false;                  ///< this node alone: the others go on, and are not to hear of it
+    bool dismissed = false;                ///< it was never let in: its user is to hear `message`
+    std::vector<NodeIndex> excluded = {};  ///< from the next run, where the group has had the job requeued
 };
 /// A line of the time line. The driver adds the time and this node's name.
 struct Note {

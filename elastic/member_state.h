@@ -86,7 +86,8 @@ struct SlurmTalk {
     bool unable = false;            ///< it can not take nodes out of this job
     Duration mark_pause{0};         ///< after marks that it has refused
     bool requeue_wanted = false;
-    bool inherited = false;  ///< a leader before may have asked, and Slurm may hear of it only now
+    std::vector<NodeIndex> excluded;  ///< from the job's next run, as Slurm was asked last
+    bool inherited = false;           ///< a leader before may have asked, and Slurm may hear of it only now
 };
 
 /// What is on storage, as this node's writer says. Holds until a world is installed: then it may have
@@ -432,7 +433,8 @@ struct Member::State {
     void warn_of_idle_savers(const NodeReport &report);
     void add_up(bool ended);
     bool all_finished() const;
-    void finish_group(int code, std::string message, NextRun next_run = NextRun::none);
+    void finish_group(int code, std::string message, NextRun next_run = NextRun::none,
+                      std::vector<NodeIndex> excluded = {});
     void send_finish();
 
     // generation.cpp

@@ -129,6 +129,7 @@ struct Finish {
     std::string message;
     Goodput goodput;
     NextRun next_run = NextRun::none;
+    std::vector<NodeIndex> excluded = {};  ///< from that run, where the group has had the job requeued
     friend bool operator==(const Finish &, const Finish &) = default;
 };
 

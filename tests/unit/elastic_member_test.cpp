@@ -271,6 +271,8 @@ BOOST_AUTO_TEST_CASE(too_few_nodes_are_requeued_once) {
     BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 1u);
     BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 0u);
     BOOST_TEST(g.count<End>(1) == 1u);
+    // Whoever has to see to the next run knows which node it had better not start on.
+    for (std::uint32_t i : {0, 1}) BOOST_TEST((g.actions<End>(i).front().excluded == nodes({2})));
 }
 
 BOOST_AUTO_TEST_CASE(half_of_the_nodes_wait_for_slurm) {
