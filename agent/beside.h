@@ -9,7 +9,7 @@
 #include "agent/loop.h"
 #include "agent/spawn.h"
 #include "base/unique_fd.h"
-#include "local_generated.h"
+#include "local_types.h"
 
 namespace dlrover::agent {
 

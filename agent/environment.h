@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "local_generated.h"
+#include "local_types.h"
 
 namespace dlrover::agent {
 

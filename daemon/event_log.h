@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "common_generated.h"
+#include "common_types.h"
 #include "daemon/records.h"
 
 namespace dlrover::daemon {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "flush_generated.h"
 #include "proto/codec.h"
 
 namespace dlrover::daemon {

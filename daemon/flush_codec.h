@@ -9,7 +9,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "flush_generated.h"
+#include "flush_types.h"
 #include "proto/frame.h"
 
 namespace dlrover::daemon {

@@ -16,7 +16,6 @@ constexpr std::size_t max_pieces = 32;
 constexpr EventLoop::Time addresses_retry = std::chrono::seconds(2);
 constexpr EventLoop::Time count_again = std::chrono::seconds(5);
 constexpr EventLoop::Time leader_patience = std::chrono::seconds(60);
-constexpr const char *launch_identifier = "DLS1";
 
 bool is_over(const Status &cancelled) {
     return cancelled.ok() || cancelled.code() == Code::not_found;
@@ -28,7 +27,7 @@ bool is_over(const Status &cancelled) {
 
 void Group::keep_launch(std::unique_ptr<proto::LaunchSpecT> launch) {
     if (!launch) return;
-    auto bytes = proto::encode<proto::LaunchSpec>(*launch, launch_identifier);
+    auto bytes = encode_launch(*launch);
     std::size_t count = (bytes.size() + piece_bytes - 1) / piece_bytes;
     if (count > max_pieces) return;
     for (std::size_t i = 0; i < count; ++i) {
@@ -58,7 +57,7 @@ void Group::put_together_launch() {
         bytes.insert(bytes.end(), piece.bytes.begin(), piece.bytes.end());
     }
     if (bytes.empty()) return;
-    auto launch = proto::decode<proto::LaunchSpec>(bytes, launch_identifier);
+    auto launch = decode_launch(bytes);
     if (!launch.ok()) return;
     launch_bytes_ = bytes.size();
     launch_ = std::make_unique<proto::LaunchSpecT>(std::move(*launch));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/join_codec.h"
 
+#include "join_generated.h"
 #include "proto/codec.h"
 
 namespace dlrover::daemon {

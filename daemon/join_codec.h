@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/status.h"
-#include "join_generated.h"
+#include "join_types.h"
 #include "proto/frame.h"
 
 namespace dlrover::daemon {

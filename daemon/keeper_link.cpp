@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "keeper_generated.h"
+#include "proto/codec.h"
 #include "proto/frame.h"
 
 namespace dlrover::daemon {

@@ -4,9 +4,9 @@
 
 #include <optional>
 
+#include "base/status.h"
 #include "base/unique_fd.h"
-#include "keeper_generated.h"
-#include "proto/codec.h"
+#include "keeper_types.h"
 
 namespace dlrover::daemon {
 

@@ -3,6 +3,7 @@
 
 #include "daemon/parity.h"
 #include "daemon/seal_bounds.h"
+#include "move_generated.h"
 #include "proto/codec.h"
 
 namespace dlrover::daemon {

@@ -9,8 +9,8 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "local_generated.h"
-#include "move_generated.h"
+#include "local_types.h"
+#include "move_types.h"
 #include "proto/frame.h"
 
 namespace dlrover::daemon {

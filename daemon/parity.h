@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "elastic/types.h"
-#include "local_generated.h"
+#include "local_types.h"
 
 namespace dlrover::daemon {
 

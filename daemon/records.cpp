@@ -4,9 +4,13 @@
 #include <algorithm>
 
 #include "daemon/summary.h"
+#include "proto/codec.h"
+#include "records_generated.h"
 
 namespace dlrover::daemon {
 namespace {
+
+constexpr const char *launch_identifier = "DLS1";
 
 std::vector<NodeIndex> node_list(const std::vector<std::uint32_t> &values) {
     std::vector<NodeIndex> nodes;
@@ -74,8 +78,20 @@ std::optional<RecordName> parse_record_name(const std::string &name) {
     return parts;
 }
 
+proto::Bytes encode_whole_record(const records::RecordT &record) {
+    return proto::encode<records::Record>(record, records::RecordIdentifier());
+}
+
 Result<records::RecordT> decode_record(std::span<const std::uint8_t> bytes) {
     return proto::decode<records::Record>(bytes, records::RecordIdentifier());
+}
+
+proto::Bytes encode_launch(const proto::LaunchSpecT &launch) {
+    return proto::encode<proto::LaunchSpec>(launch, launch_identifier);
+}
+
+Result<proto::LaunchSpecT> decode_launch(std::span<const std::uint8_t> bytes) {
+    return proto::decode<proto::LaunchSpec>(bytes, launch_identifier);
 }
 
 proto::Generation to_proto(const GenerationId &id) {

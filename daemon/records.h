@@ -3,13 +3,14 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/redundancy.h"
 #include "elastic/goodput.h"
 #include "elastic/types.h"
-#include "proto/codec.h"
-#include "records_generated.h"
+#include "proto/frame.h"
+#include "records_types.h"
 
 namespace dlrover::daemon {
 
@@ -25,13 +26,18 @@ struct RecordName {
 };
 std::optional<RecordName> parse_record_name(const std::string &name);
 
+proto::Bytes encode_whole_record(const records::RecordT &record);
 template <typename BodyT>
 proto::Bytes encode_record(BodyT body) {
     records::RecordT record;
     record.body.Set(std::move(body));
-    return proto::encode<records::Record>(record, records::RecordIdentifier());
+    return encode_whole_record(record);
 }
 Result<records::RecordT> decode_record(std::span<const std::uint8_t> bytes);
+
+/// What LaunchRecords hold parts of.
+proto::Bytes encode_launch(const proto::LaunchSpecT &launch);
+Result<proto::LaunchSpecT> decode_launch(std::span<const std::uint8_t> bytes);
 
 proto::Generation to_proto(const GenerationId &id);
 GenerationId from_proto(const proto::Generation &id);

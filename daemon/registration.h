@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "common_generated.h"
+#include "common_types.h"
 #include "daemon/slurm.h"
 
 namespace dlrover::daemon {

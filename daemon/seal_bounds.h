@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ckpt/object_table.h"
-#include "local_generated.h"
+#include "local_types.h"
 
 namespace dlrover::daemon {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "elastic/goodput.h"
-#include "local_generated.h"
+#include "local_types.h"
 
 namespace dlrover::daemon {
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "pmix_generated.h"
 #include "proto/codec.h"
 
 namespace dlrover::pmix {

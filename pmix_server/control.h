@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "local_types.h"
 #include "pmix_server/pmix_api.h"
-#include "proto/local_generated.h"
 
 namespace dlrover::pmix {
 

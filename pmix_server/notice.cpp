@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "pmix_generated.h"
 #include "pmix_server/board.h"
 #include "proto/codec.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmix_server/parcel.h"
 
+#include "pmix_generated.h"
 #include "proto/codec.h"
 
 namespace dlrover::pmix {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "pmix_generated.h"
+#include "pmix_types.h"
 #include "proto/frame.h"
 
 namespace dlrover::pmix {

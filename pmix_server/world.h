@@ -9,7 +9,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "local_generated.h"
+#include "local_types.h"
 
 namespace dlrover::pmix {
 

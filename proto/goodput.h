@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "local_generated.h"
+#include "local_types.h"
 
 namespace dlrover::proto {
 

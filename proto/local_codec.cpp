@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/local_codec.h"
 
+#include "local_generated.h"
+#include "proto/codec.h"
+
 namespace dlrover::proto {
 
 Bytes encode_local(const local::MessageT &message) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <utility>
 
-#include "local_generated.h"
-#include "proto/codec.h"
+#include "base/status.h"
+#include "local_types.h"
+#include "proto/frame.h"
 
 namespace dlrover::proto {
 

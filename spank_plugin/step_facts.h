@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common_generated.h"
+#include "common_types.h"
 #include "spank_plugin/options.h"
 
 namespace dlrover::spank {

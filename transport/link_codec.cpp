@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/link_codec.h"
 
+#include "peer_link_generated.h"
+#include "proto/codec.h"
+
 namespace dlrover::transport {
 namespace {
 

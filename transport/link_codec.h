@@ -2,8 +2,8 @@
 // Peer link frames <-> bytes, and the daemon's envelope <-> its table. Everything is verified.
 #pragma once
 
-#include "peer_link_generated.h"
-#include "proto/codec.h"
+#include "peer_link_types.h"
+#include "proto/frame.h"
 #include "transport/peer_network.h"
 
 namespace dlrover::transport {

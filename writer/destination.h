@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "ckpt/retention.h"
-#include "local_generated.h"
+#include "local_types.h"
 
 namespace dlrover::writer {
 

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "keeper_generated.h"
+#include "local_generated.h"
 #include "proto/local_codec.h"
 
 using namespace dlrover;
