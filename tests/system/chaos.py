@@ -260,14 +260,22 @@ class Trial:
 
     # ---- faults ----
 
+    def too_late(self, fault: Fault) -> bool:
+        late = {page.phase_name for page in self.run.pages} == {"done"}
+        if late:
+            self.say(f"{fault}: too late, all ranks are done")
+        return late
+
     def inflict(self, fault: Fault) -> None:
-        if {page.phase_name for page in self.run.pages} == {"done"}:
-            return self.say(f"{fault}: too late, all ranks are done")
+        if self.too_late(fault):
+            return
         if fault.kind == "no slurmctld":
             return self.stop_slurmctld(fault.lasts)
         if fault.kind in ("worker", "workers"):
             return self.kill_workers(1 if fault.kind == "worker" else self.chooser.randint(2, len(self.run.pages)))
-        nodes = self.choose(fault.place, max(fault.nodes, 1))
+        nodes = self.choose(fault.place, max(fault.nodes, 1))  # asks slurmctld, which may be away for seconds
+        if self.too_late(fault):
+            return
         self.say(f"{fault.kind}: {', '.join(nodes)}")
         if fault.nodes:
             return self.lose(fault, nodes)
