@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 FLATC_FLAGS = --cpp --gen-object-api --scoped-enums --cpp-std c++17 --reflect-types
 proto_schemas = proto/common.fbs proto/flush.fbs proto/join.fbs proto/keeper.fbs proto/local.fbs proto/move.fbs proto/peer.fbs proto/peer_link.fbs proto/pmix.fbs proto/records.fbs
-proto_generated = proto/common_generated.h proto/flush_generated.h proto/join_generated.h proto/keeper_generated.h proto/local_generated.h proto/move_generated.h proto/peer_generated.h \
-	proto/peer_link_generated.h proto/pmix_generated.h \
-	proto/records_generated.h
+# Of each schema flatc makes one header, of which most files need the smaller part.
+proto_whole = $(proto_schemas:.fbs=_whole.h)
+proto_generated = $(proto_schemas:.fbs=_generated.h)
+proto_types = $(proto_schemas:.fbs=_types.h)
+split_types = $(top_srcdir)/proto/split_types.awk
 
-proto_types = $(proto_generated:_generated.h=_types.h)
-
-# Both headers of a schema come of one run; who has lost the types alone gets them anew.
-$(proto_generated): $(proto_schemas) $(top_srcdir)/proto/local.mk $(top_srcdir)/proto/split_types.awk
-	$(AM_V_GEN)$(MKDIR_P) proto/flatc && $(FLATC) $(FLATC_FLAGS) -I $(top_srcdir)/proto -o proto/flatc $(top_srcdir)/$(@:_generated.h=.fbs) \
-	&& name=`basename $@ _generated.h` && for part in tables types; do \
-	case $$part in tables) out=$@.new ;; *) out=$(@:_generated.h=_types.h) ;; esac; \
-	$(AWK) -v part=$$part -v name=$$name -f $(top_srcdir)/proto/split_types.awk proto/flatc/$${name}_generated.h >$$out || exit 1; done && mv $@.new $@
-
-$(proto_types): $(proto_generated)
-	@test -f $@ || { rm -f $(@:_types.h=_generated.h) && $(MAKE) $(AM_MAKEFLAGS) $(@:_types.h=_generated.h); }
+$(proto_whole): $(proto_schemas) $(top_srcdir)/proto/local.mk
+	$(AM_V_GEN)$(MKDIR_P) proto && $(FLATC) $(FLATC_FLAGS) --filename-suffix _whole -I $(top_srcdir)/proto -o proto $(top_srcdir)/$(@:_whole.h=.fbs)
+$(proto_generated): $(proto_whole) $(split_types)
+	$(AM_V_GEN)$(AWK) -v part=tables -v name=`basename $@ _generated.h` -f $(split_types) $(@:_generated.h=_whole.h) >$@.new && mv $@.new $@
+$(proto_types): $(proto_whole) $(split_types)
+	$(AM_V_GEN)$(AWK) -v part=types -v name=`basename $@ _types.h` -f $(split_types) $(@:_types.h=_whole.h) >$@.new && mv $@.new $@
 
 BUILT_SOURCES += $(proto_generated) $(proto_types)
-CLEANFILES += $(proto_generated) $(proto_types) proto/flatc/*.h
+CLEANFILES += $(proto_whole) $(proto_generated) $(proto_types) proto/*_generated.h.new proto/*_types.h.new
 EXTRA_DIST += $(proto_schemas) proto/split_types.awk
 
 noinst_LTLIBRARIES += libproto.la

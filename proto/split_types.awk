@@ -12,7 +12,7 @@ function classify(line) {
     if (line ~ /^struct [A-Za-z0-9_]+Union \{/) return "types"
     if (line ~ /^inline [A-Za-z0-9_]+Union::[A-Za-z0-9_]+Union\(/) return "types"
     if (line ~ /^inline void [A-Za-z0-9_]+Union::Reset\(/) return "types"
-    if (line ~ /^FLATBUFFERS_(MANUALLY_ALIGNED_STRUCT|STRUCT_END)\(/) return "types"
+    if (line ~ /^FLATBUFFERS_(MANUALLY_ALIGNED_STRUCT|STRUCT_END|DEFINE_BITMASK_OPERATORS)\(/) return "types"
     if (line ~ /^struct [A-Za-z0-9_]+T : public .*NativeTable/) return "types"
     if (line ~ /^inline [A-Za-z0-9_]+T::[A-Za-z0-9_]+T\(/) return "types"
     if (line ~ /^inline [A-Za-z0-9_]+T &[A-Za-z0-9_]+T::operator=/) return "types"
@@ -26,7 +26,7 @@ BEGIN {
 
 # The guard of the whole, and comments of its maker.
 !inside && /^(#ifndef|#define|#endif|\/\/)/ { next }
-!inside && /^#include "[a-z_]+_generated\.h"$/ && part == "types" { sub(/_generated\.h/, "_types.h") }
+!inside && /^#include "[A-Za-z0-9_]+_whole\.h"$/ { sub(/_whole\.h/, part == "types" ? "_types.h" : "_generated.h") }
 !inside && /^#include/ { print; next }
 !inside && /^$/ { next }
 
@@ -47,7 +47,7 @@ described {
 {
     if (shown) print
     if (/\{/) braces = 1
-    if (here == "both" || /^\}/ || (!braces && /;$/)) {
+    if (here == "both" || /^\}/ || /^FLATBUFFERS_DEFINE_BITMASK_OPERATORS\(/ || (!braces && /;$/)) {
         inside = 0
         if (shown) print ""
         if (shown && here == "types") kinds++
