@@ -20,7 +20,8 @@ from mcluster import faults as host_faults
 SIZE, STEPS, STEP_US = 256, 1500, 4000
 CLUSTER_NODES = 7
 #: slurmstepd that does not reach slurmctld with the end of its step tries again after a minute, and can not be killed until then: its node would be drained.
-SETTINGS = ("CPUs=32", "UnkillableStepTimeout=90")
+#: SlurmdTimeout: longer than any cut or freeze takes, on a busy machine too: Slurm kills what ran on a node that it has given up.
+SETTINGS = ("CPUs=32", "UnkillableStepTimeout=90", "SlurmdTimeout=15")
 #: What ends a node for its group, and what does not. Seconds: how long it lasts, where it passes.
 LOSSES = {"power-off": (0, 0), "power-off of two": (0, 0), "long cut": (6, 9), "long freeze": (6, 9)}
 NUISANCES = {"worker": (0, 0), "workers": (0, 0), "daemon": (0, 0), "mover": (0, 0), "writer": (0, 0), "short freeze": (0.05, 0.4),
