@@ -268,6 +268,10 @@ void Group::act(elastic::Publish &action) {
     if (!again) {
         world_ = std::move(action.world);
         complete_ = world_->restore_step;
+        if (record_.requeued && !record_.ended) {
+            forget_requeue();
+            save();
+        }
         fault_point("daemon_before_world_record");
         save_world();
         fault_point("daemon_world_on_record");
@@ -413,20 +417,34 @@ void Group::act(elastic::AskSlurm &action) {
 
 /// On record before Slurm is asked: this daemon may fall before it hears the answer, or of the group's end.
 void Group::have_requeued(std::vector<std::string> excluded, SlurmClient::Done done) {
-    record_.requeued = true;
+    record_.requeued = record_.asked_requeue = true;
+    record_.requeued_us = wall_clock_us();
     record_.excluded = excluded;
-    save();
     auto heard = [this, alive = alive_, done = std::move(done)](Status status) {
         if (!*alive) return;
         bool open = status.code() == Code::unavailable || status.code() == Code::timeout;
-        if (!status.ok() && !open && status.code() != Code::stale) {
-            record_.requeued = false;
-            record_.excluded.clear();
+        bool refused = !status.ok() && !open && status.code() != Code::stale;
+        if (refused && !over()) {
+            forget_requeue();
             save();
         }
         done(std::move(status));
     };
-    services_.slurm.requeue_job(job(), requeue_order(std::move(excluded)), std::move(heard));
+    save(
+        [this, alive = alive_, excluded = std::move(excluded), heard = std::move(heard)](const Status &kept) {
+            if (!*alive) return;
+            if (!kept.ok())
+                log::warning({job(), step()},
+                             "that the job is to be requeued is not on record: " + kept.message());
+            services_.slurm.requeue_job(job(), requeue_order(excluded), heard);
+        });
+}
+
+/// The job goes on, or is over.
+void Group::forget_requeue() {
+    record_.requeued = record_.asked_requeue = false;
+    record_.requeued_us = 0;
+    record_.excluded.clear();
 }
 
 /// A node with a job of its own is none of the job's, and a mark with its name is of an earlier life of it.
@@ -481,13 +499,20 @@ void Group::act(elastic::End &action) {
     dismissed_ = dismissed_ || action.dismissed;
     if (!over()) {
         record_.next_run = static_cast<proto::NextRun>(action.next_run);
-        record_.requeued = record_.requeued || action.next_run == elastic::NextRun::comes;
-        for (NodeIndex node : action.excluded)
-            if (node.value() < node_count() && !is_excluded_later(node))
-                record_.excluded.push_back(node_name(node));
+        note_next_run(action);
         record_.evicted = action.evicted;
     }
     tell_end(action.exit_code, action.message);
+}
+
+void Group::note_next_run(const elastic::End &end) {
+    if (end.next_run == elastic::NextRun::none) return forget_requeue();
+    if (end.next_run != elastic::NextRun::comes) return;
+    record_.requeued = true;
+    record_.requeued_us = wall_clock_us();
+    if (!end.excluded.empty()) record_.excluded.clear();
+    for (NodeIndex node : end.excluded)
+        if (node.value() < node_count()) record_.excluded.push_back(node_name(node));
 }
 
 void Group::tell_end(int exit_code, const std::string &message) {
@@ -634,6 +659,8 @@ void Group::say_finished(const std::string &node, const elastic::Message &messag
     finish.exit_code = record_.exit_code;
     finish.message = record_.end_message;
     finish.next_run = static_cast<elastic::NextRun>(record_.next_run);
+    for (const std::string &name : record_.excluded)
+        if (auto index = index_of(name)) finish.excluded.push_back(*index);
     send_to(node, finish);
 }
 

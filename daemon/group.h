@@ -115,6 +115,8 @@ class Group : private JobMemory {
     }
     /// Slurm does not count this node among those of the group's job.
     bool in_own_job() const { return own_step() && own_step()->first != job(); }
+    void forget_requeue();
+    void note_next_run(const elastic::End &end);
     void have_requeued(std::vector<std::string> excluded, SlurmClient::Done done);
     RequeueOrder requeue_order(std::vector<std::string> excluded) const;
 
@@ -130,6 +132,7 @@ class Group : private JobMemory {
     void drop_kept(const std::string &why);
     /// From the job's next run.
     bool is_excluded_later(NodeIndex node) const;
+    bool sees_to_next_run() const;
     void resume_requeue();
     void see_to_next_run(const SlurmJob &waiting);
     NextRunOrder next_run() const;

@@ -72,11 +72,17 @@ void Group::on_job(const Result<SlurmJob> &answer) {
     save();
 }
 
+/// Later somebody may have put the job off. By the clock, since the daemon may have been started again.
+bool Group::sees_to_next_run() const {
+    std::chrono::microseconds since(wall_clock_us() - record_.requeued_us);
+    bool recent = since.count() >= 0 && since < hasten_limit && idle_time() < hasten_limit;
+    bool watches = !own_step() && survivors_before(services_.node) < next_run_watchers;
+    return record_.requeued && recent && (record_.asked_requeue || watches);
+}
+
 /// What the daemon before had still to do.
 void Group::resume_requeue() {
-    auto since_us = record_.removed_us == 0 ? 0 : wall_clock_us() - record_.removed_us;
-    bool is_ours = record_.requeued && std::chrono::microseconds(since_us) < hasten_limit;
-    if (is_ours) services_.slurm.hasten_job(job(), next_run(), [](const Status &) {});
+    if (sees_to_next_run()) services_.slurm.hasten_job(job(), next_run(), [](const Status &) {});
 }
 
 /// The daemon that had it requeued may have died with what it had still to do. A user's own choice of nodes
@@ -85,8 +91,7 @@ void Group::see_to_next_run(const SlurmJob &waiting) {
     auto done = [](const Status &) {};
     std::uint32_t run = registration().restart_count + 1;
     if (own_step() || survivors_before(services_.node) >= next_run_watchers) return;
-    bool is_ours = record_.requeued && idle_time() < hasten_limit;
-    if (waiting.is_held_off && is_ours && idle_time() > hasten_patience)
+    if (waiting.is_held_off && sees_to_next_run() && idle_time() > hasten_patience)
         return services_.slurm.hasten_job(job(), next_run(), done);
     if (idle_time() <= tie_patience) return;
     bool is_tied = waiting.is_tied && record_.requeued;
@@ -100,9 +105,11 @@ bool Group::is_excluded_later(NodeIndex node) const {
 NextRunOrder Group::next_run() const {
     NextRunOrder order;
     order.restart_count = registration().restart_count + 1;
-    for (std::uint32_t i = 0; i < own_nodes(); ++i)
-        (is_removed(NodeIndex(i)) || is_excluded_later(NodeIndex(i)) ? order.excluded : order.preferred)
-            .push_back(registration().node_names[i]);
+    order.excluded = record_.excluded;
+    for (std::uint32_t i = 0; i < own_nodes(); ++i) {
+        if (is_excluded_later(NodeIndex(i))) continue;
+        (is_removed(NodeIndex(i)) ? order.excluded : order.preferred).push_back(registration().node_names[i]);
+    }
     return order;
 }
 

@@ -21,6 +21,7 @@ Code code_of(int error) {
         case ESLURM_USER_ID_MISSING:
             return Code::permission_denied;
         case ESLURM_ALREADY_DONE:
+        case ESLURM_JOB_PENDING:  // somebody else has had it requeued
             return Code::stale;
         case SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT:
         case ETIMEDOUT:

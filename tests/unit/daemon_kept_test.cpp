@@ -138,7 +138,8 @@ BOOST_AUTO_TEST_CASE(a_daemon_that_has_a_preempted_job_requeued_and_falls_sees_t
     signal.signal = SIGTERM;
     t.n1.say(t.a1, std::move(signal), 0);
     t.loop.advance(1s);
-    t.slurm.speak();  // that it is preempted
+    t.slurm.speak();        // that it is preempted
+    t.loop.advance(100us);  // Slurm is asked once that is on record
     t.n1.restart();
     t.n2.restart();
     t.loop.advance(1s);
