@@ -400,7 +400,7 @@ void Group::act(elastic::AskSlurm &action) {
                     feed_later(std::move(answer));
                 });
         case What::requeue:
-            return have_requeued(std::move(names), done);
+            return request_requeue(std::move(names), done);
         case What::leave_behind:
             for (std::string &name : names) name = left_mark(name);
             return services_.slurm.mark_left(job(), registration().restart_count, std::move(names), done);
@@ -416,7 +416,7 @@ void Group::act(elastic::AskSlurm &action) {
 }
 
 /// On record before Slurm is asked: this daemon may fall before it hears the answer, or of the group's end.
-void Group::have_requeued(std::vector<std::string> excluded, SlurmClient::Done done) {
+void Group::request_requeue(std::vector<std::string> excluded, SlurmClient::Done done) {
     record_.requeued = record_.asked_requeue = true;
     record_.requeued_us = wall_clock_us();
     record_.excluded = excluded;
@@ -424,7 +424,8 @@ void Group::have_requeued(std::vector<std::string> excluded, SlurmClient::Done d
         if (!*alive) return;
         bool open = status.code() == Code::unavailable || status.code() == Code::timeout;
         bool refused = !status.ok() && !open && status.code() != Code::stale;
-        if (refused && !over()) {
+        bool is_to_come = record_.next_run == proto::NextRun::Comes;  // as another leader has told
+        if (refused && !is_to_come) {
             forget_requeue();
             save();
         }

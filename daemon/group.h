@@ -117,7 +117,7 @@ class Group : private JobMemory {
     bool in_own_job() const { return own_step() && own_step()->first != job(); }
     void forget_requeue();
     void note_next_run(const elastic::End &end);
-    void have_requeued(std::vector<std::string> excluded, SlurmClient::Done done);
+    void request_requeue(std::vector<std::string> excluded, SlurmClient::Done done);
     RequeueOrder requeue_order(std::vector<std::string> excluded) const;
 
     // ---- group_kept.cpp: it has ended, and what its job's next run may need stays ----
@@ -130,9 +130,9 @@ class Group : private JobMemory {
     /// What Slurm says. It ends being kept where the job does not come back here.
     void on_job(const Result<SlurmJob> &job);
     void drop_kept(const std::string &why);
-    /// From the job's next run.
-    bool is_excluded_later(NodeIndex node) const;
-    bool sees_to_next_run() const;
+    bool is_excluded_from_next_run(NodeIndex node) const;
+    bool watches_next_run() const;
+    bool may_hasten() const;
     void resume_requeue();
     void see_to_next_run(const SlurmJob &waiting);
     NextRunOrder next_run() const;

@@ -72,17 +72,20 @@ void Group::on_job(const Result<SlurmJob> &answer) {
     save();
 }
 
+bool Group::watches_next_run() const {
+    return !own_step() && survivors_before(services_.node) < next_run_watchers;
+}
+
 /// Later somebody may have put the job off. By the clock, since the daemon may have been started again.
-bool Group::sees_to_next_run() const {
+bool Group::may_hasten() const {
     std::chrono::microseconds since(wall_clock_us() - record_.requeued_us);
     bool recent = since.count() >= 0 && since < hasten_limit && idle_time() < hasten_limit;
-    bool watches = !own_step() && survivors_before(services_.node) < next_run_watchers;
-    return record_.requeued && recent && (record_.asked_requeue || watches);
+    return record_.requeued && recent && (record_.asked_requeue || watches_next_run());
 }
 
 /// What the daemon before had still to do.
 void Group::resume_requeue() {
-    if (sees_to_next_run()) services_.slurm.hasten_job(job(), next_run(), [](const Status &) {});
+    if (may_hasten()) services_.slurm.hasten_job(job(), next_run(), [](const Status &) {});
 }
 
 /// The daemon that had it requeued may have died with what it had still to do. A user's own choice of nodes
@@ -90,15 +93,15 @@ void Group::resume_requeue() {
 void Group::see_to_next_run(const SlurmJob &waiting) {
     auto done = [](const Status &) {};
     std::uint32_t run = registration().restart_count + 1;
-    if (own_step() || survivors_before(services_.node) >= next_run_watchers) return;
-    if (waiting.is_held_off && sees_to_next_run() && idle_time() > hasten_patience)
+    if (!watches_next_run()) return;
+    if (waiting.is_held_off && may_hasten() && idle_time() > hasten_patience)
         return services_.slurm.hasten_job(job(), next_run(), done);
     if (idle_time() <= tie_patience) return;
     bool is_tied = waiting.is_tied && record_.requeued;
     if (is_tied || waiting.has_excluded) services_.slurm.free_job(job(), run, is_tied, done);
 }
 
-bool Group::is_excluded_later(NodeIndex node) const {
+bool Group::is_excluded_from_next_run(NodeIndex node) const {
     return std::ranges::find(record_.excluded, node_name(node)) != record_.excluded.end();
 }
 
@@ -107,7 +110,7 @@ NextRunOrder Group::next_run() const {
     order.restart_count = registration().restart_count + 1;
     order.excluded = record_.excluded;
     for (std::uint32_t i = 0; i < own_nodes(); ++i) {
-        if (is_excluded_later(NodeIndex(i))) continue;
+        if (is_excluded_from_next_run(NodeIndex(i))) continue;
         (is_removed(NodeIndex(i)) ? order.excluded : order.preferred).push_back(registration().node_names[i]);
     }
     return order;

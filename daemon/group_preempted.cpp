@@ -64,7 +64,7 @@ void Group::requeue_preempted() {
             log::warning({job(), step()}, "the requeue of a preempted job: " + status.message());
         finish_end();
     };
-    have_requeued({}, done);
+    request_requeue({}, done);
 }
 
 }  // namespace dlrover::daemon

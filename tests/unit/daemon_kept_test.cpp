@@ -181,10 +181,15 @@ BOOST_AUTO_TEST_CASE(a_requeue_that_slurm_refuses_is_nobodys) {
     t.n1.say(t.a1, std::move(signal), 0);
     t.loop.advance(1s);
     BOOST_TEST(t.slurm.changes.empty());
+    t.n1.daemon->on_closed(t.a1);
+    t.n2.daemon->on_closed(t.a2);
     wait_in_queue(job);
     job.is_held_off = true;
     t.loop.advance(2min);
     BOOST_TEST(job.is_held_off, "its user had it requeued");
+    t.n1.restart();
+    t.loop.advance(2min);
+    BOOST_TEST(job.is_held_off);
 }
 
 /// An administrator may have put it off.
