@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <memory>
+#include <span>
+#include <string>
 
 #include "base/units.h"
 #include "cli/json.h"
@@ -43,15 +46,34 @@ void write_event(JsonWriter &json, const EventT &e) {
 }
 
 bool is_checkpoint(const std::unique_ptr<EventT> &e) {
-    return e && e->kind == EventKind::CheckpointComplete;
+    return e && (e->kind == EventKind::CheckpointComplete || e->kind == EventKind::CheckpointSkipped);
 }
 
-/// Checkpoints in a row, up to `last`, are one line: nobody reads hundreds of them for the failure in
-/// between.
-std::string checkpoints_text(const EventT &first, const EventT &last, std::ptrdiff_t count) {
-    if (count == 1) return printable(last.text);
-    return "every rank has sealed " + std::to_string(count) + " checkpoints, steps " +
-           std::to_string(first.train_step) + " to " + std::to_string(last.train_step);
+struct Line {
+    EventKind kind;
+    std::string text;
+};
+
+/// Checkpoints in a row are one line: nobody reads hundreds of them for the failure in between.
+Line checkpoints_line(std::span<const std::unique_ptr<EventT>> row) {
+    if (row.size() == 1) return {row[0]->kind, printable(row[0]->text)};
+    const EventT *first = nullptr, *last = nullptr;
+    std::size_t sealed = 0;
+    for (const auto &e : row)
+        if (e->kind == EventKind::CheckpointComplete) {
+            if (!first) first = e.get();
+            last = e.get();
+            ++sealed;
+        }
+    std::size_t skipped = row.size() - sealed;
+    std::string rows = std::to_string(skipped) + (skipped == 1 ? " time" : " times");
+    std::string no_slot = "no slot was free " + rows + ", saves were skipped";
+    if (sealed == 0) return {EventKind::CheckpointSkipped, no_slot};
+    std::string text = sealed == 1 ? printable(first->text)
+                                   : "every rank has sealed " + std::to_string(sealed) +
+                                         " checkpoints, steps " + std::to_string(first->train_step) + " to " +
+                                         std::to_string(last->train_step);
+    return {EventKind::CheckpointComplete, skipped == 0 ? text : text + "; " + no_slot};
 }
 
 }  // namespace
@@ -119,10 +141,11 @@ std::string events_text(const proto::local::GroupEventsT &group) {
     for (auto it = group.events.begin(); it != group.events.end();) {
         auto next = is_checkpoint(*it) ? std::find_if_not(it, group.events.end(), is_checkpoint) : it + 1;
         const EventT &e = **(next - 1);
-        std::string what = is_checkpoint(*it) ? checkpoints_text(**it, e, next - it) : printable(e.text);
+        Line line = is_checkpoint(*it) ? checkpoints_line({it, next}) : Line{e.kind, printable(e.text)};
         std::string took = e.duration_us < 0 ? "" : format_duration(std::chrono::microseconds(e.duration_us));
-        table.add({since(e.time_us - start), printable(e.node), event_name(e.kind),
-                   e.rank < 0 ? "" : std::to_string(e.rank), took, what});
+        bool of_rank = e.rank >= 0 && next - it == 1;
+        table.add({since(e.time_us - start), printable(e.node), event_name(line.kind),
+                   of_rank ? std::to_string(e.rank) : "", took, line.text});
         it = next;
     }
     return out + table.text("  ");

@@ -9,14 +9,23 @@ namespace {
 
 constexpr std::size_t max_text_bytes = 1024;
 constexpr std::size_t max_record_bytes = 96u << 10;
+constexpr int highest_weight = 2;
 
 std::size_t size_of(const proto::EventT &event) {
     return 128 + event.node.size() + event.text.size();
 }
 
-/// What happens all the time does not push out what happened once.
-bool is_routine(const proto::EventT &event) {
-    return event.kind == proto::EventKind::CheckpointComplete;
+/// What happens all the time does not push out what happened once. The first to go have the lowest.
+int weight_of(const proto::EventT &event) {
+    switch (event.kind) {
+        case proto::EventKind::CheckpointComplete:
+        case proto::EventKind::CheckpointSkipped:
+            return 0;
+        case proto::EventKind::CheckpointStored:
+            return 1;
+        default:
+            return highest_weight;
+    }
 }
 
 }  // namespace
@@ -26,8 +35,7 @@ void EventLog::add(proto::EventT event) {
     events_.push_back(std::move(event));
     changed_ = true;
     if (events_.size() <= limit_) return;
-    auto routine = std::find_if(events_.begin(), events_.end(), is_routine);
-    events_.erase(routine == events_.end() ? events_.begin() : routine);
+    events_.erase(std::ranges::min_element(events_, {}, weight_of));  // the oldest of those
     ++dropped_;
 }
 
@@ -41,9 +49,9 @@ records::EventsRecordT EventLog::save() {
     records::EventsRecordT record;
     std::vector<bool> fits(events_.size());
     std::size_t bytes = 0;
-    for (bool routine : {false, true})
+    for (int weight = highest_weight; weight >= 0; --weight)
         for (std::size_t i = events_.size(); i-- > 0;) {
-            if (is_routine(events_[i]) != routine) continue;
+            if (weight_of(events_[i]) != weight) continue;
             bytes += size_of(events_[i]);
             if (bytes >= max_record_bytes) break;
             fits[i] = true;

@@ -9,7 +9,8 @@
 
 namespace dlrover::daemon {
 
-/// The newest lines of a group's time line; where room is short, complete checkpoints go first.
+/// The newest lines of a group's time line; where room is short, complete and skipped checkpoints go first,
+/// then stored ones.
 class EventLog {
   public:
     explicit EventLog(std::size_t limit) : limit_(limit) {}

@@ -494,6 +494,28 @@ BOOST_AUTO_TEST_CASE(checkpoints_in_a_row_are_one_line) {
     BOOST_TEST(text.find("has sealed step 10") == std::string::npos, text);
 }
 
+BOOST_AUTO_TEST_CASE(skipped_saves_are_on_the_line_of_the_checkpoints_around_them) {
+    using Kind = proto::EventKind;
+    GroupEventsT g;
+    for (Kind kind :
+         {Kind::CheckpointComplete, Kind::CheckpointSkipped, Kind::CheckpointComplete,
+          Kind::CheckpointSkipped, Kind::WorkerFailed, Kind::CheckpointSkipped, Kind::CheckpointSkipped,
+          Kind::CheckpointSkipped, Kind::WorkerFailed, Kind::CheckpointSkipped}) {
+        auto e = std::make_unique<proto::EventT>();
+        e->kind = kind;
+        e->train_step = static_cast<std::int64_t>(g.events.size());
+        e->text = kind == Kind::CheckpointSkipped ? "this save" : "rank 1 failed";
+        g.events.push_back(std::move(e));
+    }
+    std::string text = events_text(g);
+    for (const char *part :
+         {"checkpoint-complete",
+          "2 checkpoints, steps 0 to 2; no slot was free 2 times, saves were skipped\n", "checkpoint-skipped",
+          " no slot was free 3 times, saves were skipped\n", "this save"})
+        BOOST_TEST(contains(text, part), part << " in " << text);
+    BOOST_TEST(std::count(text.begin(), text.end(), '\n') == 3 + 5, text);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_CASE(how_many_saves_were_taken_and_skipped) {

@@ -119,6 +119,22 @@ BOOST_AUTO_TEST_CASE(a_full_event_log_keeps_what_happened_once) {
     BOOST_TEST(log.dropped() == 101u);
 }
 
+BOOST_AUTO_TEST_CASE(skipped_saves_push_out_nothing_else_and_what_is_stored_stays_longest_of_checkpoints) {
+    using Kind = proto::EventKind;
+    EventLog log(10);
+    add_events(log, 1, Kind::NodeJoined, "Slurm has expanded the job.");
+    add_events(log, 1, Kind::CheckpointStored, "It is on storage.");
+    for (int i = 0; i < 100; ++i) {
+        add_events(log, 1, Kind::CheckpointSkipped, "No slot was free.");
+        add_events(log, 1, Kind::CheckpointComplete, "Every rank has sealed it.");
+    }
+    BOOST_TEST(count_of(log, Kind::NodeJoined) == 1);
+    BOOST_TEST(count_of(log, Kind::CheckpointStored) == 1);
+    add_events(log, 9, Kind::WorkerFailed, "The worker failed.");
+    BOOST_TEST(count_of(log, Kind::NodeJoined) == 1);
+    BOOST_TEST(count_of(log, Kind::CheckpointStored) == 0, "then those go");
+}
+
 BOOST_AUTO_TEST_CASE(a_saved_event_log_keeps_what_happened_once) {
     EventLog log(1000);
     add_events(log, 1, proto::EventKind::WorkerFailed, "The worker failed.");
