@@ -46,7 +46,7 @@ void GroupCheck::say(NodeIndex to, Kind kind, std::uint64_t number, const std::s
 // ---- the node that was told to -------------------------------------------------------------------
 
 void GroupCheck::run(const elastic::RunCheck &check) {
-    own_.emplace();
+    own_ = Own{};
     own_->check = check;
     own_->number = ++last_number_;
     own_->until = loop_.now() + limit;

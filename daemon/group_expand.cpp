@@ -23,7 +23,8 @@ constexpr EventLoop::Time count_after = std::chrono::seconds(10);
 
 /// Where the site can not do it that is no news: refused without a word.
 void Group::expand_job(std::uint64_t request, std::uint32_t wanted) {
-    expansion_.emplace().request = request;
+    expansion_ = Expansion{};
+    expansion_->request = request;
     if (!launch_) return end_expansion(Status(Code::unsupported, ""));
     services_.slurm.load_site([this, alive = alive_, wanted](Result<SiteCapabilities> site) {
         if (!*alive || !expansion_) return;

@@ -319,7 +319,8 @@ void GroupParity::begin_making(const elastic::Rebuild &rebuild) {
     if (services_.arena.holds(rebuild.rank, making->id)) return;
     making->heard_at = services_.loop.now();
     making->parts = rebuild.parts;
-    std::ranges::stable_partition(making->parts, [&](const auto &part) { return part.node == part_->self; });
+    std::stable_partition(making->parts.begin(), making->parts.end(),
+                          [&](const auto &part) { return part.node == part_->self; });
     for (const auto &part : making->parts) making->units.push_back(static_cast<std::uint16_t>(part.unit));
     ++to_make_;
     making_[rebuild.rank] = making;

@@ -104,7 +104,7 @@ void GroupStorage::on_object_damaged(const std::string &text) {
     auto [rank, object] = std::move(part_->objects.back());
     part_->objects.pop_back();
     lack(rank, object, text);
-    services_.loop.post([this, alive = alive_, rank, id = part_->order.id, slot = object.place.slot] {
+    services_.loop.post([this, alive = alive_, rank = rank, id = part_->order.id, slot = object.place.slot] {
         if (*alive) hooks_.damaged(rank, id, slot);
     });
     store_next();

@@ -91,7 +91,8 @@ class Seating {
     /// The one it would have anyway comes first.
     std::vector<std::uint32_t> in_turn(std::size_t candidate) const {
         auto places = candidates_[candidate].places;
-        std::ranges::stable_partition(places, [&](std::uint32_t place) { return place == candidate; });
+        std::stable_partition(places.begin(), places.end(),
+                              [&](std::uint32_t place) { return place == candidate; });
         return places;
     }
 

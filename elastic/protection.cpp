@@ -28,8 +28,8 @@ std::vector<PlacedNode> Member::State::usable_spares(const World &w) const {
     std::vector<PlacedNode> spares;
     for (NodeIndex n : w.spares)
         if (!removed(n) && answers(n)) spares.push_back(placed(n));
-    std::ranges::stable_partition(
-        spares, [&](const PlacedNode &n) { return world && contains(world->partners, n.node); });
+    std::stable_partition(spares.begin(), spares.end(),
+                          [&](const PlacedNode &n) { return world && contains(world->partners, n.node); });
     return spares;
 }
 

@@ -37,6 +37,11 @@ AC_DEFUN([DLROVER_SANITIZERS], [
       [AC_MSG_ERROR([--enable-fuzzing needs clang with libFuzzer: CXX=clang++-14, package libclang-rt-14-dev])])
     CXXFLAGS=$dlrover_save_cxxflags
     AC_LANG_POP([C++])])
+  # clang's: it takes offence at libcuda's functions, which are called by types of our own.
+  AC_LANG_PUSH([C++])
+  AS_IF([test "x$SAN_CXXFLAGS" != x],
+    [AX_CHECK_COMPILE_FLAG([-fsanitize=function], [SAN_CXXFLAGS="$SAN_CXXFLAGS -fno-sanitize=function"], [], [-Werror])])
+  AC_LANG_POP([C++])
   AC_SUBST([FUZZ_LDFLAGS])
   AC_SUBST([SAN_CXXFLAGS])
   AM_CONDITIONAL([SANITIZERS], [test "x$enable_sanitizers" != xno])

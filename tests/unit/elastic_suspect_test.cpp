@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::uint64_t nan = 77, other = 78;
+constexpr std::uint64_t nan_loss = 77, other = 78;
 
 /// Three nodes of one rank; node 1 leads.
 struct Fixture {
@@ -92,11 +92,11 @@ BOOST_AUTO_TEST_CASE(two_failures_from_one_step_lead_to_the_one_before_it) {
     Fixture f;
     f.save(100);
     f.save(200);
-    f.fail(nan);  // of the world that has saved it: not from it
-    f.fail(nan);
+    f.fail(nan_loss);  // of the world that has saved it: not from it
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 200u);
     BOOST_TEST(f.world().strikes.count == 1u);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 100u);
     BOOST_TEST(f.world().stored_world_size == 3u);
     BOOST_REQUIRE(f.world().suspects.size() == 1u);
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_suspect_step_is_not_called_durable) {
         f.g.feed(f.world().nodes[0].value(), LocalDurable{f.g.folder.back()});
     }
     for (std::uint32_t node : {0u, 1u, 2u}) BOOST_TEST((f.g.view(node).durable == f.g.folder[1]));
-    for (int i = 0; i < 3; ++i) f.fail(nan);
+    for (int i = 0; i < 3; ++i) f.fail(nan_loss);
     BOOST_REQUIRE(f.from() == 100u);
     f.g.feed(f.world().nodes[0].value(), LocalDurable{f.g.folder[1]});  // a late word
     f.g.run(1s);
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(it_counts_although_the_program_takes_steps) {
     for (int i = 0; i < 2; ++i) {
         BOOST_TEST(f.from() == 200u);
         f.train(5);
-        f.fail(nan);
+        f.fail(nan_loss);
     }
     BOOST_TEST(f.from() == 100u);
 }
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(another_failure_begins_a_new_row) {
     f.save(100);
     f.save(200);
     f.fail(other);
-    for (std::uint64_t signature : {nan, other, nan, other}) f.fail(signature);
+    for (std::uint64_t signature : {nan_loss, other, nan_loss, other}) f.fail(signature);
     BOOST_TEST(f.from() == 200u);
     BOOST_TEST(f.world().suspects.empty());
 }
@@ -150,14 +150,14 @@ BOOST_AUTO_TEST_CASE(a_newer_checkpoint_begins_a_new_row) {
     Fixture f;
     f.save(100);
     f.save(200);
-    f.fail(nan);
-    f.fail(nan);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
     f.save(300);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 300u);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 300u);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 200u);
 }
 
@@ -165,11 +165,11 @@ BOOST_AUTO_TEST_CASE(the_same_step_saved_again_is_the_same_state) {
     Fixture f;
     f.save(100);
     f.save(200);
-    f.fail(nan);
+    f.fail(nan_loss);
     f.save(200);
-    f.fail(nan);
+    f.fail(nan_loss);
     f.save(200);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 100u);
 }
 
@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(an_end_from_outside_blames_no_state) {
     f.save(100);
     f.save(200);
     for (int i = 0; i < 4; ++i) {
-        f.fail(nan, SIGKILL);
+        f.fail(nan_loss, SIGKILL);
         BOOST_TEST(f.from() == 200u);
     }
     BOOST_TEST(f.world().strikes.count == 0u);
@@ -192,8 +192,8 @@ BOOST_AUTO_TEST_CASE(the_suspects_line_stays_passed_over) {
     f.save(200);
     f.g.folder.erase(f.g.folder.begin() + 1);  // its manifest comes late
     f.fail(other);
-    f.fail(nan);
-    f.fail(nan);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
     BOOST_REQUIRE(f.from() == 100u);
     f.g.folder.push_back({f.g.folder[1].generation, TrainStep(150)});
     f.fail(other);
@@ -215,9 +215,9 @@ BOOST_AUTO_TEST_CASE(back_and_back_again) {
     f.fail(other);
     for (std::uint64_t step : {30, 20}) {
         BOOST_TEST(f.from() == step);
-        f.fail(nan);
+        f.fail(nan_loss);
         BOOST_TEST(f.from() == step);
-        f.fail(nan);
+        f.fail(nan_loss);
     }
     BOOST_TEST(f.from() == 10u);
     BOOST_REQUIRE(f.world().suspects.size() == 1u);  // the later one covers the earlier one
@@ -229,15 +229,15 @@ BOOST_AUTO_TEST_CASE(the_same_way_to_the_same_failure_leads_further_back) {
     Fixture f(true, 0, 12);
     for (std::uint64_t step : {10, 20}) f.save(step);
     f.save(25, false);
-    f.fail(nan);
-    f.fail(nan);
-    f.fail(nan);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
     BOOST_REQUIRE(f.from() == 20u);
     f.save(24, false);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 24u);
     f.save(25, false);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 10u);
     BOOST_TEST(
         f.warnings().back() ==
@@ -248,13 +248,13 @@ BOOST_AUTO_TEST_CASE(the_same_way_to_the_same_failure_leads_further_back) {
     BOOST_TEST((f.world().suspects.front().back_to == TrainStep(10)));
     // Beyond it all begins anew.
     f.save(30);
-    f.fail(nan);
-    f.fail(nan);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 30u);
     f.save(40);
-    f.fail(nan);
-    f.fail(nan);
-    f.fail(nan);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 30u);
     BOOST_TEST(f.world().suspects.size() == 2u);
 }
@@ -262,7 +262,7 @@ BOOST_AUTO_TEST_CASE(the_same_way_to_the_same_failure_leads_further_back) {
 BOOST_AUTO_TEST_CASE(another_failure_on_the_same_way_does_not) {
     Fixture f(true, 0, 12);
     for (std::uint64_t step : {10, 20, 30}) f.save(step);
-    for (int i = 0; i < 3; ++i) f.fail(nan);
+    for (int i = 0; i < 3; ++i) f.fail(nan_loss);
     BOOST_REQUIRE(f.from() == 20u);
     for (std::uint64_t step : {24, 26, 28}) {
         f.save(step, false);
@@ -277,15 +277,15 @@ BOOST_AUTO_TEST_CASE(the_same_way_again_with_nothing_older) {
     Fixture f(true, 0, 12);
     f.save(20);
     f.save(25, false);
-    for (int i = 0; i < 3; ++i) f.fail(nan);
+    for (int i = 0; i < 3; ++i) f.fail(nan_loss);
     BOOST_REQUIRE(f.from() == 20u);
     f.save(24, false);
     for (int i = 0; i < 2; ++i) {
-        f.fail(nan);
+        f.fail(nan_loss);
         BOOST_TEST(f.from() == 24u);
     }
     BOOST_TEST(!f.over());
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.over());
 }
 
@@ -294,7 +294,7 @@ BOOST_AUTO_TEST_CASE(restarts_are_renewed_beyond_the_suspect_only) {
     Fixture f(true, 0, 6);
     f.save(20);
     f.save(25);
-    for (int i = 0; i < 3; ++i) f.fail(nan);
+    for (int i = 0; i < 3; ++i) f.fail(nan_loss);
     BOOST_REQUIRE(f.from() == 20u);
     BOOST_REQUIRE(f.world().budget_used == 3u);
     f.change_leader();
@@ -312,13 +312,13 @@ BOOST_AUTO_TEST_CASE(without_an_older_step_it_is_kept) {
         Fixture f(storage);
         f.save(200, storage);
         f.fail(other);
-        f.fail(nan);
+        f.fail(nan_loss);
         BOOST_TEST(f.from() == 200u);
-        f.fail(nan);
+        f.fail(nan_loss);
         BOOST_TEST(f.from() == 200u);
         BOOST_TEST(f.world().suspects.empty());
         BOOST_TEST(!f.over());
-        f.fail(nan);
+        f.fail(nan_loss);
         BOOST_TEST(f.over());
         BOOST_TEST(f.g.actions<End>(1).back().message.find("at the same place 3 times") != std::string::npos);
     }
@@ -328,10 +328,10 @@ BOOST_AUTO_TEST_CASE(all_restarts_are_counted_on_the_way_back) {
     Fixture f(true, 0, 3);
     f.save(100);
     f.save(200);
-    for (int i = 0; i < 3; ++i) f.fail(nan);
+    for (int i = 0; i < 3; ++i) f.fail(nan_loss);
     BOOST_TEST(f.from() == 100u);
     BOOST_TEST(!f.over());
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.over());
 }
 
@@ -341,8 +341,8 @@ BOOST_AUTO_TEST_CASE(where_all_is_suspect_the_newest_is_taken) {
     f.save(100);
     f.save(200);
     f.fail(other);
-    f.fail(nan);
-    f.fail(nan);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
     BOOST_REQUIRE(f.from() == 100u);
     f.g.folder.erase(f.g.folder.begin());
     f.fail(other);
@@ -356,8 +356,8 @@ BOOST_AUTO_TEST_CASE(what_another_job_has_put_there_is_no_step_back) {
         f.save(200);
         f.fail(other);
         f.g.folder = {{{Term(9ull << 32), 1}, TrainStep(step)}};
-        f.fail(nan);
-        f.fail(nan);
+        f.fail(nan_loss);
+        f.fail(nan_loss);
         BOOST_TEST(f.from() == 200u);
         BOOST_TEST(f.world().suspects.empty());
     }
@@ -368,10 +368,10 @@ BOOST_AUTO_TEST_CASE(storage_that_does_not_answer_is_not_waited_for_long) {
     f.save(100);
     f.save(200);
     f.fail(other);
-    f.fail(nan);
+    f.fail(nan_loss);
     f.g.storage.reset();
     GenerationId before = f.world().id;
-    f.g.fail(f.world().nodes[2].value(), 2, 256, nan);
+    f.g.fail(f.world().nodes[2].value(), 2, 256, nan_loss);
     f.g.run(4s);
     BOOST_TEST((f.world().id == before));
     f.g.run(2s);
@@ -382,7 +382,7 @@ BOOST_AUTO_TEST_CASE(storage_that_does_not_answer_is_not_waited_for_long) {
     f.g.storage.emplace();
     f.g.storage->ok = true;
     f.g.storage->world_size = 3;
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 100u);
 }
 
@@ -392,10 +392,10 @@ BOOST_AUTO_TEST_CASE(a_new_leader_goes_on_counting) {
     f.save(100);
     f.save(200);
     f.fail(other);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_REQUIRE(f.from() == 200u);
     f.change_leader();
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 100u);
     f.change_leader();
     f.fail(other);
@@ -417,8 +417,8 @@ BOOST_AUTO_TEST_CASE(back_to_what_is_in_memory) {
     f.save(200, false);
     f.fail(other);
     BOOST_TEST(f.from() == 200u);
-    f.fail(nan);
-    f.fail(nan);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 100u);
     BOOST_TEST(f.world().stored_world_size == 0u);
     BOOST_TEST(f.warnings().back().find("going on from step 100.") != std::string::npos);
@@ -461,14 +461,14 @@ BOOST_AUTO_TEST_CASE(a_person_goes_back) {
 BOOST_AUTO_TEST_CASE(failures_after_a_persons_word_begin_a_new_row) {
     Fixture f(true, 0, 12);
     for (std::uint64_t step : {100, 200, 300}) f.save(step);
-    f.fail(nan);
-    f.fail(nan);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
     f.roll_back(200);
     BOOST_TEST(f.from() == 200u);
     BOOST_TEST(f.world().strikes.count == 0u);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 200u);
-    f.fail(nan);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 100u);
     BOOST_REQUIRE(f.world().suspects.size() == 1u);
     BOOST_TEST(!f.world().suspects.front().by_person);
@@ -479,13 +479,13 @@ BOOST_AUTO_TEST_CASE(where_a_persons_step_is_gone_failures_have_the_word) {
     Fixture f;
     f.save(100);
     f.save(200);
-    f.fail(nan);
-    f.fail(nan);
+    f.fail(nan_loss);
+    f.fail(nan_loss);
     BOOST_TEST(f.from() == 200u);
     std::uint32_t node = f.world().nodes[2].value();
     f.g.cut(node);
     f.g.feed(node, LocalRollback{{f.world().id, TrainStep(50)}});
-    f.g.fail(node, 2, 256, nan);
+    f.g.fail(node, 2, 256, nan_loss);
     f.g.heal();
     f.g.run(3s);
     BOOST_TEST(f.from() == 100u);
