@@ -21,6 +21,9 @@ import torch.distributed.fsdp  # noqa: E402
 import torch.distributed.tensor.parallel  # noqa: E402
 from ranks import Ranks  # noqa: E402
 
+#: In CI one of each kind of what starts torch in many processes.
+nightly = pytest.mark.skipif(os.environ.get("DLROVER_NIGHTLY") != "1", reason="only nightly: it takes a while")
+
 
 @pytest.fixture
 def ranks(tmp_path):

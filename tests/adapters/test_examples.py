@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import nightly
 from ranks import TOP
 from stored import Stored, needs_programs, served
 from test_memory import standalone
@@ -84,7 +85,7 @@ def test_gpt_asks_a_daemon_for_storage(tmp_path):
 
 
 @needs_daemon
-@pytest.mark.parametrize("kind", ["ddp", "fsdp-shard", "fsdp-full"])
+@pytest.mark.parametrize("kind", ["ddp", pytest.param("fsdp-shard", marks=nightly), pytest.param("fsdp-full", marks=nightly)])
 def test_flash(tmp_path, kind):
     options = ("--steps", "10", "--width", "32", "--kind", kind, *(["--file"] if kind == "ddp" else []))
     expect_equal_ends(tmp_path, "flash/demo.py", options, r"^rank \d ends with loss \S+$", "DEMO_DIE_AT")

@@ -4,6 +4,7 @@ import re
 import signal
 
 import pytest
+from conftest import nightly
 from ranks import TOP, Killed
 from stored import LINEAGE, Stored, needs_programs
 from test_memory import BUILD, PROGRAMS, standalone
@@ -188,6 +189,7 @@ def under_a_daemon(tmp_path, kill):
 
 
 @needs_daemon
+@nightly
 def test_what_ddp_holds_alike_is_kept_once_on_a_node(tmp_path):
     """Parameters and optimizer state; a rank killed in the 7th step: all go on from the 6th with the same losses."""
     resumed, alone, kept, parameters = under_a_daemon(tmp_path, "no")

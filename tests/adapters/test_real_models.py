@@ -2,10 +2,10 @@
 """Models of transformers under DDP and FSDP2 in a loop of one's own (real_models.py): killed in the middle of a step, the losses of every step after it
 are, bit for bit, those of a run that nobody disturbed. With two ranks a sum over them has no order, whatever DDP's buckets are."""
 
-import os
 import signal
 
 import pytest
+from conftest import nightly
 from ranks import TOP, Failed, Killed, Ranks
 from real_models import STEPS, train
 from test_memory import losses
@@ -34,7 +34,7 @@ def test_losses_as_without_the_interruption(ranks, tmp_path, name, kind, way, vi
 
 @needs_daemon
 @pytest.mark.parametrize("name, kind, victims", [
-    pytest.param("gpt2", "ddp", "1", marks=pytest.mark.skipif(os.environ.get("DLROVER_NIGHTLY") != "1", reason="only nightly: it takes a while")),
+    pytest.param("gpt2", "ddp", "1", marks=nightly),
     ("llama", "fsdp2", "0,1"),
 ])  # fmt: skip
 def test_losses_under_a_daemon(ranks, name, kind, victims):

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from conftest import nightly
 from ranks import TOP
 from stored import Stored, needs_programs, ranks_of_a_node
 from test_memory import BUILD, PROGRAMS, standalone
@@ -126,7 +127,7 @@ STATE = 3 * PARAMETERS  # with the two moments of AdamW
 
 
 @needs_daemon
-@pytest.mark.parametrize("kind", ["ddp", "ddp-dcp", "hsdp"])
+@pytest.mark.parametrize("kind", ["ddp", pytest.param("ddp-dcp", marks=nightly), pytest.param("hsdp", marks=nightly)])
 def test_killed_and_resumed(tmp_path, kind):
     begun, saved, loaded, nbytes = train(tmp_path, kind, "kill")
     assert STATE < nbytes < 1.2 * STATE, "all four ranks together"

@@ -16,6 +16,23 @@ namespace {
 
 constexpr std::uint64_t most_seeds = 8000;
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define DLROVER_SLOW 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define DLROVER_SLOW 1
+#endif
+
+/// With sanitizers fewer: they make it ten times slower, and contrib/run-tests runs these without them, too.
+constexpr std::uint64_t sample(std::uint64_t seeds) {
+#ifdef DLROVER_SLOW
+    return seeds / 10;
+#else
+    return seeds;
+#endif
+}
+
 Outcome run(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug = PlantedBug::none,
             std::optional<std::uint32_t> copies = std::nullopt, std::optional<bool> joins = std::nullopt,
             std::optional<elastic::CodeSize> code = std::nullopt, bool no_shrink = false) {
@@ -67,7 +84,7 @@ Outcome run_switched(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug) {
 }
 
 void expect_clean(std::uint32_t nodes, std::uint64_t seeds) {
-    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    for (std::uint64_t seed = 1; seed <= sample(seeds); ++seed) {
         Outcome outcome = run(seed, nodes);
         BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
                               "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
@@ -86,7 +103,7 @@ BOOST_DATA_TEST_CASE(groups_of_every_size_keep_the_rules, boost::unit_test::data
 /// disable_job_shrink, from the beginning or later: marks take nodes out.
 BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_slurm_can_not_take_nodes_out,
                      boost::unit_test::data::make({2u, 3u, 4u, 5u, 6u}), nodes) {
-    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    for (std::uint64_t seed = 1; seed <= sample(400); ++seed) {
         Outcome outcome = run(seed, nodes, PlantedBug::none, std::nullopt, std::nullopt, std::nullopt, true);
         BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
                               "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
@@ -96,7 +113,7 @@ BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_slurm_can_not_take_nodes_out,
 /// dlrover rollback, amid other faults.
 BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_persons_go_back, boost::unit_test::data::make({1u, 3u, 5u}),
                      nodes) {
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= sample(300); ++seed) {
         Options options;
         options.seed = seed;
         options.nodes = nodes;
@@ -110,7 +127,7 @@ BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_persons_go_back, boost::unit_te
 /// dlrover scale, amid other faults.
 BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_persons_want_other_numbers_of_nodes,
                      boost::unit_test::data::make({3u, 4u, 5u, 7u}), nodes) {
-    for (std::uint64_t seed = 1; seed <= 300; ++seed)
+    for (std::uint64_t seed = 1; seed <= sample(300); ++seed)
         BOOST_TEST_REQUIRE(run_scaled(seed, nodes, PlantedBug::none).violation == "",
                            "seed " << seed << " of " << nodes << " nodes");
 }
@@ -123,7 +140,7 @@ BOOST_AUTO_TEST_CASE(the_lease_of_a_world_that_is_lost_as_a_whole_runs_out_first
 /// A flipped bit in the only checkpoint, amid other faults.
 BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_checkpoints_are_damaged,
                      boost::unit_test::data::make({1u, 2u, 3u, 5u}), nodes) {
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= sample(300); ++seed) {
         Outcome outcome = run_damaged(seed, nodes, PlantedBug::none);
         BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
                               "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
@@ -133,7 +150,7 @@ BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_checkpoints_are_damaged,
 /// Of copies and parities, too, while they are made and when they are not looked at.
 BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_copies_are_damaged,
                      boost::unit_test::data::make({3u, 4u, 5u, 6u}), nodes) {
-    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    for (std::uint64_t seed = 1; seed <= sample(200); ++seed) {
         for (std::uint32_t copies : {1u, 2u})
             BOOST_TEST_REQUIRE(run_damaged(seed, nodes, PlantedBug::none, copies).violation == "",
                                "seed " << seed << " of " << nodes << " nodes, " << copies << " copies");
@@ -329,14 +346,14 @@ BOOST_DATA_TEST_CASE(
 
 BOOST_DATA_TEST_CASE(groups_on_two_switches_keep_the_rules, boost::unit_test::data::make({3u, 4u, 6u, 7u}),
                      nodes) {
-    for (std::uint64_t seed = 1; seed <= 300; ++seed)
+    for (std::uint64_t seed = 1; seed <= sample(300); ++seed)
         BOOST_TEST_REQUIRE(run_switched(seed, nodes, PlantedBug::none).violation == "",
                            "seed " << seed << " of " << nodes << " nodes");
 }
 
 BOOST_DATA_TEST_CASE(groups_that_nodes_join_keep_the_rules,
                      boost::unit_test::data::make({2u, 3u, 4u, 5u, 7u}), nodes) {
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    for (std::uint64_t seed = 1; seed <= sample(300); ++seed) {
         Outcome outcome = run(seed, nodes, PlantedBug::none, std::nullopt, true);
         BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
                               "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
@@ -378,7 +395,7 @@ BOOST_DATA_TEST_CASE(groups_with_parities_keep_the_rules,
                      boost::unit_test::data::make(std::vector<CodeCase>{
                          {3, {2, 1}}, {4, {2, 2}}, {5, {2, 2}}, {6, {4, 2}}, {8, {4, 2}}}),
                      c) {
-    for (std::uint64_t seed = 1; seed <= 200; ++seed)
+    for (std::uint64_t seed = 1; seed <= sample(200); ++seed)
         for (bool joins : {false, true}) {
             Outcome outcome = run(seed, c.nodes, PlantedBug::none, std::nullopt, joins, c.code);
             BOOST_REQUIRE_MESSAGE(outcome.violation.empty(), "seed " << seed << ": " << outcome.violation);
