@@ -316,9 +316,11 @@ void Member::State::ask_end(const std::vector<NodeIndex> &companions) {
 
 void Member::State::ask_requeue() {
     std::vector<NodeIndex> bad = role == Role::candidate ? unheard() : std::vector<NodeIndex>{};
-    if (role == Role::leader)
-        for (std::uint32_t i = 0; i < node_count(); ++i)
-            if (lost(NodeIndex(i))) bad.push_back(NodeIndex(i));
+    for (std::uint32_t i = 0; i < node_count() && role != Role::candidate; ++i) {
+        NodeIndex n(i);
+        bool alone = role == Role::follower;  // the batch host
+        if (alone ? !is_self(n) && !is_heard(n) : lost(n)) bad.push_back(n);
+    }
     add_all(bad, promise.removed);
     std::erase_if(bad, [&](NodeIndex n) { return n.value() >= node_count(); });
     note(Note::Kind::warning, "too few nodes are left: Slurm is asked to requeue the job");

@@ -262,6 +262,21 @@ BOOST_FIXTURE_TEST_CASE(a_batch_host_that_stays_alone_has_the_job_requeued, CutH
     BOOST_TEST(count_asked(requeue) >= 1u);
 }
 
+/// Else Slurm waits for SlurmdTimeout until the run is over, and starts the next one then anywhere, far from
+/// the checkpoints in this node's memory (chaos 21083).
+BOOST_AUTO_TEST_CASE(a_batch_host_that_is_left_alone_names_whom_the_next_run_is_not_to_have) {
+    TestGroup g(TestGroup::config(2, 2, 2));
+    g.job_nodes = nodes({0, 1});
+    g.start();
+    g.crash(1);
+    g.run(30s);
+    auto requeue = std::ranges::find(g.asked, AskSlurm::What::requeue, &AskSlurm::what);
+    BOOST_REQUIRE((requeue != g.asked.end()));
+    BOOST_TEST((requeue->nodes == nodes({1})));
+    BOOST_REQUIRE(g.count<End>(0) == 1u);
+    BOOST_TEST((g.actions<End>(0).front().excluded == nodes({1})));
+}
+
 BOOST_AUTO_TEST_CASE(too_few_nodes_are_requeued_once) {
     TestGroup g(TestGroup::config(3, 3, 3));
     g.job_nodes = nodes({0, 1, 2});
