@@ -430,6 +430,12 @@ bool Simulator::is_any_left_over() const {
            std::ranges::any_of(slurm_.companions, [&](auto &c) { return is_left_over(c); });
 }
 
+Time Simulator::last_joined() const {
+    Time last{0};
+    for (const Companion &c : slurm_.companions) last = std::max(last, c.joined_at);
+    return last;
+}
+
 /// After the faults: as many nodes take part as can.
 bool Simulator::grown_back() const {
     if (config_.replacements && is_any_left_over()) return false;

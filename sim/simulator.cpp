@@ -21,6 +21,8 @@ template <typename... Ts>
 Overload(Ts...) -> Overload<Ts...>;
 
 constexpr Duration settle_time = seconds(40);
+/// After a node has joined.
+constexpr Duration join_time = seconds(10);
 /// Slurm has refused to take it out of the job: the leader looks again after a while.
 constexpr Duration left_over_time = seconds(120);
 
@@ -103,7 +105,8 @@ Outcome Simulator::run() {
             bool left_over = is_any_left_over();
             if (left_over) left_over_at = now_;
             // What was left over may have become a node of the job, which the group has yet to take.
-            if (e.at > (left_over ? end + left_over_time : std::max(end, left_over_at + settle_time))) break;
+            Time last = left_over ? end + left_over_time : std::max(end, left_over_at + settle_time);
+            if (e.at > last && e.at > std::min(last_joined() + join_time, end + left_over_time)) break;
             events_.pop();
             now_ = e.at;
             ++outcome.events;

@@ -382,6 +382,7 @@ class Simulator {
     void on_late_expansion(const Payload &p);
     bool is_left_over(const Companion &c) const;
     bool is_any_left_over() const;
+    Time last_joined() const;
     bool in_groups_job(std::uint32_t node) const;
     void check_companions() const;
     bool given_up(std::uint32_t node) const;

@@ -267,6 +267,8 @@ BOOST_DATA_TEST_CASE(seeds_in_which_the_simulator_was_wrong,
                          {{.seed = 186979, .nodes = 3, .copies = 2},
                           "a signal that had come was forgotten with a second one that did not, and what "
                           "ended by it was none"},
+                         {{.seed = 24594, .nodes = 5, .copies = 2},
+                          "a node that had joined in the last second was to have stepped"},
                          {{.seed = 298762, .nodes = 5, .copies = 0},
                           "a job's next run did not wait for its nodes that Slurm does not reach"},
                          {{.seed = 390421, .nodes = 5, .damage = true},
