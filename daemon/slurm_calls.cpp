@@ -245,8 +245,7 @@ class LibSlurmCalls final : public SlurmCalls {
         DLROVER_TRY(fetch_job(id, jobs));
         const slurm_job_info_t &job = *find_job(jobs, id);
         auto base = job.job_state & JOB_STATE_BASE;
-        if (base == JOB_PENDING && (job.job_state & JOB_COMPLETING) != 0)
-            return Status(Code::unavailable, "the last run is still ending");
+        if (base == JOB_PENDING && (job.job_state & JOB_COMPLETING) != 0) return put_off(id, job, order);
         if (base != JOB_PENDING && base != JOB_RUNNING) return Status(Code::stale, "it does not wait");
         if (base == JOB_RUNNING) return Hastened::starts;
         if (job.restart_cnt > order.restart_count)
@@ -304,6 +303,22 @@ class LibSlurmCalls final : public SlurmCalls {
     std::string cluster_name() override { return setting(&slurm_conf_t::cluster_name); }
 
   private:
+    /// Slurm waits for SlurmdTimeout where it could not take a node out that is gone (disable_job_shrink, or
+    /// no slurmdbd after another loss), and may start the next run, on any nodes, in the moment in which that
+    /// is over. A start a little later stays Slurm's own, should nobody come to hasten it.
+    static Result<Hastened> put_off(JobId id, const slurm_job_info_t &job, const HastenOrder &order) {
+        constexpr std::time_t least = 15, usual = 30;
+        std::time_t now = std::time(nullptr);
+        if (!order.hastens || job.restart_cnt > order.restart_count || job.start_time >= now + least)
+            return Hastened::ending;
+        job_desc_msg_t update;
+        ::slurm_init_job_desc_msg(&update);
+        update.job_id = id.value();
+        update.begin_time = now + usual;
+        DLROVER_TRY(send_update(id, update, "put off"));
+        return Hastened::ending;
+    }
+
     static Result<Hastened> send_next_run(JobId id, const slurm_job_info_t &job, const HastenOrder &order,
                                           const std::vector<std::string> &preferred) {
         std::string comment = text_of(job.admin_comment), wanted = join(preferred);

@@ -199,8 +199,14 @@ Result<std::vector<std::string>> requeue_without(SlurmCalls &calls, JobId job, c
     std::erase_if(stay, [&](const std::string &node) {
         return !contains(left, node) && node != loaded->batch_host;  // or Slurm refuses all
     });
-    if (!stay.empty() && stay.size() < loaded->nodes.size()) (void)calls.shrink_job(job, stay).ok();
+    Status shrunk;
+    if (!stay.empty() && stay.size() < loaded->nodes.size()) shrunk = calls.shrink_job(job, stay);
     DLROVER_TRY(calls.requeue_job(job));
+    if (!shrunk.ok())
+        log::warning(
+            "slurm: job " + std::to_string(job.value()) +
+            " is requeued with nodes that it has lost, so its next run may wait for SlurmdTimeout: " +
+            shrunk.message());
     return left;
 }
 
@@ -235,7 +241,10 @@ void QueuedSlurmClient::free_job(JobId job, std::uint32_t restart_count, bool al
     HastenOrder order{.restart_count = restart_count, .hastens = also_untie, .frees = true};
     enqueue<Result<Hastened>>(
         [job, order](SlurmCalls &calls) { return calls.hasten_job(job, order); },
-        [done = std::move(done)](Result<Hastened> answer) { done(answer.take_status()); });
+        [done = std::move(done)](Result<Hastened> answer) {
+            bool ends = answer.ok() && *answer == Hastened::ending;
+            done(ends ? Status(Code::unavailable, "the last run is still ending") : answer.take_status());
+        });
 }
 
 void QueuedSlurmClient::mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
@@ -258,8 +267,10 @@ void QueuedSlurmClient::hasten(JobId job, NextRun next, EventLoop::Time pause) {
 
 /// A job that can not be tied to those nodes, or is, and does not start on them after all, takes any.
 void QueuedSlurmClient::on_hastened(JobId job, NextRun next, const Result<Hastened> &answer) {
-    bool ends = answer.status().code() == Code::unavailable || answer.status().code() == Code::timeout;
-    if (ends && next.tries_left > 0) {
+    if (answer.ok() && *answer == Hastened::ending)
+        return hasten(job, std::move(next), options_.hasten_pause);
+    bool is_away = answer.status().code() == Code::unavailable || answer.status().code() == Code::timeout;
+    if (is_away && next.tries_left > 0) {
         --next.tries_left;
         return hasten(job, std::move(next), options_.hasten_pause);
     }

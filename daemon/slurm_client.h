@@ -23,6 +23,7 @@ struct HastenOrder {
 };
 
 enum class Hastened : std::uint8_t {
+    ending,     ///< its last run is; it does not start before that is over and it was hastened
     starts,     ///< it runs, or will on any nodes
     too_early,  ///< preferred nodes are still ending, or have yet to answer Slurm: nothing was changed
     tied,       ///< to the preferred nodes
@@ -50,7 +51,7 @@ class SlurmCalls {
     virtual Status cancel_job(JobId job) = 0;
     virtual Status drain_node(const std::string &node, const std::string &reason) = 0;
     virtual Result<SiteCapabilities> load_site() = 0;
-    /// A requeued job that waits for its next run may start at once. unavailable: it does not wait yet.
+    /// A requeued job that waits for its next run may start at once.
     virtual Result<Hastened> hasten_job(JobId job, const HastenOrder &order) = 0;
     virtual std::string cluster_name() = 0;
 };
@@ -65,7 +66,8 @@ class QueuedSlurmClient final : public SlurmClient {
     struct Options {
         EventLoop::Time timeout = std::chrono::seconds(10);
         std::size_t max_waiting = 1024;
-        /// After a requeue: how often, how many times the job is looked at until it waits.
+        /// After a requeue: how often, how many times the job is looked at until it waits; not counted while
+        /// its last run ends, which takes SlurmdTimeout where a node is gone that Slurm does not take out.
         EventLoop::Time hasten_pause = std::chrono::milliseconds(500);
         unsigned hasten_tries = 120;
         /// So long, at most, until the nodes that are preferred can be had; and, where it is tied to them

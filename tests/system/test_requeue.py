@@ -142,6 +142,35 @@ class Requeue(RequeueCase):
         print(f"memory was given back {time.time() - began:.1f} s after scancel")
 
 
+@unittest.skipUnless(NIGHTLY, "only nightly: it waits for Slurm, two minutes after a requeue Slurm's own delay is over")
+class NoShrink(RequeueCase):
+    def test_too_few_nodes(self) -> None:
+        """Slurm keeps the lost node in the job, so the run ends after SlurmdTimeout, and the next one begins on its nodes all the same."""
+        shrink = "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,disable_job_shrink"
+        self.cluster = self.enterContext(Cluster("requeue-no-shrink", nodes=6, arguments=("--conf", shrink, "--conf", "SlurmdTimeout=150")))
+        # Of what is free Slurm takes the first ones.
+        other = self.cluster.run("sbatch", "--parsable", "-N2", "-w", "n1,n2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 600", user="alice", check=True).stdout.strip()
+        wait_until(lambda: "JobState=RUNNING" in self.show(int(other)), 30, "the other job running", 0.1)
+        run, job = self.submit("kept", 3, "partner:1")
+        wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
+        batch_host = self.cluster.run("squeue", "-h", "-j", str(job), "-o", "%B", user="root").stdout.strip()
+        wait_until(lambda: self.group(job, batch_host)["copies"]["safe_step"] > 60, 30, "safe steps", 0.1)
+        safe, old = self.group(job, batch_host)["copies"]["safe_step"], {page.started_us for page in run.pages}
+        self.assertEqual(batch_host, "n3")
+        self.cluster.run("scancel", other, user="alice", check=True)
+        began = time.time()
+        self.cluster.lose("n4")
+        try:
+            wait_until(lambda: self.all_new(run, old), 300, "all ranks stepping again", 0.01)
+        finally:
+            print(self.show(job), *self.texts(job)[:40], sep="\n")
+        took, restored = time.time() - began, {page.restored_step for page in run.pages}
+        self.assertEqual(len(restored), 1)
+        self.assertGreaterEqual(min(restored), safe)
+        print(f"all ranks stepping again {took:.1f} s after the loss, from step {min(restored)}; step {safe} was safe")
+        self.expect_result(run, job)
+
+
 class Preemption(RequeueCase):
     """Slurm takes the nodes for a job of a higher partition, at once or after GraceTime."""
 

@@ -73,12 +73,14 @@ class GatedCalls final : public SlurmCalls {
         std::lock_guard lock(mutex_);
         orders_.push_back(order);
         if (orders_.size() < 3) return Status(Code::unavailable, "not yet");
+        if (orders_.size() < 3 + ending_) return Hastened::ending;
         if (order.preferred.empty()) return Hastened::starts;
         if (refuses_) return Status(Code::invalid_argument, "Requested node configuration is not available");
         return early_ && !order.anyhow ? Hastened::too_early : Hastened::tied;
     }
     void let_nodes_end_late() { early_ = true; }
     void refuse_nodes() { refuses_ = true; }
+    void end_for(unsigned looks) { ending_ = looks; }
     std::string cluster_name() override { return "lab"; }
 
     std::vector<HastenOrder> orders() {
@@ -97,6 +99,7 @@ class GatedCalls final : public SlurmCalls {
     bool open_ = false;
     std::atomic<bool> early_ = false, refuses_ = false;
     unsigned calls_ = 0;
+    std::atomic<unsigned> ending_ = 0;
     std::vector<HastenOrder> orders_;
 };
 
@@ -200,6 +203,18 @@ BOOST_AUTO_TEST_CASE(a_requeued_job_is_hastened_when_it_waits) {
     for (const HastenOrder &order : f.calls->orders()) BOOST_TEST(order.restart_count == 1u);
     f.loop.run_for(150ms);
     BOOST_TEST(f.calls->orders().size() == 5u);
+}
+
+/// As where Slurm waits for SlurmdTimeout: however long that is.
+BOOST_AUTO_TEST_CASE(a_job_whose_last_run_ends_late_is_hastened) {
+    Fixture f;
+    f.calls->open();
+    f.calls->end_for(40);
+    f.client.requeue_job(JobId(7), {"n1", "", {"n3"}}, [](const Status &) {});
+    BOOST_TEST(f.loop.run_until([&] { return f.calls->orders().size() == 44; }));
+    auto orders = f.calls->orders();
+    BOOST_TEST((orders[42].preferred == std::vector<std::string>{"n1", "n2"}));
+    BOOST_TEST(orders[43].preferred.empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_job_that_slurm_does_not_tie_starts_anywhere) {
