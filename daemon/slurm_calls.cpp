@@ -76,8 +76,8 @@ SlurmJob convert(const slurm_job_info_t &job) {
     result.end_time = job.end_time;
     result.is_tied = result.waiting && !text_of(job.req_nodes).empty();
     result.has_excluded = result.waiting && !find_excluded(text_of(job.admin_comment)).empty();
-    result.is_held_off = result.waiting && (job.job_state & JOB_COMPLETING) == 0 &&
-                         (job.state_reason == WAIT_TIME || job.eligible_time > std::time(nullptr));
+    result.is_held_off =
+        result.waiting && (job.state_reason == WAIT_TIME || job.eligible_time > std::time(nullptr));
     result.mark = find_mark(text_of(job.admin_comment));
     result.left = find_left_marks(text_of(job.admin_comment));
     result.grown = find_grown(text_of(job.admin_comment));

@@ -267,8 +267,10 @@ void QueuedSlurmClient::hasten(JobId job, NextRun next, EventLoop::Time pause) {
 
 /// A job that can not be tied to those nodes, or is, and does not start on them after all, takes any.
 void QueuedSlurmClient::on_hastened(JobId job, NextRun next, const Result<Hastened> &answer) {
-    if (answer.ok() && *answer == Hastened::ending)
-        return hasten(job, std::move(next), options_.hasten_pause);
+    if (answer.ok() && *answer == Hastened::ending) {
+        bool is_long = ++next.seen_ending > options_.hasten_often;
+        return hasten(job, std::move(next), is_long ? options_.hasten_seldom : options_.hasten_pause);
+    }
     bool is_away = answer.status().code() == Code::unavailable || answer.status().code() == Code::timeout;
     if (is_away && next.tries_left > 0) {
         --next.tries_left;

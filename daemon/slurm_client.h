@@ -70,6 +70,8 @@ class QueuedSlurmClient final : public SlurmClient {
         /// its last run ends, which takes SlurmdTimeout where a node is gone that Slurm does not take out.
         EventLoop::Time hasten_pause = std::chrono::milliseconds(500);
         unsigned hasten_tries = 120;
+        unsigned hasten_often = 40;  ///< so many times in that pause while it ends, then in this one:
+        EventLoop::Time hasten_seldom = std::chrono::seconds(5);
         /// So long, at most, until the nodes that are preferred can be had; and, where it is tied to them
         /// then, until it starts.
         EventLoop::Time preferred_patience = std::chrono::seconds(10);
@@ -112,6 +114,7 @@ class QueuedSlurmClient final : public SlurmClient {
     struct NextRun {
         HastenOrder order;
         unsigned tries_left;
+        unsigned seen_ending = 0;
         std::optional<EventLoop::Time> early_since = {};
         bool was_tied = false;
     };

@@ -112,6 +112,8 @@ struct Fixture {
                               .max_waiting = 4,
                               .hasten_pause = 1ms,
                               .hasten_tries = 10,
+                              .hasten_often = 20,
+                              .hasten_seldom = 2ms,
                               .preferred_patience = 30ms,
                               .excluded_patience = 100ms}};
     ~Fixture() { calls->open(); }
