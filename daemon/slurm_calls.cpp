@@ -309,7 +309,7 @@ class LibSlurmCalls final : public SlurmCalls {
     static Result<Hastened> put_off(JobId id, const slurm_job_info_t &job, const HastenOrder &order) {
         constexpr std::time_t least = 15, usual = 30;
         std::time_t now = std::time(nullptr);
-        if (!order.hastens || job.restart_cnt > order.restart_count || job.start_time >= now + least)
+        if (!order.hastens || job.restart_cnt > order.restart_count || job.eligible_time >= now + least)
             return Hastened::ending;
         job_desc_msg_t update;
         ::slurm_init_job_desc_msg(&update);

@@ -36,6 +36,7 @@ class GatedCalls final : public SlurmCalls {
         job.nodes = {"n1", "n2", "n3"};
         job.running = true;
         job.left = {left_mark(StepId(0), 1, "n2")};
+        job.restart_count = requeues_;
         return job;
     }
     Result<SlurmStep> load_step(JobId, StepId) override { return Status(Code::not_found, "none"); }
@@ -44,10 +45,15 @@ class GatedCalls final : public SlurmCalls {
     }
     Status shrink_job(JobId, const std::vector<std::string> &survivors) override {
         pass();
+        if (keeps_nodes_) return Status(Code::unsupported, "disable_job_shrink");
         shrunk_to = survivors;
         return {};
     }
-    Status requeue_job(JobId) override { return {}; }
+    Status requeue_job(JobId) override {
+        ++requeues_;
+        return {};
+    }
+    void keep_nodes() { keeps_nodes_ = true; }
     std::vector<std::string> shrunk_to;  ///< to be read when an answer has come
     Result<bool> complete_headless(JobId, const HeadlessEnd &) override {
         return Status(Code::permission_denied, "no");
@@ -97,7 +103,8 @@ class GatedCalls final : public SlurmCalls {
     std::mutex mutex_;
     std::condition_variable changed_;
     bool open_ = false;
-    std::atomic<bool> early_ = false, refuses_ = false;
+    std::atomic<bool> early_ = false, refuses_ = false, keeps_nodes_ = false;
+    std::atomic<std::uint32_t> requeues_ = 0;
     unsigned calls_ = 0;
     std::atomic<unsigned> ending_ = 0;
     std::vector<HastenOrder> orders_;
@@ -291,6 +298,22 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_out_of_the_job_has_it_not_requeued) {
     ask("n2", 2);  // that was another run's
     BOOST_TEST(f.loop.run_until([&] { return answers.size() == 3; }));
     BOOST_TEST((answers.back() == Code::ok));
+}
+
+/// Both sides of a cut may ask; the lost node can be in the job still.
+BOOST_AUTO_TEST_CASE(a_run_is_requeued_once) {
+    Fixture f;
+    f.calls->open();
+    f.calls->keep_nodes();
+    std::vector<Code> answers;
+    for (const char *asker : {"n1", "n3"})
+        f.client.requeue_job(JobId(7), {asker, "", {"n2"}},
+                             [&](const Status &status) { answers.push_back(status.code()); });
+    BOOST_TEST(f.loop.run_until([&] { return answers.size() == 2; }));
+    BOOST_TEST((answers == std::vector<Code>{Code::ok, Code::stale}));
+    BOOST_TEST(f.calls->shrunk_to.empty());
+    BOOST_TEST(f.loop.run_until([&] { return f.calls->orders().size() == 4; }));
+    BOOST_TEST((f.calls->orders()[2].preferred == std::vector<std::string>{"n1", "n3"}));
 }
 
 BOOST_AUTO_TEST_CASE(the_twin_shrinks_as_slurm_does) {
