@@ -23,7 +23,7 @@ struct HastenOrder {
 };
 
 enum class Hastened : std::uint8_t {
-    ending,     ///< its last run is; it does not start before that is over and it was hastened
+    ending,     ///< its last run is, and it is put off for a while, to be hastened when that is over
     starts,     ///< it runs, or will on any nodes
     too_early,  ///< preferred nodes are still ending, or have yet to answer Slurm: nothing was changed
     tied,       ///< to the preferred nodes

@@ -27,7 +27,7 @@ constexpr std::uint64_t most_seeds = 8000;
 /// With sanitizers fewer: they make it ten times slower, and contrib/run-tests runs these without them, too.
 #ifdef DLROVER_SLOW
 constexpr std::uint64_t fewer = 10;
-constexpr std::size_t planted_bugs = 3;  // each is sought in thousands of runs
+constexpr std::size_t planted_bugs = 3;  // 1 and 2: each is sought in thousands of runs
 #else
 constexpr std::uint64_t fewer = 1;
 constexpr std::size_t planted_bugs = elastic::planted_bug_names.size();
