@@ -11,6 +11,9 @@ bench_ckpt_copy_LDADD = libclient.la libarena.la
 check_PROGRAMS += bench/replication
 bench_replication_SOURCES = bench/replication.cpp
 bench_replication_LDADD = libbulk.la libarena.la libckpt.la
+check_PROGRAMS += bench/scale
+bench_scale_SOURCES = bench/scale.cpp bench/scale_link.cpp bench/scale_link.h
+bench_scale_LDADD = libmessagecodec.la libtransport.la
 if HAVE_HDF5
 check_PROGRAMS += bench/storage_write
 bench_storage_write_SOURCES = bench/storage_write.cpp

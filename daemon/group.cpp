@@ -8,6 +8,7 @@
 #include "daemon/registration.h"
 #include "daemon/summary.h"
 #include "daemon/wall_clock.h"
+#include "elastic/large_group.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -180,7 +181,18 @@ elastic::GroupConfig Group::config() const {
     const auto &t = services_.settings.timing;
     c.timings = {t.heartbeat, t.leader_silence,  t.election,   t.election_step, t.agent_lease,
                  t.join,      t.incident_window, t.fence_wait, t.without_slurm};
+    elastic::suit_size(c);
     return c;
+}
+
+/// Its agents', which grows with a large group.
+EventLoop::Time Group::agent_lease() const {
+    const auto &t = services_.settings.timing;
+    elastic::Timings set;
+    set.heartbeat = t.heartbeat;
+    set.leader_silence = t.leader_silence;
+    set.agent_lease = t.agent_lease;
+    return elastic::suited(set, own_nodes()).agent_lease;
 }
 
 void Group::create_member() {
@@ -226,7 +238,10 @@ void Group::perform(elastic::Action &action) {
 }
 
 void Group::act(elastic::SendMessage &action) {
-    send_to(node_name(action.to), action.message);
+    proto::Bytes bytes = encode_message(action.message);
+    action.also.insert(action.also.begin(), action.to);
+    for (NodeIndex to : action.also)
+        send_envelope(node_name(to), transport::PeerEnvelope::Kind::group, bytes);
 }
 
 void Group::send_to(const std::string &node, const elastic::Message &message) {
@@ -323,7 +338,7 @@ void Group::act(elastic::StopWorkers &action) {
 void Group::act(elastic::RenewLease &) {
     auto now = services_.loop.now();
     leader_heard_ = now;
-    if (now - lease_pushed_ < services_.settings.timing.agent_lease / 5) return;
+    if (now - lease_pushed_ < agent_lease() / 5) return;
     lease_pushed_ = now;
     if (world_) save_world();
     settle();
@@ -483,13 +498,13 @@ void Group::answer_slurm(std::uint64_t request, const Status &status, const Slur
 /// Without those of jobs of their own, which may have the name of one that is out of the job.
 void Group::answer_job(elastic::SlurmAnswer &answer, const SlurmJob &loaded) const {
     const auto &r = registration();
+    std::set<std::string> nodes(loaded.nodes.begin(), loaded.nodes.end());
+    std::set<std::string> left(loaded.left.begin(), loaded.left.end());
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         bool companion = i >= own_nodes() && joined_by(r, i - own_nodes()).first != job();
         if (companion) continue;
-        if (std::ranges::find(loaded.nodes, r.node_names[i]) != loaded.nodes.end())
-            answer.job_nodes.emplace_back(i);
-        if (std::ranges::find(loaded.left, left_mark(r.node_names[i])) != loaded.left.end())
-            answer.left.emplace_back(i);
+        if (nodes.contains(r.node_names[i])) answer.job_nodes.emplace_back(i);
+        if (left.contains(left_mark(r.node_names[i]))) answer.left.emplace_back(i);
     }
 }
 
@@ -630,12 +645,16 @@ void Group::tell_switches() {
     feed_later(std::move(domains));
 }
 
-std::optional<NodeIndex> Group::index_of(const std::string &node) const {
-    // One that was removed and joined again is its last entry.
+std::optional<NodeIndex> Group::index_of(const std::string &node) {
     const auto &names = registration().node_names;
-    auto it = std::find(names.rbegin(), names.rend(), node);
-    if (it == names.rend()) return std::nullopt;
-    return NodeIndex(static_cast<std::uint32_t>(names.rend() - it) - 1);
+    if (std::exchange(indexed_, names.size()) != names.size()) {
+        indices_.clear();
+        // One that was removed and joined again is its last entry.
+        for (std::uint32_t i = 0; i < names.size(); ++i) indices_.insert_or_assign(names[i], NodeIndex(i));
+    }
+    auto it = indices_.find(node);
+    if (it == indices_.end()) return std::nullopt;
+    return it->second;
 }
 
 void Group::on_peer_message(const std::string &node, const std::vector<std::uint8_t> &payload) {

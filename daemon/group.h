@@ -231,7 +231,8 @@ class Group : private JobMemory {
                       std::vector<NodeIndex> over = {});
     void tell_end(int exit_code, const std::string &message);
     void finish_end();
-    std::optional<NodeIndex> index_of(const std::string &node) const;
+    std::optional<NodeIndex> index_of(const std::string &node);
+    EventLoop::Time agent_lease() const;
     void send_envelope(const std::string &node, transport::PeerEnvelope::Kind kind, proto::Bytes payload);
 
     // group_job_end.cpp
@@ -524,6 +525,8 @@ class Group : private JobMemory {
     GenerationId stopped_told_;
     std::uint16_t last_port_ = 0;
     std::optional<elastic::Goodput> final_goodput_;
+    std::map<std::string, NodeIndex, std::less<>> indices_;  ///< index_of(), for the first `indexed_` names
+    std::size_t indexed_ = 0;
     std::optional<elastic::Damaged> damaged_;     ///< a former daemon's, until the member has it
     std::unique_ptr<records::SumsRecordT> sums_;  ///< a former daemon's, until the member has them
     EventLoop::Time lease_pushed_{0}, last_seen_{0}, job_asked_{0};

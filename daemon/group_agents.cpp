@@ -72,7 +72,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     }
     local::AgentWelcomeT welcome;
     const auto &timing = services_.settings.timing;
-    welcome.lease_ms = static_cast<std::uint32_t>(timing.agent_lease.count() / 1000);
+    welcome.lease_ms = static_cast<std::uint32_t>(agent_lease().count() / 1000);
     welcome.stop_grace_ms = static_cast<std::uint32_t>(timing.stop_grace.count() / 1000);
     welcome.tasks_here = static_cast<std::uint16_t>(tasks_here());
     welcome.first_local_rank = static_cast<std::uint16_t>(hello.task * record_.workers);

@@ -106,7 +106,7 @@ void Group::fail_if_nobody_stops(const GenerationId &generation, std::uint32_t l
 }
 
 EventLoop::Time Group::alone_limit() const {
-    const auto &timing = services_.settings.timing;
+    const elastic::Timings timing = config().timings;
     return timing.leader_silence + timing.election + timing.agent_lease;
 }
 

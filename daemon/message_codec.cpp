@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/id_runs.h"
 #include "elastic/coding.h"
 #include "peer_generated.h"
 #include "proto/codec.h"
@@ -15,6 +16,7 @@ using namespace elastic;
 
 constexpr std::size_t max_list = 1u << 17;
 constexpr std::size_t max_text = 8192;
+constexpr std::size_t many_seals = 16, shortest_rank_run = 4;
 constexpr std::size_t max_name = 256;
 constexpr int max_signal = 64;
 constexpr const char *promise_identifier = "DLR1";
@@ -42,9 +44,7 @@ GenerationId unpack(const std::unique_ptr<proto::Generation> &g) {
 }
 
 std::vector<std::uint32_t> pack(const std::vector<NodeIndex> &nodes) {
-    std::vector<std::uint32_t> out;
-    for (NodeIndex n : nodes) out.push_back(n.value());
-    return out;
+    return pack_runs(nodes);
 }
 
 std::unique_ptr<wire::SealT> pack(const Seal &s) {
@@ -156,12 +156,36 @@ std::unique_ptr<wire::ScalingT> pack(const Scaling &s) {
     return w;
 }
 
+bool same_set(const Seal &a, const Seal &b) {
+    return std::tie(a.step, a.generation, a.world_size, a.to_storage) ==
+           std::tie(b.step, b.generation, b.world_size, b.to_storage);
+}
+
+/// In the same order.
+std::vector<std::unique_ptr<wire::SealSetT>> pack_sets(const std::vector<Seal> &seals) {
+    std::vector<std::unique_ptr<wire::SealSetT>> out;
+    for (std::size_t i = 0, end = 0; i < seals.size(); i = end) {
+        std::vector<Rank> ranks;
+        for (; end < seals.size() && same_set(seals[i], seals[end]); ++end) ranks.push_back(seals[end].rank);
+        auto &w = out.emplace_back(std::make_unique<wire::SealSetT>());
+        w->train_step = seals[i].step.value();
+        w->world_size = seals[i].world_size;
+        w->generation = pack(seals[i].generation);
+        w->to_storage = seals[i].to_storage;
+        w->ranks = pack_runs(ranks, 1, shortest_rank_run);
+    }
+    return out;
+}
+
 std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     auto w = std::make_unique<wire::NodeReportT>();
     w->ready = r.ready;
     w->running = pack(r.running);
     w->stopped = pack(r.stopped);
-    w->seals = pack_all<wire::SealT>(r.seals);
+    if (r.seals.size() < many_seals)
+        w->seals = pack_all<wire::SealT>(r.seals);
+    else
+        w->seal_sets = pack_sets(r.seals);
     w->finished = pack(r.finished);
     w->exits = pack_all<wire::WorkerExitT>(r.exits);
     w->progress = pack_all<wire::RankProgressT>(r.progress);
@@ -188,6 +212,35 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     return w;
 }
 
+/// After how many places a long list goes on with the next node, as far as some spots of it tell: at one a
+/// node may be missing.
+std::size_t run_stride(const std::vector<NodeIndex> &nodes) {
+    constexpr std::size_t alike = 64, spots = 5;
+    for (std::size_t spot = 1; spot <= spots; ++spot) {
+        std::size_t from = nodes.size() * spot / (spots + 1);
+        for (std::size_t stride = 1; stride <= max_id_stride && from + stride + alike <= nodes.size();
+             ++stride) {
+            std::size_t i = from;
+            while (i < from + alike && nodes[i + stride].value() == nodes[i].value() + 1) ++i;
+            if (i == from + alike) return stride;
+        }
+    }
+    return 1;
+}
+
+/// Where each rank's object is after a change of size: the nodes follow each other once in so many ranks as
+/// each has.
+void pack_sources(wire::WorldT &w, const std::vector<ObjectSource> &sources) {
+    std::vector<Rank> ranks;
+    std::vector<NodeIndex> nodes;
+    for (const ObjectSource &s : sources) {
+        ranks.push_back(s.rank);
+        nodes.push_back(s.node);
+    }
+    w.source_ranks = pack_runs(ranks);
+    w.source_nodes = pack_runs(nodes, run_stride(nodes));
+}
+
 std::unique_ptr<wire::WorldT> pack(const World &world) {
     auto w = std::make_unique<wire::WorldT>();
     w->generation = pack(world.id);
@@ -201,11 +254,9 @@ std::unique_ptr<wire::WorldT> pack(const World &world) {
     w->budget_used = world.budget_used;
     w->stored_world_size = world.stored_world_size;
     w->memory_world_size = world.memory_world_size;
-    w->partners = pack(world.partners);
-    for (const ObjectSource &s : world.sources) {
-        w->source_ranks.push_back(s.rank.value());
-        w->source_nodes.push_back(s.node.value());
-    }
+    std::size_t partners_each = world.nodes.empty() ? 1 : world.partners.size() / world.nodes.size();
+    w->partners = pack_runs(world.partners, std::max<std::size_t>(partners_each, 1));
+    pack_sources(*w, world.sources);
     w->groups = world.groups;
     w->rebuilds = pack_all<wire::RebuildT>(world.rebuilds);
     for (const Suspect &s : world.suspects) {
@@ -414,12 +465,11 @@ class Unpacker {
     explicit Unpacker(std::uint32_t node_count) : node_count_(node_count) {}
     bool ok() const noexcept { return ok_; }
 
-    std::vector<NodeIndex> nodes(const std::vector<std::uint32_t> &in) {
-        std::vector<NodeIndex> out;
-        if (!expect(in.size() <= node_count_)) return out;
-        for (std::uint32_t n : in)
-            if (expect(n < node_count_)) out.emplace_back(n);
-        return out;
+    std::vector<NodeIndex> nodes(const std::vector<std::uint32_t> &in) { return nodes(in, node_count_); }
+    std::vector<NodeIndex> nodes(const std::vector<std::uint32_t> &in, std::size_t most) {
+        auto found = unpack_runs<NodeIndex>(in, node_count_, most);
+        expect(found.has_value());
+        return found ? std::move(*found) : std::vector<NodeIndex>{};
     }
     NodeIndex node(std::uint32_t in) {
         expect(in < node_count_);
@@ -442,9 +492,7 @@ class Unpacker {
         r.ready = w->ready;
         r.running = unpack(w->running);
         r.stopped = unpack(w->stopped);
-        for (const auto &s : w->seals)
-            r.seals.push_back(Seal{TrainStep(s->train_step), Rank(s->rank), s->world_size,
-                                   unpack(s->generation), s->to_storage});
+        r.seals = seals(*w);
         for (std::uint32_t rank : w->finished) r.finished.emplace_back(rank);
         for (const auto &e : w->exits)
             r.exits.push_back(WorkerExit{unpack(e->generation), Rank(e->rank), e->wait_status,
@@ -468,26 +516,41 @@ class Unpacker {
         r.scaling = scaling(w->scaling);
         return r;
     }
+    std::vector<Seal> seals(const wire::NodeReportT &w) {
+        std::vector<Seal> out;
+        for (const auto &s : w.seals)
+            out.push_back(Seal{TrainStep(s->train_step), Rank(s->rank), s->world_size, unpack(s->generation),
+                               s->to_storage});
+        if (!expect(w.seal_sets.size() <= max_list)) return out;
+        for (const auto &set : w.seal_sets) {
+            auto ranks = unpack_runs<Rank>(set->ranks, id_run, max_list - std::min(out.size(), max_list));
+            if (!expect(ranks.has_value())) return out;
+            Seal seal{
+                TrainStep(set->train_step), {}, set->world_size, unpack(set->generation), set->to_storage};
+            for (Rank rank : *ranks) {
+                seal.rank = rank;
+                out.push_back(seal);
+            }
+        }
+        return out;
+    }
     Losses losses(const wire::PrepareT &w) {
-        if (!expect(w.lost_ranks.size() <= Losses::most && w.lost_nodes.size() <= Losses::most)) return {};
-        return {unpack(w.lost_by), {w.lost_ranks.begin(), w.lost_ranks.end()}, nodes(w.lost_nodes)};
+        if (!expect(w.lost_ranks.size() <= Losses::most)) return {};
+        return {
+            unpack(w.lost_by), {w.lost_ranks.begin(), w.lost_ranks.end()}, nodes(w.lost_nodes, Losses::most)};
     }
     /// As many for each node.
     std::vector<NodeIndex> partners(const std::vector<std::uint32_t> &in, std::size_t of_nodes) {
-        std::vector<NodeIndex> out;
-        if (!expect(in.size() % of_nodes == 0 && in.size() / of_nodes < node_count_ && in.size() <= max_list))
-            return out;
-        for (std::uint32_t n : in)
-            if (expect(n < node_count_)) out.emplace_back(n);
-        return out;
+        std::vector<NodeIndex> found = nodes(in, max_list);
+        expect(found.size() % of_nodes == 0 && found.size() / of_nodes < node_count_);
+        return found;
     }
     std::vector<ObjectSource> sources(const wire::WorldT &w) {
         std::vector<ObjectSource> out;
-        if (!expect(w.source_ranks.size() == w.source_nodes.size() && w.source_ranks.size() <= max_list))
-            return out;
-        for (std::size_t i = 0; i < w.source_ranks.size(); ++i)
-            if (expect(w.source_nodes[i] < node_count_))
-                out.push_back({Rank(w.source_ranks[i]), NodeIndex(w.source_nodes[i])});
+        auto ranks = unpack_runs<Rank>(w.source_ranks, id_run, max_list);
+        auto at = nodes(w.source_nodes, max_list);
+        if (!expect(ranks && ranks->size() == at.size())) return out;
+        for (std::size_t i = 0; i < at.size(); ++i) out.push_back({(*ranks)[i], at[i]});
         return out;
     }
     Parity parity(const wire::ParityT &w) {
@@ -594,9 +657,10 @@ class Unpacker {
     std::optional<Roster> roster(const std::unique_ptr<wire::RosterT> &w) {
         if (!w) return std::nullopt;
         Roster r;
-        bool in_bounds = w->added.size() <= max_joined && w->counted.size() <= w->added.size() &&
-                         w->firm_added <= w->added.size() && w->firm_counted <= w->counted.size();
-        if (!expect(in_bounds)) return r;
+        r.counted = nodes(w->counted, max_joined);
+        bool in_bounds = w->added.size() <= max_joined && r.counted.size() <= w->added.size() &&
+                         w->firm_added <= w->added.size() && w->firm_counted <= r.counted.size();
+        if (!expect(in_bounds)) return {};
         r.term = Term(w->term);
         for (const auto &n : w->added) {
             if (!expect(n->ranks > 0 && !n->name.empty() && n->name.size() <= max_name)) return r;
@@ -604,7 +668,6 @@ class Unpacker {
             auto step = n->step == 0 ? std::nullopt : std::optional(StepId(n->step));
             r.added.push_back({n->ranks, n->name, companion, step});
         }
-        r.counted = nodes(w->counted);
         r.firm_added = w->firm_added;
         r.firm_counted = w->firm_counted;
         return r;

@@ -72,7 +72,8 @@ void Member::State::ask_votes() {
 }
 
 void Member::State::on_tick_candidate() {
-    if (now < next_heartbeat) return;
+    if (look_due) look_over();
+    if (role != Role::candidate || now < next_heartbeat) return;
     ask_votes();
     count_votes();
     if (role == Role::candidate) fence_half();
@@ -121,6 +122,8 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
     add_all(promise.settled, m.promise.settled);
     add_all(promise.removed, m.promise.removed);
     if (!m.granted || m.term != promise.term) {
+        if (look_due) look_over();
+        if (role != Role::candidate) return;
         // Only a later reign can win this node over.
         if (term_seen > promise.term && now - stood > config.timings.election) {
             role = Role::follower;
@@ -140,8 +143,8 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
     if (m.whole_ago) whole_at = std::max(whole_at, stood - *m.whole_ago);
     take_scaling(m.promise.scaling);
     const auto &theirs = m.promise.world;
-    if (theirs && fits(*theirs) && (!world || world->id < theirs->id)) world = theirs;
-    count_votes();
+    if (theirs && (!world || world->id < theirs->id) && fits(*theirs)) world = theirs;
+    if (!looks_later()) count_votes();
 }
 
 /// Of nodes that are not removed: who knows less than the others may have been given votes of such.

@@ -269,8 +269,7 @@ Time Member::State::slurm_reached(Time contact) {
 /// neither lead nor take them out of the job. They have to be asked: nobody speaks to a node that is out.
 void Member::State::fence_alone() {
     if (finish) return;
-    for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i))) send(NodeIndex(i), HeartbeatReply{promise.term, 0, {}});
+    send_all(all_others(), HeartbeatReply{promise.term, 0, {}});
     if (slurm.pending || now < slurm.retry_at) return;
     Duration wait = promise.generation.number > 0 ? config.timings.fence_wait : config.timings.join;
     Time contact = std::max(peer_contact, leader_contact);
@@ -470,6 +469,7 @@ void Member::State::on_job(const SlurmAnswer &m) {
         return pause_marks("somebody writes over what it notes of nodes that the group goes on without");
     }
     if (role == Role::leader) fence_lost();
+    if (role == Role::candidate && look_due) look_over();
     if (role == Role::candidate) fence_half();
     if (role == Role::follower && !may_lead()) fence_alone();
     slurm.read_fresh = false;  // what was read is worth nothing later
@@ -488,8 +488,7 @@ void Member::State::leave_to_others(const SlurmAnswer &m) {
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!in_job(m, NodeIndex(i))) add_all(promise.removed, {NodeIndex(i)});
     VoteRequest last{promise.term, promise.generation, promise.removed};
-    for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i))) send(NodeIndex(i), last);
+    send_all(all_others(), last);
 }
 
 void Member::State::adopt_removal(const std::vector<NodeIndex> &nodes, const std::string &why) {

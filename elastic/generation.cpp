@@ -96,9 +96,10 @@ void Member::State::propose(std::string reason, bool counts) {
     p.id = {promise.term, generation_seen.number + 1};
     if (again && bugged(PlantedBug::generation_reuse)) p.id = preparing->id;
     p.nodes = std::move(nodes);
+    std::vector<bool> chosen(node_count());
+    for (NodeIndex n : p.nodes) chosen[n.value()] = true;
     for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!contains(p.nodes, NodeIndex(i)) && !removed(NodeIndex(i)) && this->counts(NodeIndex(i)) &&
-            !is_leaving(NodeIndex(i)))
+        if (!chosen[i] && !removed(NodeIndex(i)) && this->counts(NodeIndex(i)) && !is_leaving(NodeIndex(i)))
             p.spares.push_back(NodeIndex(i));
     p.from_storage = again ? preparing->from_storage : growing.stored;
     bool first = generation_seen.number == 0;
@@ -113,8 +114,7 @@ void Member::State::propose(std::string reason, bool counts) {
     awaiting.reset();
     for (Peer &peer : peers) peer.accepted = false;
     Prepare message = prepare_word();
-    for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send(NodeIndex(i), message);
+    send_all(others_left(), message);
     on_prepare(config.self, message);
 }
 
@@ -209,6 +209,7 @@ bool Member::State::may_commit() const {
     if (!stopped_before && now < lease_end()) return false;
     // What a job's run before has left is looked for once, and on all nodes.
     Duration grace = begins_again() ? config.timings.join : report_grace;
+    if (config.look_pause > Duration(0)) grace = std::max(grace, config.timings.heartbeat * 2);
     return silent_ones == 0 || now - preparing->since >= grace;
 }
 
@@ -280,7 +281,7 @@ void Member::State::tally_other_steps() {
     for (std::uint32_t i = 0; i < node_count(); ++i)
         for (Parity p : peers[i].accepted ? peers[i].report.parities : std::vector<Parity>{}) {
             p.id = {complete->generation, complete->step};
-            tally.add(p, all_ranks(), NodeIndex(i), true);
+            tally.add(p, all_ranks, NodeIndex(i), true);
         }
 }
 
@@ -335,8 +336,9 @@ void Member::State::commit() {
         p.report.progress.clear();
         p.report.skips.clear();
     }
-    for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send(NodeIndex(i), Commit{promise.term, w});
+    for (Peer &p : peers) p.told = slow ? GenerationId{} : w.id;
+    told_from = sequence + 1;
+    send_all(others_left(), Commit{promise.term, w});
     meter->begin_generation(now, w.restore_step);
     if (w.restart_count > 0) meter->on_restart();
     add_up(false);

@@ -42,17 +42,14 @@ void Member::State::on_exits(NodeIndex from, const NodeReport &report) {
     for (const WorkerExit &e : report.exits) {
         if (e.generation != world->id) continue;
         bool open = incident && incident->generation == world->id;
-        bool known = open && std::any_of(incident->exits.begin(), incident->exits.end(),
-                                         [&](const WorkerExit &k) { return k.rank == e.rank; });
-        if (known) continue;
+        if (open && incident->ended.contains(e.rank)) continue;
         std::string what =
             "rank " + std::to_string(e.rank.value()) + " on " + names({from}) + " " + describe_exit(e);
         if (!open) {
             open_incident(what);
             fresh = true;
         }
-        incident->exits.push_back(e);
-        incident->exit_nodes.push_back(from);
+        incident->add(e, from);
         Note n;
         n.kind = Note::Kind::worker_failed;
         n.generation = world->id;

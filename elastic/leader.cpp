@@ -28,6 +28,7 @@ void Member::State::begin_reign() {
     bool again = generation_seen.number > 0;
     role = Role::leader;
     leader = config.self;
+    look_due = false;
     began = next_look = now;
     majority_lost.reset();
     for (Peer &p : peers) {
@@ -57,6 +58,9 @@ void Member::State::begin_reign() {
     slurm = std::move(fresh);
     bool goes_on = world && world->id == generation_seen;
     if (goes_on) install(*world, true);
+    // Most of a large group run it, and say so in their first answer.
+    for (Peer &p : peers) p.told = goes_on ? world->id : GenerationId{};
+    told_from = 1;
     meter.emplace(goodput.wall > Duration(0) ? goodput_at : now, goodput);
     counted = goodput.counted;
     baseline = goes_on && counted.generation == world->id ? counted : Goodput::Counted{};
@@ -109,6 +113,8 @@ bool Member::State::answers(NodeIndex node) const {
 }
 
 void Member::State::on_tick_leader() {
+    if (look_due) look_over();
+    if (role != Role::leader || finish) return;
     if (now >= next_look && !look_around()) return;
     if (role == Role::leader && !finish && now >= next_heartbeat) send_heartbeats();
     if (role == Role::leader && !finish) consider();
@@ -136,17 +142,35 @@ bool Member::State::look_around() {
     return true;
 }
 
+/// Whether what was said waits for look_over(): where each word of each of thousands of nodes had the leader
+/// look at all of them, it would do nothing else.
+bool Member::State::looks_later() {
+    look_due = config.look_pause > Duration(0);
+    return look_due;
+}
+
+void Member::State::look_over() {
+    look_due = false;
+    looked_at = now;
+    if (role == Role::candidate) return count_votes();
+    settle_removed();
+    settle_roster();
+    if (role == Role::leader && !finish) recount();
+    if (role == Role::leader && !finish) consider();
+}
+
 void Member::State::send_heartbeats() {
     next_heartbeat = now + config.timings.heartbeat;
     sent.add(++sequence, now);
     bool is_acting = may_act();
     job_end_here(near_job_end());
-    for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i)) && !removed(NodeIndex(i))) send_heartbeat(NodeIndex(i), is_acting);
+    std::vector<bool> working(node_count());
+    for (NodeIndex n : world ? world->nodes : std::vector<NodeIndex>{}) working[n.value()] = true;
+    for (NodeIndex n : others_left()) send_heartbeat(n, is_acting, working[n.value()]);
     if (is_acting) out.push_back(RenewLease{});
 }
 
-void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
+void Member::State::send_heartbeat(NodeIndex to, bool is_acting, bool takes_part) {
     Peer &p = peers[to.value()];
     Heartbeat h;
     h.term = promise.term;
@@ -156,12 +180,14 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting) {
     h.removed = promise.removed;
     h.settled = promise.settled.size() == promise.removed.size();
     h.goodput = goodput;
-    bool takes_part = world && contains(world->nodes, to);
-    bool lacks = world && (p.report.knows != world->id || (takes_part && p.report.running != world->id));
+    // The answer to the first heartbeat after its Commit says whether that has come.
+    bool on_its_way = config.look_pause > Duration(0) && world && p.told == world->id && p.acked < told_from;
+    bool lacks = world && !on_its_way &&
+                 (p.report.knows != world->id || (takes_part && p.report.running != world->id));
     // While a newer one is prepared nobody is to begin it; who joins has to know it before it counts.
     bool joins = !counts(to) && !bugged(PlantedBug::counted_without_world);
     if (lacks && (world->id == promise.generation || joins)) h.world = world;
-    if (complete) {
+    if (complete && !on_its_way) {
         h.complete_step = complete->step;
         h.complete_generation = complete->generation;
     }
@@ -193,7 +219,7 @@ void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) 
         if (from != config.batch_host || !may_act()) return;
         // It has voted for one that was out, and believes no lower term.
         if (m.term > promise.term) return step_down("the batch host, which is out, has seen a higher term");
-        send_heartbeat(from, true);  // it may not know
+        send_heartbeat(from, true, takes_part(from));  // it may not know
         return;
     }
     if (m.term > promise.term) return step_down("another node has seen a higher term");
@@ -204,8 +230,10 @@ void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) 
     p.joined = true;
     if (m.sequence >= p.acked) {
         p.acked = m.sequence;
-        settle_removed();
-        settle_roster();
+        if (!looks_later()) {
+            settle_removed();
+            settle_roster();
+        }
     }
     if (role == Role::leader) on_report(from, m.report);
 }
@@ -224,7 +252,7 @@ void Member::State::settle_removed() {
 void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     Peer &p = peers[from.value()];
     p.joined = true;
-    if (p.is_late(report)) return consider();
+    if (p.is_late(report)) return looks_later() ? void() : consider();
     if (report.ready && !p.report.ready) {
         Note n;
         n.kind = Note::Kind::node_ready;
@@ -235,6 +263,10 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     forget_dropped(from, std::exchange(p.report, report), report);
     take_scaling(report.scaling);
     count_seals(from, report);
+    // What ended after a step was complete counts from there.
+    bool ends = report.signal != 0 || (!report.exits.empty() && !incident);
+    if (look_due && ends) recount();
+    if (role != Role::leader || finish) return;
     if (durable_here(report.durable) && !finish) send_heartbeats();
     // What ends the step of a node that has joined is no word to the group: that node will be gone.
     if (report.signal != 0 && acting() && !has_joined(from))
@@ -244,7 +276,7 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     on_exits(from, report);
     if (role != Role::leader || finish) return;
     consider_progress(report);
-    consider();
+    if (!looks_later()) consider();
 }
 
 /// Sealed in this world, or what it goes on from. A node that comes back may still hold what was given up
@@ -254,10 +286,9 @@ bool Member::State::in_force(const CheckpointId &id) const {
     return world->restore_step == id.step && world->restore_generation == id.generation;
 }
 
-std::uint32_t Member::State::all_ranks() const {
-    std::uint32_t all = 0;
-    for (const NodeSpec &n : config.nodes) all += n.ranks;
-    return all;
+void Member::State::count_ranks() {
+    all_ranks = 0;
+    for (const NodeSpec &n : config.nodes) all_ranks += n.ranks;
 }
 
 /// What that node has told of before and tells of no more it does not hold any more.
@@ -286,15 +317,26 @@ void Member::State::count_seals(NodeIndex from, const NodeReport &report) {
                         !report.asked && !report.exposed;
     if (says_nothing && !protection.dropped) return;
     if (begins_again()) return;  // the first world decides what counts
+    tally_seals(from, report);
+    if (!looks_later()) recount();
+}
+
+void Member::State::tally_seals(NodeIndex from, const NodeReport &report) {
     // The complete step itself may be saved again: asked for on storage only now, or in a newer generation,
     // whose objects may follow those that it goes on from.
     auto oldest = oldest_wanted();
     tally_report(tally, from, report, [&](const CheckpointId &id) {
         return in_force(id) && (!oldest || SealTally::Complete{id.step, id.generation} >= *oldest);
     });
+    asked_since = std::max(asked_since, report.asked);
+}
+
+/// What the objects that were told of make complete, safe or void.
+void Member::State::recount() {
+    if (begins_again()) return;
     bool news = recount_dropped();
     news = count_complete() || news;
-    news = count_asked(report) || news;
+    news = count_asked(std::exchange(asked_since, {})) || news;
     news = count_void() || news;
     news = count_lost() || news;
     news = consider_protection() || news;
@@ -303,10 +345,9 @@ void Member::State::count_seals(NodeIndex from, const NodeReport &report) {
 }
 
 /// Whether a newer complete step is asked for on storage.
-bool Member::State::count_asked(const NodeReport &report) {
+bool Member::State::count_asked(const std::optional<CheckpointId> &asked) {
     auto before = local.asked;
-    asked_here(
-        std::max(report.asked, tally.newest_asked({.asked_early = bugged(PlantedBug::asked_too_early)})));
+    asked_here(std::max(asked, tally.newest_asked({.asked_early = bugged(PlantedBug::asked_too_early)})));
     return local.asked != before;
 }
 
@@ -409,6 +450,7 @@ void Member::State::add_up(bool ended) {
 }
 
 void Member::State::consider() {
+    if (look_due) return look_over();  // nothing is decided without what was said
     if (!acting()) return;
     if (!has_word()) look_whether_whole();
     if (!has_word()) {
@@ -501,8 +543,7 @@ void Member::State::finish_group(int code, std::string message, NextRun next_run
          code == 0 ? "all ranks finished" : message);
     drop_coming();
     Finish f{promise.term, code, std::move(message), goodput, next_run, std::move(excluded)};
-    for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i))) send(NodeIndex(i), f);
+    send_all(all_others(), f);
     end(std::move(f));
     finish_rounds = finish_repeats;
     next_heartbeat = now + config.timings.heartbeat;
@@ -513,8 +554,7 @@ void Member::State::send_finish() {
     if (role != Role::leader || finish_rounds == 0 || now < next_heartbeat) return;
     --finish_rounds;
     next_heartbeat = now + config.timings.heartbeat;
-    for (std::uint32_t i = 0; i < node_count(); ++i)
-        if (!is_self(NodeIndex(i))) send(NodeIndex(i), *finish);
+    send_all(all_others(), *finish);
 }
 
 }  // namespace dlrover::elastic

@@ -33,6 +33,7 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
         s.promise.term = floor;
     }
     s.start_table();
+    s.count_ranks();
     s.world = s.promise.world;
     if (s.world) s.local.knows = s.world->id;
     s.local.scaling = s.promise.scaling;
@@ -166,8 +167,10 @@ void Member::State::on_link(NodeIndex peer, bool broken) {
     since = broken ? since.value_or(now) : std::optional<Time>{};
     if (broken) return;
     linked_at[peer.value()] = now;
+    if (peer.value() < peers.size()) peers[peer.value()].told = {};
     // A daemon that was started again does not know its leader: until it does, nobody's steps get complete.
-    if (role == Role::leader && !finish && !is_self(peer) && !removed(peer)) send_heartbeat(peer, may_act());
+    if (role == Role::leader && !finish && !is_self(peer) && !removed(peer))
+        send_heartbeat(peer, may_act(), takes_part(peer));
 }
 
 void Member::State::persist(bool want_port) {
@@ -200,6 +203,24 @@ void Member::State::on_stored(const Stored &m) {
 
 void Member::State::send(NodeIndex to, Message message) {
     out.push_back(SendMessage{to, std::move(message)});
+}
+
+void Member::State::send_all(const std::vector<NodeIndex> &to, Message message) {
+    if (to.empty()) return;
+    out.push_back(SendMessage{to.front(), std::move(message), {to.begin() + 1, to.end()}});
+}
+
+std::vector<NodeIndex> Member::State::all_others() const {
+    std::vector<NodeIndex> found;
+    for (std::uint32_t i = 0; i < node_count(); ++i)
+        if (!is_self(NodeIndex(i))) found.emplace_back(i);
+    return found;
+}
+
+std::vector<NodeIndex> Member::State::others_left() const {
+    std::vector<NodeIndex> found = all_others();
+    std::erase_if(found, [&](NodeIndex n) { return removed(n); });
+    return found;
 }
 
 /// For everything that a promise stands behind.
@@ -268,6 +289,7 @@ Time Member::next_deadline() const {
     if (s.finish) return s.role == Role::leader && s.finish_rounds > 0 ? s.next_heartbeat : Time::max();
     if (s.role == Role::follower) return s.election_deadline;
     Time next = s.role == Role::leader ? std::min(s.next_heartbeat, s.next_look) : s.next_heartbeat;
+    if (s.look_due) next = std::min(next, s.looked_at + s.config.look_pause);
     if (s.incident && s.incident->giving_up)
         next = std::min(next, s.incident->opened + s.config.timings.incident_window);
     return next;

@@ -160,6 +160,7 @@ using Input =
 struct SendMessage {
     NodeIndex to;
     Message message;
+    std::vector<NodeIndex> also = {};  ///< the same to these, after it
 };
 /// Put on record with the keeper, then feed Stored{sequence}. want_port: this node hosts rank 0 of the
 /// prepared generation; find a free port first.

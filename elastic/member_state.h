@@ -10,6 +10,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "elastic/coding.h"
 #include "elastic/goodput_meter.h"
@@ -29,6 +30,7 @@ struct Peer {
     bool accepted = false;          ///< the generation that is being prepared
     std::uint64_t acked = 0;        ///< newest heartbeat it answered
     Time alive_at{0};               ///< when that heartbeat was sent
+    GenerationId told;              ///< the newest Commit sent since its link came up
     std::optional<Time> odd_since;  ///< should run the world, and says it does not
     NodeReport report;
     /// Made before one that has come already; one without a number is of a daemon that does not count.
@@ -61,6 +63,12 @@ struct Incident {
     GenerationId generation;  ///< that failed
     std::vector<WorkerExit> exits;
     std::vector<NodeIndex> exit_nodes;  ///< of each exit
+    std::set<Rank> ended;               ///< the ranks of `exits`
+    void add(const WorkerExit &exit, NodeIndex node) {
+        exits.push_back(exit);
+        exit_nodes.push_back(node);
+        ended.insert(exit.rank);
+    }
     std::string cause;
     bool only_further_back = false;  ///< from the step that the world before went on from it is hopeless
     std::optional<RestartBudget::Verdict> giving_up;  ///< the first cause is awaited until the window closes
@@ -246,14 +254,18 @@ struct Member::State {
 
     // Candidate and leader.
     std::vector<Peer> peers;
+    std::uint32_t all_ranks = 0;  ///< of all nodes of the table
     std::vector<Time> heard_at;   ///< by node: its newest message
     std::vector<bool> met;        ///< by node of the step: it has said something
     std::vector<Time> linked_at;  ///< by node: its link came up (a handshake is a sign of life)
     std::vector<std::optional<Time>> broken_at;  ///< by node: since when its link is down
     Time began{0}, stood{0}, next_heartbeat{0};
     Time next_look{0};                  ///< leader: after what is lost
+    Time looked_at{Time::min() / 2};    ///< at all nodes, where GroupConfig::look_pause
+    bool look_due = false;              ///< and since then somebody has said something
     std::optional<Time> majority_lost;  ///< candidate: no majority since then
     std::uint64_t sequence = 0, removal_sequence = 0;
+    std::uint64_t told_from = 0;   ///< the first heartbeat after the newest Commit
     std::uint64_t heard_from = 0;  ///< answers to this heartbeat or a later one tell of all that is held
     std::uint64_t roster_sequence =
         0;                         ///< the first heartbeat with the roster as it is now; 0: none has joined
@@ -275,6 +287,7 @@ struct Member::State {
     SealTally tally;
     RowBook rows;  ///< of the world that `tally` is for
     std::optional<SealTally::Complete> complete;
+    std::optional<CheckpointId> asked_since;  ///< newest that a report has asked for, since recount()
     RestartBudget budget{0};
     std::optional<GoodputMeter> meter;
     StorageTalk storage;
@@ -310,6 +323,9 @@ struct Member::State {
     void on_link(NodeIndex peer, bool broken);
     void persist(bool want_port = false);
     void send(NodeIndex to, Message message);
+    void send_all(const std::vector<NodeIndex> &to, Message message);
+    std::vector<NodeIndex> all_others() const;
+    std::vector<NodeIndex> others_left() const;
     void send_when_stored(NodeIndex to, Message message);
     void deliver(NodeIndex to, Message message);
     void note(Note::Kind kind, std::string text);
@@ -396,10 +412,13 @@ struct Member::State {
     void resume_budget();
     void on_tick_leader();
     bool look_around();
+    bool looks_later();
+    void look_over();
     bool acting() const;
     bool may_act() const { return acting() && has_word(); }
     void send_heartbeats();
-    void send_heartbeat(NodeIndex to, bool is_acting);
+    void send_heartbeat(NodeIndex to, bool is_acting, bool takes_part);
+    bool takes_part(NodeIndex node) const { return world && contains(world->nodes, node); }
     void on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m);
     void on_report(NodeIndex from, const NodeReport &report);
     bool answers(NodeIndex node) const;
@@ -410,21 +429,22 @@ struct Member::State {
     bool waits_for_spares(std::size_t nodes);
     void consider_running();
     bool in_force(const CheckpointId &id) const;
-    std::uint32_t all_ranks() const;
+    void count_ranks();
     /// What that node holds, as far as `counts` says of its checkpoint.
     template <typename Counts>
     void tally_report(SealTally &to, NodeIndex node, const NodeReport &report, Counts counts) const {
-        std::uint32_t all = all_ranks();
         for (const Seal &s : report.seals)
-            if (counts(CheckpointId{s.generation, s.step})) to.add(s, all, node);
+            if (counts(CheckpointId{s.generation, s.step})) to.add(s, all_ranks, node);
         for (const Parity &p : report.parities)
-            if (counts(p.id)) to.add(p, all, node, rows.has(p));
+            if (counts(p.id)) to.add(p, all_ranks, node, rows.has(p));
     }
     void forget_dropped(NodeIndex from, const NodeReport &before, const NodeReport &report);
     void on_dropped(const CheckpointId &id);
     void count_seals(NodeIndex from, const NodeReport &report);
     bool count_complete();
-    bool count_asked(const NodeReport &report);
+    bool count_asked(const std::optional<CheckpointId> &asked);
+    void tally_seals(NodeIndex from, const NodeReport &report);
+    void recount();
     bool count_void();
     bool knows_all_holders(const GenerationId &generation) const;
     bool count_lost();

@@ -74,6 +74,7 @@ std::uint32_t Member::State::holders_wanted(const World &w) {
 NodeIndex Member::State::home_of(const World &w, const CheckpointId &id, Rank rank) const {
     auto found = tally.holders(id, rank);
     std::vector<NodeIndex> holders(found.begin(), found.end());
+    std::ranges::sort(holders);  // whoever told first
     std::size_t each = w.partners.size() / w.nodes.size();
     auto merit = [&](NodeIndex node) {
         auto place = static_cast<std::size_t>(std::ranges::find(w.nodes, node) - w.nodes.begin());

@@ -120,6 +120,7 @@ void Member::State::extend_table() {
     if (node_count() >= config.step_nodes + r.firm_added) return;
     for (std::size_t i = node_count() - config.step_nodes; i < r.firm_added; ++i)
         config.nodes.push_back(r.added[i]);
+    count_ranks();
     heard_at.resize(node_count(), now);
     linked_at.resize(node_count(), now);
     broken_at.resize(node_count());

@@ -81,6 +81,9 @@ struct GroupConfig {
     bool checks = false;        ///< nodes that were lost and come back can be checked, and are
     bool expansion = false;     ///< of these first by expansion of the job, then by jobs of their own
     bool any_size = false;      ///< a world can go on from what one of another size has in memory
+    /// > 0: what a leader decides by looking at all nodes it decides at most so often, not with each word of
+    /// each node.
+    Duration look_pause{0};
     Timings timings;
 };
 

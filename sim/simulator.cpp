@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "elastic/large_group.h"
 #include "elastic/node_list.h"
 
 namespace dlrover::sim {
@@ -53,6 +54,8 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
     t.heartbeat = milliseconds(n > 20 ? 300 : 200);
     t.join = seconds(4);
     t.without_slurm = seconds(10);
+    if (n > looks_at_once) suit_size(config_);
+    if (options.seed % 4 == 3) config_.look_pause = milliseconds(20);  // as in a large group
     nodes_.resize(n);
     for (std::uint32_t i = 0; i < n; ++i) {
         slurm_.nodes.push_back(NodeIndex(i));
@@ -394,8 +397,11 @@ void Simulator::act(std::uint32_t node, Action &action) {
     Node &n = nodes_[node];
     std::visit(Overload{
                    [&](SendMessage &a) {
-                       check_send(node, a.to, a.message);
-                       transmit(node, a.to.value(), std::move(a.message));
+                       a.also.insert(a.also.begin(), a.to);
+                       for (NodeIndex to : a.also) {
+                           check_send(node, to, a.message);
+                           transmit(node, to.value(), a.message);
+                       }
                    },
                    [&](Store &a) { act_store(node, a); },
                    [&](Publish &a) {

@@ -151,13 +151,19 @@ class TestGroup {
         sums_.resize(nodes);
         members_.resize(nodes);
     }
-    void take(std::uint32_t node, const Action &action) {
-        seen_[node].push_back(action);
-        if (auto *m = std::get_if<SendMessage>(&action)) {
-            std::uint32_t to = m->to.value();
-            if (to < members_.size() && !cut_.contains(node) && !cut_.contains(to))
-                queue_.emplace_back(to, PeerMessage{NodeIndex(node), m->message});
+    void carry(std::uint32_t node, const SendMessage &m) {
+        std::vector<NodeIndex> all{m.to};
+        all.insert(all.end(), m.also.begin(), m.also.end());
+        for (NodeIndex to : all) {
+            seen_[node].push_back(SendMessage{to, m.message});
+            bool cut = cut_.contains(node) || cut_.contains(to.value());
+            if (to.value() < members_.size() && !cut)
+                queue_.emplace_back(to.value(), PeerMessage{NodeIndex(node), m.message});
         }
+    }
+    void take(std::uint32_t node, const Action &action) {
+        if (auto *m = std::get_if<SendMessage>(&action)) return carry(node, *m);
+        seen_[node].push_back(action);
         if (auto *s = std::get_if<Store>(&action)) {
             kept_[node] = s->promise;
             queue_.emplace_back(node,

@@ -34,8 +34,11 @@ struct Group {
         }
     }
     void take(std::uint32_t node, const Action &action) {
-        if (auto *m = std::get_if<SendMessage>(&action))
+        if (auto *m = std::get_if<SendMessage>(&action)) {
             queue.emplace_back(m->to.value(), PeerMessage{NodeIndex(node), m->message});
+            for (NodeIndex to : m->also)
+                queue.emplace_back(to.value(), PeerMessage{NodeIndex(node), m->message});
+        }
         if (auto *s = std::get_if<Store>(&action))
             queue.emplace_back(node,
                                Stored{s->sequence, static_cast<std::uint16_t>(s->want_port ? 2000 : 0)});

@@ -145,6 +145,79 @@ BOOST_AUTO_TEST_CASE(promise_comes_back_as_it_was) {
     BOOST_TEST((*decode_promise(encode_promise(Promise{}), 3) == Promise{}));
 }
 
+/// A report of many seals, and a world of thousands of nodes, come in few bytes.
+BOOST_AUTO_TEST_CASE(what_large_groups_say_is_short_and_comes_back) {
+    NodeReport report = full_report();
+    report.seals.clear();
+    for (std::uint32_t step : {8u, 9u})
+        for (std::uint32_t rank : {16u, 17u, 18u, 19u, 20u, 21u, 22u, 23u, 40u, 41u})
+            report.seals.push_back(Seal{TrainStep(step), Rank(rank), 80000, generation, step == 9});
+    Message reply = HeartbeatReply{Term(3), 12, report};
+    auto bytes = encode_message(reply);
+    report.seals.clear();
+    std::size_t without = encode_message(HeartbeatReply{Term(3), 12, report}).size();
+    BOOST_TEST(bytes.size() < without + 20 * 12);
+    auto back = decode_message(bytes, 10000);
+    BOOST_REQUIRE(back.ok());
+    BOOST_TEST((*back == reply));
+
+    World world = full_world();
+    world.nodes.clear(), world.partners.clear(), world.sources.clear();
+    for (std::uint32_t n = 0; n < 9000; ++n) {
+        world.nodes.emplace_back(n < 5000 ? n : n + 1);
+        for (std::uint32_t k : {2u, 3u}) world.partners.emplace_back((n + k) % 10000);
+    }
+    world.memory_world_size = 72000;
+    for (std::uint32_t r = 0; r < world.memory_world_size; ++r)
+        world.sources.push_back({Rank(r), NodeIndex(r / 8 + r % 2)});
+    Message commit = Commit{Term(3), world};
+    bytes = encode_message(commit);
+    BOOST_TEST(bytes.size() < 1000u);
+    back = decode_message(bytes, 10000);
+    BOOST_REQUIRE(back.ok());
+    BOOST_TEST((*back == commit));
+    BOOST_TEST(!decode_message(bytes, 5000).ok());
+}
+
+/// Their indices follow each other, which a list says in two words.
+BOOST_AUTO_TEST_CASE(many_nodes_that_have_joined_come_back) {
+    Promise promise;
+    promise.term = Term(3);
+    for (std::uint32_t n = 0; n < 40; ++n) {
+        promise.roster.added.push_back({8, "n" + std::to_string(n), JobId(100 + n), {}});
+        promise.roster.counted.emplace_back(4 + n);
+    }
+    promise.roster.term = Term(3);
+    promise.roster.firm_added = promise.roster.firm_counted = 40;
+    auto back = decode_promise(encode_promise(promise), max_table);
+    BOOST_REQUIRE(back.ok());
+    BOOST_TEST((*back == promise));
+    promise.roster.firm_counted = 41;
+    BOOST_TEST(!decode_promise(encode_promise(promise), max_table).ok());
+}
+
+BOOST_AUTO_TEST_CASE(seal_sets_that_cannot_be_are_refused) {
+    auto says = [](std::vector<std::vector<std::uint32_t>> sets) {
+        proto::peer::GroupMessageT message;
+        proto::peer::ReportT report;
+        report.report = std::make_unique<proto::peer::NodeReportT>();
+        for (auto &ranks : sets) {
+            auto &set = report.report->seal_sets.emplace_back(std::make_unique<proto::peer::SealSetT>());
+            set->ranks = std::move(ranks);
+        }
+        message.body.Set(std::move(report));
+        return decode_message(
+                   proto::encode<proto::peer::GroupMessage>(message, proto::peer::GroupMessageIdentifier()),
+                   4)
+            .ok();
+    };
+    constexpr std::uint32_t run = 1u << 31 | 1u << 24;
+    BOOST_TEST(says({{0, run | 7}, {8, 9}}));
+    BOOST_TEST(!says({{run | 7}}), "a run of nothing");
+    BOOST_TEST(!says({{0, run | 0xffffff}}), "more ranks than there are");
+    BOOST_TEST(!says({{0, run | 0x1ffff}, {0, run | 0x1ffff}}), "more in all than there are");
+}
+
 BOOST_AUTO_TEST_CASE(nodes_out_of_range_are_refused) {
     BOOST_TEST(!decode_message(encode_message(Commit{Term(5), full_world()}), 2).ok());
     BOOST_TEST(!decode_message(encode_message(Prepare{Term(5), generation, {NodeIndex(7)}, {}, ""}), 7).ok());
