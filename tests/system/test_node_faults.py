@@ -219,10 +219,17 @@ class NodeFaults(unittest.TestCase):
 
     @unittest.skipUnless(NIGHTLY, "only nightly: torch starts slowly")
     def test_digits(self) -> None:
-        """A real trainer: weights, optimizer, random numbers and position in the data come back bit for bit."""
-        undisturbed = self.start_digits("digits-0", "n[1,5-6]", "--dlrover-elastic")
-        disturbed = self.start_digits("digits-1", "n[1-4]", "--dlrover-elastic=2:3", "--dlrover-spares=1", "--dlrover-redundancy=partner:1")
-        job = self.cluster.job_id("digits-1")
+        """A real trainer, ten times: weights, optimizer, random numbers and position in the data come back bit for bit."""
+        undisturbed = self.digits_digest("digits-0", self.start_digits("digits-0", "n[1,5-6]", "--dlrover-elastic"))
+        for number in range(1, 11):
+            self.assertEqual(self.disturbed_digits(f"digits-{number}"), undisturbed, f"digits-{number}")
+            self.power_on()
+            self.powered_off.clear()
+
+    def disturbed_digits(self, label: str) -> str:
+        """A node of it loses its power, once copies are there."""
+        disturbed = self.start_digits(label, "n[1-4]", "--dlrover-elastic=2:3", "--dlrover-spares=1", "--dlrover-redundancy=partner:1")
+        job = self.cluster.job_id(label)
         wait_until(lambda: (self.digits_status(job).get("copies") or {}).get("safe_step", -1) >= 5, 60, "safe steps", 0.05)
         status = self.digits_status(job)
         victim = status["ranks"][-1]["node"]
@@ -230,15 +237,15 @@ class NodeFaults(unittest.TestCase):
         safe = status["copies"]["safe_step"]
         self.powered_off.add(victim)
         self.cluster.lose(victim)
-        digest = self.digits_digest("digits-1", disturbed)
+        digest = self.digits_digest(label, disturbed)
         story = "\n".join(event["text"] for event in self.cluster.events(job))
         self.assertIn("fetched from", story)
         self.assertNotIn("storage", story)
-        resumed = [int(line.split()[-1]) for line in (self.cluster.work / "digits-1" / "stdout").read_text().splitlines() if line.startswith("resumed after step")]
-        print(f"digits: step {safe} was safe, resumed after {resumed}")
+        resumed = [int(line.split()[-1]) for line in (self.cluster.work / label / "stdout").read_text().splitlines() if line.startswith("resumed after step")]
+        print(f"{label}: step {safe} was safe, resumed after {resumed}")
         self.assertEqual(len(resumed), 1)
         self.assertGreaterEqual(resumed[0], safe)
-        self.assertEqual(digest, self.digits_digest("digits-0", undisturbed))
+        return digest
 
     def start_digits(self, label: str, nodes: str, *options: str) -> "subprocess.Popen":
         folder = self.cluster.work / label
