@@ -26,8 +26,9 @@ struct Timings {
         std::chrono::milliseconds(1000);  ///< a leader without a majority's answer for this long stops acting
     Duration election = std::chrono::milliseconds(
         1200);  ///< silence after which the first candidate stands; > leader_silence
-    Duration election_step = std::chrono::milliseconds(
-        300);  ///< each later candidate waits this much longer (order: node index, batch host last)
+    Duration election_step =
+        std::chrono::milliseconds(300);  ///< each later candidate waits this much longer, after the first
+                                         ///< eight less (order: node index, batch host last)
     Duration agent_lease = std::chrono::milliseconds(
         5000);  ///< workers stop when nobody with a majority renewed it; > leader_silence
     Duration join =

@@ -144,4 +144,19 @@ BOOST_AUTO_TEST_CASE(a_commit_that_was_lost_is_made_good) {
     BOOST_TEST(worlds_told() > before, "its workers do not run it");
 }
 
+/// Forty nodes in a row are lost, the leader among them: within the agents' lease another one leads.
+BOOST_AUTO_TEST_CASE(a_rack_is_lost_with_the_leader) {
+    GroupConfig c = TestGroup::config(100, 10, 100);
+    c.batch_host = NodeIndex(99);
+    TestGroup g(c);
+    for (std::uint32_t i = 0; i < 100; ++i) g.job_nodes.emplace_back(i);
+    g.start();
+    BOOST_REQUIRE(g.leader() == 0u);
+    for (std::uint32_t i = 0; i < 40; ++i) g.cut(i);
+    g.run(c.timings.agent_lease);
+    BOOST_TEST((g.view(70).leader == NodeIndex(40)));
+    g.run(3s);
+    BOOST_TEST(g.world(70).nodes.size() == 60u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
