@@ -5,6 +5,12 @@
 #include "elastic/member_state.h"
 
 namespace dlrover::elastic {
+namespace {
+
+constexpr std::uint32_t apart = 8;  ///< so many candidates have a step of their own
+constexpr std::uint64_t retry_steps = 16;
+
+}  // namespace
 
 bool Member::State::may_lead() const {
     if (finish || !is_member(config.self)) return false;
@@ -21,11 +27,21 @@ Duration Member::State::place_delay() const {
     std::uint32_t place = 0;
     for (std::uint32_t i = 0; i < config.self.value(); ++i)
         place += config.batch_host != NodeIndex(i) && counts(NodeIndex(i)) && !removed(NodeIndex(i));
-    constexpr std::uint32_t apart = 8;
     Duration step = config.timings.election_step, delay = step * std::min(place, apart);
     std::uint32_t first = apart;
     for (; place >= first * 2; first *= 2) delay += step;
     return place <= apart ? delay : delay + step * (place - first) / first;
+}
+
+/// After a term in which nobody won. Candidates that share a step stood within moments of each other, and
+/// would again: each waits for another number of steps, and another one in each term.
+Duration Member::State::retry_delay() const {
+    Duration delay = place_delay();
+    if (delay <= config.timings.election_step * apart) return delay;
+    std::uint64_t mixed =
+        (config.self.value() + 1) * 0x9e3779b97f4a7c15 ^ promise.term.value() * 0xbf58476d1ce4e5b9;
+    mixed ^= mixed >> 32;
+    return config.timings.election_step * static_cast<std::int64_t>(mixed % retry_steps);
 }
 
 void Member::State::reset_election() {
@@ -133,12 +149,12 @@ void Member::State::on_vote_reply(NodeIndex from, const VoteReply &m) {
         // Only a later reign can win this node over.
         if (term_seen > promise.term && now - stood > config.timings.election) {
             role = Role::follower;
-            election_deadline = now + place_delay();
+            election_deadline = now + retry_delay();
         }
         // The votes of this term are split: whoever heads it would have been heard by now.
         const auto &other = m.promise.voted_for;
         bool split = m.promise.term == promise.term && other && !is_self(*other);
-        if (split && now - stood > config.timings.election + place_delay()) stand();
+        if (split && now - stood > config.timings.election + retry_delay()) stand();
         return;
     }
     Peer &peer = peers[from.value()];

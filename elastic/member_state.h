@@ -395,6 +395,7 @@ struct Member::State {
     // election.cpp
     bool may_lead() const;
     Duration place_delay() const;
+    Duration retry_delay() const;
     void reset_election();
     void on_tick_follower();
     void on_tick_candidate();

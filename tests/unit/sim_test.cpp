@@ -136,6 +136,14 @@ BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_persons_want_other_numbers_of_n
                            "seed " << seed << " of " << nodes << " nodes");
 }
 
+/// Half of the nodes were lost, the next candidates with the leader; then two stood again and again within a
+/// moment of each other.
+BOOST_AUTO_TEST_CASE(a_large_group_that_has_lost_its_next_candidates_elects_one) {
+    for (auto [seed, nodes] : {std::pair{10u, 600u}, std::pair{3u, 1000u}})
+        if (fewer == 1 || nodes < 1000)
+            BOOST_TEST(run(seed, nodes).violation == "", "seed " << seed << " of " << nodes << " nodes");
+}
+
 /// A world of one node was lost to a spare that led, which began another before that one's lease was over.
 BOOST_AUTO_TEST_CASE(the_lease_of_a_world_that_is_lost_as_a_whole_runs_out_first) {
     BOOST_TEST(run_scaled(752, 4, PlantedBug::none, std::nullopt, elastic::CodeSize{2, 1}).violation == "");
