@@ -11,6 +11,7 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <queue>
@@ -57,8 +58,13 @@ struct Stub {
 struct Node {
     std::optional<Member> member;
     Stub stub;
-    double free_at = 0, wire_free_at = 0, busy = 0, deadline = -1;
-    bool dead = false;
+    struct Work {
+        double since;
+        std::function<double(double start)> work;
+    };
+    std::deque<Work> waiting;
+    double wire_free_at = 0, busy = 0, deadline = -1;
+    bool dead = false, working = false;
 };
 
 /// When things came about.
@@ -166,20 +172,31 @@ class Scale {
         feed(node, LocalReady{true, {}});
     }
 
-    /// The node does this as soon as it is free: `work` says what it took, in microseconds.
-    void occupy(std::uint32_t node, const std::function<double(double start)> &work) {
+    /// The node does this once it is free: `work` says what it took, in microseconds. urgent: before what
+    /// waits.
+    void occupy(std::uint32_t node, std::function<double(double start)> work, bool urgent = false) {
         Node &n = nodes_[node];
         if (n.dead) return;
-        double begin = std::max(now_, n.free_at);
-        longest_wait_ = std::max(longest_wait_, begin - now_);
-        double took = work(begin);
+        n.waiting.insert(urgent ? n.waiting.begin() : n.waiting.end(), {now_, std::move(work)});
+        if (!n.working) go_on(node);
+    }
+    void go_on(std::uint32_t node) {
+        Node &n = nodes_[node];
+        n.working = !n.dead && !n.waiting.empty();
+        if (!n.working) return;
+        Node::Work next = std::move(n.waiting.front());
+        n.waiting.pop_front();
+        longest_wait_ = std::max(longest_wait_, now_ - next.since);
+        double took = next.work(now_);
         n.busy += took;
-        n.free_at = begin + took;
+        push(now_ + took, [this, node] { go_on(node); });
     }
 
-    /// With what it takes to take the input and what comes of it down again.
-    void feed(std::uint32_t node, Input input, double before = 0) {
-        occupy(node, [&](double begin) {
+    /// With what it takes to take the input and what comes of it down again. A timer comes before messages:
+    /// the daemon's loop looks at its timers after each few of them.
+    void feed(std::uint32_t node, Input input, double before = 0, double *charge = nullptr) {
+        bool urgent = std::holds_alternative<Tick>(input);
+        auto work = [this, node, input = std::move(input), before, charge](double begin) mutable {
             double cursor = begin + before, from = thread_us();
             auto actions = nodes_[node].member->step(as_time(cursor), input);
             cursor += thread_us() - from;
@@ -188,8 +205,11 @@ class Scale {
             actions.clear();
             input = Tick{};
             set_deadline(node);
-            return cursor + thread_us() - from - begin;
-        });
+            double took = cursor + thread_us() - from - begin;
+            if (charge && leader_ != node) *charge = took;
+            return took;
+        };
+        occupy(node, std::move(work), urgent);
     }
 
     void set_deadline(std::uint32_t node) {
@@ -211,11 +231,8 @@ class Scale {
             auto bytes = daemon::encode_promise(store->promise);
             double took = thread_us() - from;
             std::uint16_t port = store->want_port ? 2000 : 0;
-            push(at + took + s_.store_us, [this, node, stored = Stored{store->sequence, port}] {
-                double busy = nodes_[node].busy;
-                feed(node, stored);
-                if (leader_ != node) stored_ = nodes_[node].busy - busy;
-            });
+            push(at + took + s_.store_us,
+                 [this, node, stored = Stored{store->sequence, port}] { feed(node, stored, 0, &stored_); });
             return took;
         }
         if (auto *p = std::get_if<Publish>(&action)) publish(node, p->world, at);
@@ -258,7 +275,7 @@ class Scale {
                 if (is_real(to))
                     receive(node, to, *bytes);
                 else
-                    hear(to, node, *message);
+                    hear(to, node, message);
             });
         }
         return took;
@@ -278,26 +295,29 @@ class Scale {
         auto message = daemon::decode_message(bytes, s_.nodes);
         double took = thread_us() - begin + link_.receive(bytes.size());
         if (!message) std::abort();
-        double busy = nodes_[to].busy;
-        std::size_t kind = message->index();
-        feed(to, PeerMessage{NodeIndex(from), std::move(*message)}, took);
-        if (leader_ != to) follower_[kind] = nodes_[to].busy - busy;
+        double *charge = &follower_[message->index()];
+        feed(to, PeerMessage{NodeIndex(from), std::move(*message)}, took, charge);
     }
 
     // ---- the others ----------------------------------------------------------------------------
 
-    void reply(std::uint32_t node, std::uint32_t to, Message message, double delay) {
+    void reply(std::uint32_t node, std::uint32_t to, const Message &message, double at) {
         auto bytes = std::make_shared<proto::Bytes>(daemon::encode_message(message));
-        carry(node, to, bytes->size(), nodes_[node].free_at + delay,
-              [this, node, to, bytes] { receive(node, to, *bytes); });
+        carry(node, to, bytes->size(), at, [this, node, to, bytes] { receive(node, to, *bytes); });
     }
     const NodeReport &next_report(Stub &stub) {
         stub.report.number = std::max<std::uint64_t>(stub.report.number + 1, as_time(now_).count());
         return stub.report;
     }
 
-    void hear(std::uint32_t node, std::uint32_t from, const Message &message) {
-        occupy(node, [&](double) { return follower_[message.index()]; });
+    void hear(std::uint32_t node, std::uint32_t from, const std::shared_ptr<Message> &message) {
+        occupy(node, [this, node, from, message](double begin) {
+            double took = follower_[message->index()];
+            answer(node, from, *message, begin + took);
+            return took;
+        });
+    }
+    void answer(std::uint32_t node, std::uint32_t from, const Message &message, double at) {
         Stub &stub = nodes_[node].stub;
         if (auto *m = std::get_if<VoteRequest>(&message)) {
             if (m->term <= stub.term) return;
@@ -308,15 +328,14 @@ class Scale {
             vote.promise.generation = stub.promised;
             vote.promise.world = world_;
             if (world_) vote.promise.world_nodes = world_->nodes;
-            reply(node, from, std::move(vote), s_.store_us + stored_);
+            reply(node, from, vote, at + s_.store_us + stored_);
         } else if (auto *h = std::get_if<Heartbeat>(&message)) {
-            if (h->world && h->world->id >= stub.promised) begin(node, *h->world);
+            if (h->world && h->world->id >= stub.promised) begin(node, *h->world, at);
             if (h->protect && h->protect != stub.copying) copy(node, *h->protect);
             if (h->freed) drop(node, *h->freed);
             stub.report.safe = h->safe;
-            if (h->complete_step)
-                complete(node, {h->complete_generation, *h->complete_step}, nodes_[node].free_at);
-            reply(node, from, HeartbeatReply{h->term, h->sequence, next_report(stub)}, 0);
+            if (h->complete_step) complete(node, {h->complete_generation, *h->complete_step}, at);
+            reply(node, from, HeartbeatReply{h->term, h->sequence, next_report(stub)}, at);
         } else if (auto *p = std::get_if<Prepare>(&message)) {
             if (p->generation < stub.promised) return;
             stub.promised = p->generation;
@@ -324,26 +343,26 @@ class Scale {
             stub.report.progress.clear();
             std::uint16_t port = p->world_nodes.front() == NodeIndex(node) ? 2000 : 0;
             reply(node, from, PrepareReply{p->term, p->generation, true, port, next_report(stub), {}},
-                  s_.store_us + stored_);
+                  at + s_.store_us + stored_);
         } else if (auto *c = std::get_if<Commit>(&message)) {
-            begin(node, c->world);
+            begin(node, c->world, at);
         }
     }
-    void begin(std::uint32_t node, const World &world) {
+    void begin(std::uint32_t node, const World &world, double at) {
         Stub &stub = nodes_[node].stub;
         stub.report.knows = world.id;
         if (stub.report.running == world.id || !contains(world.nodes, NodeIndex(node))) return;
         stub.report.running = world.id;
         stub.report.exits.clear();
         stub.copying.reset();
-        publish(node, world, nodes_[node].free_at);
+        publish(node, world, at);
         // What it holds, once its agents have been told; as daemon/group.cpp.
-        push(nodes_[node].free_at + 20000 * spread(NodeIndex(node)), [this, node] { tell(node); });
+        push(at + 20000 * spread(NodeIndex(node)), [this, node] { tell(node); });
     }
     void tell(std::uint32_t node) {
         Stub &stub = nodes_[node].stub;
         if (auto to = leader(); to && !nodes_[node].dead)
-            reply(node, *to, Report{stub.term, next_report(stub)}, 0);
+            reply(node, *to, Report{stub.term, next_report(stub)}, now_);
     }
 
     // ---- ranks -----------------------------------------------------------------------------------

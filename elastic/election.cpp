@@ -89,6 +89,8 @@ void Member::State::ask_votes() {
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex node(i);
         if (is_self(node) || removed(node)) continue;
+        // A vote holds for its term, and thousands of answers take their time.
+        if (config.look_pause > Duration(0) && peers[i].granted) continue;
         send_when_stored(node, VoteRequest{promise.term, promise.generation, promise.removed});
     }
 }

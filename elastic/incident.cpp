@@ -9,6 +9,8 @@
 namespace dlrover::elastic {
 namespace {
 
+constexpr std::size_t most_notes = 256;  ///< of one incident's exits: all ranks may end at once
+
 std::string milliseconds(Duration d) {
     return std::to_string(d.count() / 1000) + " ms";
 }
@@ -43,13 +45,15 @@ void Member::State::on_exits(NodeIndex from, const NodeReport &report) {
         if (e.generation != world->id) continue;
         bool open = incident && incident->generation == world->id;
         if (open && incident->ended.contains(e.rank)) continue;
-        std::string what =
-            "rank " + std::to_string(e.rank.value()) + " on " + names({from}) + " " + describe_exit(e);
+        std::string what;
+        if (!open || incident->exits.size() < most_notes)
+            what = "rank " + std::to_string(e.rank.value()) + " on " + names({from}) + " " + describe_exit(e);
         if (!open) {
             open_incident(what);
             fresh = true;
         }
         incident->add(e, from);
+        if (incident->exits.size() > most_notes) continue;
         Note n;
         n.kind = Note::Kind::worker_failed;
         n.generation = world->id;

@@ -10,7 +10,7 @@ namespace dlrover::elastic {
 
 /// Up to so many nodes a leader looks at all of them with each word of one.
 inline constexpr std::size_t looks_at_once = 512;
-inline constexpr Duration look_each = std::chrono::microseconds(2);
+inline constexpr Duration look_each = std::chrono::microseconds(10);
 /// A heartbeat for each node and its answer take the leader 15 to 25 us (bench/scale).
 inline constexpr Duration heartbeat_each = std::chrono::microseconds(40);
 

@@ -166,7 +166,12 @@ void Member::State::send_heartbeats() {
     job_end_here(near_job_end());
     std::vector<bool> working(node_count());
     for (NodeIndex n : world ? world->nodes : std::vector<NodeIndex>{}) working[n.value()] = true;
-    for (NodeIndex n : others_left()) send_heartbeat(n, is_acting, working[n.value()]);
+    std::vector<NodeIndex> unprepared;
+    for (NodeIndex n : others_left()) {
+        send_heartbeat(n, is_acting, working[n.value()]);
+        if (lacks_prepare(n, is_acting)) unprepared.push_back(n);
+    }
+    if (!unprepared.empty()) send_all(unprepared, prepare_word());
     if (is_acting) out.push_back(RenewLease{});
 }
 
@@ -208,8 +213,16 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting, bool takes_part
     h.job_ends_in = near_job_end();
     if (!bugged(PlantedBug::scale_not_passed_on)) h.scaling = promise.scaling;
     send(to, std::move(h));
-    if (!preparing || p.accepted || !is_acting) return;
-    send(to, prepare_word());
+}
+
+/// Whoever has to be told once more.
+bool Member::State::lacks_prepare(NodeIndex node, bool is_acting) const {
+    return preparing && !peers[node.value()].accepted && is_acting;
+}
+
+void Member::State::send_heartbeat_alone(NodeIndex to, bool is_acting) {
+    send_heartbeat(to, is_acting, world && contains(world->nodes, to));
+    if (lacks_prepare(to, is_acting)) send(to, prepare_word());
 }
 
 void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) {
@@ -219,7 +232,7 @@ void Member::State::on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m) 
         if (from != config.batch_host || !may_act()) return;
         // It has voted for one that was out, and believes no lower term.
         if (m.term > promise.term) return step_down("the batch host, which is out, has seen a higher term");
-        send_heartbeat(from, true, takes_part(from));  // it may not know
+        send_heartbeat_alone(from, true);  // it may not know
         return;
     }
     if (m.term > promise.term) return step_down("another node has seen a higher term");

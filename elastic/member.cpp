@@ -170,7 +170,7 @@ void Member::State::on_link(NodeIndex peer, bool broken) {
     if (peer.value() < peers.size()) peers[peer.value()].told = {};
     // A daemon that was started again does not know its leader: until it does, nobody's steps get complete.
     if (role == Role::leader && !finish && !is_self(peer) && !removed(peer))
-        send_heartbeat(peer, may_act(), takes_part(peer));
+        send_heartbeat_alone(peer, may_act());
 }
 
 void Member::State::persist(bool want_port) {

@@ -419,7 +419,8 @@ struct Member::State {
     bool may_act() const { return acting() && has_word(); }
     void send_heartbeats();
     void send_heartbeat(NodeIndex to, bool is_acting, bool takes_part);
-    bool takes_part(NodeIndex node) const { return world && contains(world->nodes, node); }
+    void send_heartbeat_alone(NodeIndex to, bool is_acting);
+    bool lacks_prepare(NodeIndex node, bool is_acting) const;
     void on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m);
     void on_report(NodeIndex from, const NodeReport &report);
     bool answers(NodeIndex node) const;
