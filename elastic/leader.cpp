@@ -185,7 +185,8 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting, bool takes_part
     h.removed = promise.removed;
     h.settled = promise.settled.size() == promise.removed.size();
     h.goodput = goodput;
-    // The answer to the first heartbeat after its Commit says whether that has come.
+    // The answer to the first heartbeat after its Commit says whether that has come. Until then nothing is
+    // said that is about this world.
     bool on_its_way = config.look_pause > Duration(0) && world && p.told == world->id && p.acked < told_from;
     bool lacks = world && !on_its_way &&
                  (p.report.knows != world->id || (takes_part && p.report.running != world->id));
@@ -196,11 +197,11 @@ void Member::State::send_heartbeat(NodeIndex to, bool is_acting, bool takes_part
         h.complete_step = complete->step;
         h.complete_generation = complete->generation;
     }
-    if (void_told && world && void_told->first == world->id) {
+    if (void_told && !on_its_way && world && void_told->first == world->id) {
         h.void_generation = void_told->first;
         h.void_below = void_told->second;
     }
-    h.lost = lost_told;
+    if (!on_its_way) h.lost = lost_told;
     if (!bugged(PlantedBug::asked_not_told)) h.asked = local.asked;
     h.protect = protect_told;
     h.safe = local.safe;
