@@ -144,6 +144,15 @@ BOOST_AUTO_TEST_CASE(a_large_group_that_has_lost_its_next_candidates_elects_one)
             BOOST_TEST(run(seed, nodes).violation == "", "seed " << seed << " of " << nodes << " nodes");
 }
 
+/// As in a large group: what was void was told with a heartbeat that left out what was complete, and a step
+/// that is to go to storage as complete without that word.
+BOOST_AUTO_TEST_CASE(what_is_said_of_a_world_comes_together_or_not_at_all) {
+    BOOST_TEST(run(987, 5, PlantedBug::none, std::nullopt, true).violation == "");
+    BOOST_TEST(run(7431, 5, PlantedBug::none, 1).violation == "");
+    BOOST_TEST(run(15335, 3, PlantedBug::none, 1).violation == "");
+    BOOST_TEST(run(15443, 6, PlantedBug::none, 2).violation == "");
+}
+
 /// A world of one node was lost to a spare that led, which began another before that one's lease was over.
 BOOST_AUTO_TEST_CASE(the_lease_of_a_world_that_is_lost_as_a_whole_runs_out_first) {
     BOOST_TEST(run_scaled(752, 4, PlantedBug::none, std::nullopt, elastic::CodeSize{2, 1}).violation == "");
