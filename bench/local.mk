@@ -9,10 +9,10 @@ check_PROGRAMS += bench/ckpt_copy
 bench_ckpt_copy_SOURCES = bench/ckpt_copy.cpp
 bench_ckpt_copy_LDADD = libclient.la libarena.la
 check_PROGRAMS += bench/replication
-bench_replication_SOURCES = bench/replication.cpp
+bench_replication_SOURCES = bench/loopback.h bench/replication.cpp
 bench_replication_LDADD = libbulk.la libarena.la libckpt.la
 check_PROGRAMS += bench/scale
-bench_scale_SOURCES = bench/scale.cpp bench/scale_link.cpp bench/scale_link.h
+bench_scale_SOURCES = bench/loopback.h bench/scale.cpp bench/scale_link.cpp bench/scale_link.h
 bench_scale_LDADD = libmessagecodec.la libtransport.la
 if HAVE_HDF5
 check_PROGRAMS += bench/storage_write

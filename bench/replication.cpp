@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/units.h"
+#include "bench/loopback.h"
 #include "ckpt/block_kernel.h"
 #include "ckpt/checksum.h"
 #include "ckpt/mapping.h"
@@ -63,29 +64,12 @@ Result<Memories> make_memories(std::uint64_t bytes) {
     return memories;
 }
 
-Result<std::pair<UniqueFd, UniqueFd>> connected_pair() {
-    auto listener = listen_on({.address = "127.0.0.1"});
-    if (!listener) return listener.take_status();
-    auto to = local_address(listener->get());
-    if (!to) return to.take_status();
-    auto out = begin_connect(*to, "", false);
-    if (!out) return out.take_status();
-    pollfd polled{listener->get(), POLLIN, 0};
-    if (::poll(&polled, 1, 10000) != 1) return Status(Code::timeout, "no connection");
-    SocketAddress peer;
-    auto in = accept_from(listener->get(), peer);
-    if (!in) return in.take_status();
-    DLROVER_TRY(tune(out->get(), 10s));
-    DLROVER_TRY(tune(in->get(), 10s));
-    return std::pair(std::move(*out), std::move(*in));
-}
-
 /// Each connection carries its share, in pieces of a block.
 Status move_raw(const Settings &settings, const Memories &memories) {
     std::vector<std::future<Status>> ends;
     std::uint64_t share = settings.bytes / settings.streams;
     for (std::uint16_t i = 0; i < settings.streams; ++i) {
-        auto pair = connected_pair();
+        auto pair = bench::connected_pair();
         if (!pair) return pair.take_status();
         std::uint64_t at = i * share, bytes = i + 1 == settings.streams ? settings.bytes - at : share;
         ends.push_back(

@@ -47,7 +47,7 @@ Time as_time(double us) {
 }
 
 /// What a member that is not simulated would answer.
-struct Stub {
+struct Mimic {
     Term term;
     std::uint64_t number = 0;
     GenerationId promised;
@@ -57,7 +57,7 @@ struct Stub {
 
 struct Node {
     std::optional<Member> member;
-    Stub stub;
+    Mimic mimic;
     struct Work {
         double since;
         std::function<double(double start)> work;
@@ -79,7 +79,7 @@ class Scale {
         nodes_.resize(s_.nodes);
         for (std::uint32_t i = 0; i < s_.nodes; ++i) job_.emplace_back(i);
         for (std::uint32_t i = 0; i < s_.nodes; ++i) {
-            nodes_[i].stub.report.ready = true;
+            nodes_[i].mimic.report.ready = true;
             if (is_real(i)) start(i);
         }
     }
@@ -305,9 +305,9 @@ class Scale {
         auto bytes = std::make_shared<proto::Bytes>(daemon::encode_message(message));
         carry(node, to, bytes->size(), at, [this, node, to, bytes] { receive(node, to, *bytes); });
     }
-    const NodeReport &next_report(Stub &stub) {
-        stub.report.number = std::max<std::uint64_t>(stub.report.number + 1, as_time(now_).count());
-        return stub.report;
+    const NodeReport &next_report(Mimic &mimic) {
+        mimic.report.number = std::max<std::uint64_t>(mimic.report.number + 1, as_time(now_).count());
+        return mimic.report;
     }
 
     void hear(std::uint32_t node, std::uint32_t from, const std::shared_ptr<Message> &message) {
@@ -318,51 +318,51 @@ class Scale {
         });
     }
     void answer(std::uint32_t node, std::uint32_t from, const Message &message, double at) {
-        Stub &stub = nodes_[node].stub;
+        Mimic &mimic = nodes_[node].mimic;
         if (auto *m = std::get_if<VoteRequest>(&message)) {
-            if (m->term <= stub.term) return;
-            stub.term = m->term;
-            VoteReply vote{m->term, true, {}, next_report(stub)};
+            if (m->term <= mimic.term) return;
+            mimic.term = m->term;
+            VoteReply vote{m->term, true, {}, next_report(mimic)};
             vote.promise.term = m->term;
             vote.promise.voted_for = NodeIndex(from);
-            vote.promise.generation = stub.promised;
+            vote.promise.generation = mimic.promised;
             vote.promise.world = world_;
             if (world_) vote.promise.world_nodes = world_->nodes;
             reply(node, from, vote, at + s_.store_us + stored_);
         } else if (auto *h = std::get_if<Heartbeat>(&message)) {
-            if (h->world && h->world->id >= stub.promised) begin(node, *h->world, at);
-            if (h->protect && h->protect != stub.copying) copy(node, *h->protect);
+            if (h->world && h->world->id >= mimic.promised) begin(node, *h->world, at);
+            if (h->protect && h->protect != mimic.copying) copy(node, *h->protect);
             if (h->freed) drop(node, *h->freed);
-            stub.report.safe = h->safe;
+            mimic.report.safe = h->safe;
             if (h->complete_step) complete(node, {h->complete_generation, *h->complete_step}, at);
-            reply(node, from, HeartbeatReply{h->term, h->sequence, next_report(stub)}, at);
+            reply(node, from, HeartbeatReply{h->term, h->sequence, next_report(mimic)}, at);
         } else if (auto *p = std::get_if<Prepare>(&message)) {
-            if (p->generation < stub.promised) return;
-            stub.promised = p->generation;
-            stub.report.running = {};
-            stub.report.progress.clear();
+            if (p->generation < mimic.promised) return;
+            mimic.promised = p->generation;
+            mimic.report.running = {};
+            mimic.report.progress.clear();
             std::uint16_t port = p->world_nodes.front() == NodeIndex(node) ? 2000 : 0;
-            reply(node, from, PrepareReply{p->term, p->generation, true, port, next_report(stub), {}},
+            reply(node, from, PrepareReply{p->term, p->generation, true, port, next_report(mimic), {}},
                   at + s_.store_us + stored_);
         } else if (auto *c = std::get_if<Commit>(&message)) {
             begin(node, c->world, at);
         }
     }
     void begin(std::uint32_t node, const World &world, double at) {
-        Stub &stub = nodes_[node].stub;
-        stub.report.knows = world.id;
-        if (stub.report.running == world.id || !contains(world.nodes, NodeIndex(node))) return;
-        stub.report.running = world.id;
-        stub.report.exits.clear();
-        stub.copying.reset();
+        Mimic &mimic = nodes_[node].mimic;
+        mimic.report.knows = world.id;
+        if (mimic.report.running == world.id || !contains(world.nodes, NodeIndex(node))) return;
+        mimic.report.running = world.id;
+        mimic.report.exits.clear();
+        mimic.copying.reset();
         publish(node, world, at);
         // What it holds, once its agents have been told; as daemon/group.cpp.
         push(at + 20000 * spread(NodeIndex(node)), [this, node] { tell(node); });
     }
     void tell(std::uint32_t node) {
-        Stub &stub = nodes_[node].stub;
+        Mimic &mimic = nodes_[node].mimic;
         if (auto to = leader(); to && !nodes_[node].dead)
-            reply(node, *to, Report{stub.term, next_report(stub)}, now_);
+            reply(node, *to, Report{mimic.term, next_report(mimic)}, now_);
     }
 
     // ---- ranks -----------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ class Scale {
         log_.complete_last = std::max(log_.complete_last.value_or(0), at);
     }
     void drop(std::uint32_t node, const CheckpointId &freed) {
-        std::erase_if(nodes_[node].stub.report.seals,
+        std::erase_if(nodes_[node].mimic.report.seals,
                       [&](const Seal &seal) { return seal.step < freed.step; });
     }
     /// The objects of that node's ranks come to be on node `on`.
@@ -403,7 +403,7 @@ class Scale {
               const CheckpointId &id) {
         bool news = false;
         auto size = static_cast<std::uint32_t>(world_->nodes.size()) * s_.ranks;
-        std::vector<Seal> &held = nodes_[on].stub.report.seals;
+        std::vector<Seal> &held = nodes_[on].mimic.report.seals;
         for (std::uint32_t i = from; i < from + count; ++i) {
             Seal seal{id.step, Rank(first_rank_[node] + i), size, id.generation, false};
             if (std::ranges::any_of(held, [&](const Seal &other) { return other.is_same(seal); })) continue;
@@ -418,7 +418,7 @@ class Scale {
     }
     /// This node's objects come to its partner, one after the other.
     void copy(std::uint32_t node, const CheckpointId &id) {
-        nodes_[node].stub.copying = id;
+        nodes_[node].mimic.copying = id;
         auto partner = std::ranges::find(wards_, std::optional(node));
         if (partner == wards_.end()) return;
         auto to = static_cast<std::uint32_t>(partner - wards_.begin());
@@ -426,13 +426,13 @@ class Scale {
             push(now_ + 10000.0 * (i + 1), [this, to, node, i, id] { hold(to, node, i, 1, id); });
     }
     void end_ranks(std::uint32_t node, const GenerationId &of) {
-        Stub &stub = nodes_[node].stub;
+        Mimic &mimic = nodes_[node].mimic;
         for (std::uint32_t i = 0; i < s_.ranks; ++i) {
             WorkerExit exit{of, Rank(first_rank_[node] + i), SIGABRT, 0, 7, false, "aborted"};
             if (is_real(node))
                 feed(node, LocalExit{exit});
-            else if (stub.report.running == of)
-                stub.report.exits.push_back(exit);
+            else if (mimic.report.running == of)
+                mimic.report.exits.push_back(exit);
         }
         if (!is_real(node)) tell(node);
     }
@@ -450,7 +450,7 @@ class Scale {
         if (is_real(node))
             feed(node, LocalProgress{std::move(all)});
         else
-            nodes_[node].stub.report.progress = std::move(all);
+            nodes_[node].mimic.report.progress = std::move(all);
     }
 
     Settings s_;

@@ -6,12 +6,12 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
+#include <optional>
 #include <vector>
 
+#include "bench/loopback.h"
 #include "transport/link_codec.h"
 #include "transport/secure_channel.h"
-#include "transport/sockets.h"
 
 namespace dlrover::bench {
 namespace {
@@ -24,26 +24,7 @@ double thread_us() {
     return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) / 1e3;
 }
 
-struct Ends {
-    UniqueFd out, in;
-};
-
-Result<Ends> connect() {
-    auto listener = listen_on({.address = "127.0.0.1"});
-    if (!listener) return listener.take_status();
-    auto to = local_address(listener->get());
-    if (!to) return to.take_status();
-    auto out = begin_connect(*to, "", false);
-    if (!out) return out.take_status();
-    pollfd polled{listener->get(), POLLIN, 0};
-    if (::poll(&polled, 1, 10000) != 1) return Status(Code::timeout, "no connection to this machine itself");
-    SocketAddress peer;
-    auto in = accept_from(listener->get(), peer);
-    if (!in) return in.take_status();
-    DLROVER_TRY(tune(out->get(), std::chrono::seconds(10)));
-    DLROVER_TRY(tune(in->get(), std::chrono::seconds(10)));
-    return Ends{std::move(*out), std::move(*in)};
-}
+using Ends = std::pair<UniqueFd, UniqueFd>;
 
 /// One message's cost to both sides.
 Result<std::pair<double, double>> carry(const Ends &ends, SecureChannel &from, SecureChannel &to,
@@ -58,14 +39,15 @@ Result<std::pair<double, double>> carry(const Ends &ends, SecureChannel &from, S
     std::optional<proto::Bytes> payload;
     for (std::size_t at = 0; !payload;) {
         began = thread_us();
-        ssize_t n = ::send(ends.out.get(), frame.data() + at, frame.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n =
+            ::send(ends.first.get(), frame.data() + at, frame.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno != EAGAIN) return Status::from_errno("send");
         at += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
         sent += thread_us() - began;
-        pollfd polled{ends.in.get(), POLLIN, 0};
+        pollfd polled{ends.second.get(), POLLIN, 0};
         began = thread_us();
         if (::poll(&polled, 1, 10000) != 1) return Status(Code::timeout, "nothing arrives");
-        n = ::recv(ends.in.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+        n = ::recv(ends.second.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
         if (n <= 0) return Status::from_errno("receive");
         DLROVER_TRY(reader.feed({buffer.data(), static_cast<std::size_t>(n)}));
         payload = reader.next();
@@ -100,7 +82,7 @@ Result<std::pair<double, double>> median(const Ends &ends, SecureChannel &from, 
 
 Result<LinkCost> measure_link() {
     DLROVER_TRY(init_crypto());
-    auto ends = connect();
+    auto ends = connected_pair();
     if (!ends) return ends.take_status();
     std::vector<std::uint8_t> a(secret_bytes, 1), b(secret_bytes, 2), transcript(64, 3);
     SecureChannel from(derive_keys(a, b, transcript, true)), to(derive_keys(a, b, transcript, false));
