@@ -149,6 +149,8 @@ Status Service::greet(proto::LocalClient &client) {
     auto *welcome = reply->message.body.AsMoverWelcome();
     if (welcome == nullptr) return Status(Code::corrupt, "the daemon did not answer the mover's greeting");
     welcome_ = std::move(*welcome);
+    rate_ = welcome_.bytes_per_second ? std::make_shared<transport::RateLimit>(welcome_.bytes_per_second)
+                                      : nullptr;
     local::MoverReadyT ready;
     if (Status status = listen(welcome_, ready); !status.ok()) ready.text = status.message();
     return client.send(std::move(ready), helper::answer_limit);
@@ -235,7 +237,7 @@ void Service::take_send(const local::SendObjectT &message, std::vector<UniqueFd>
     order.job.key = *key;
     order.job.method = static_cast<BulkMethod>(message.way);
     order.job.streams = welcome_.streams;
-    order.job.bytes_per_second = welcome_.bytes_per_second;
+    order.job.rate = rate_;
     order.job.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(message.wait_ms);
     order.job.cancellation = *cancellation;
     order.job.hash = ckpt::block_kernel().hash;

@@ -37,6 +37,7 @@ class Service {
     helper::Session session_;
     std::optional<Arrivals> arrivals_;  ///< of the present connection
     proto::local::MoverWelcomeT welcome_;
+    std::shared_ptr<transport::RateLimit> rate_;  ///< of all that is sent; none: no limit
 };
 
 }  // namespace dlrover::mover

@@ -10,7 +10,6 @@
 #include "base/signals_blocked.h"
 #include "transport/bulk_list.h"
 #include "transport/bulk_ucx.h"
-#include "transport/rate_limit.h"
 
 namespace dlrover::transport {
 namespace {
@@ -24,11 +23,7 @@ constexpr auto receipt_after_failure = 200ms;
 class Work {
   public:
     Work(const BulkJob &job, std::uint16_t streams, std::shared_ptr<Cancellation> failed)
-        : job_(job),
-          streams_(streams),
-          failed_(std::move(failed)),
-          spared_(bulk_blocks(job.memory.size())),
-          rate_(job.bytes_per_second) {}
+        : job_(job), streams_(streams), failed_(std::move(failed)), spared_(bulk_blocks(job.memory.size())) {}
 
     const BulkJob &job() const noexcept { return job_; }
     std::uint16_t streams() const noexcept { return streams_; }
@@ -52,7 +47,7 @@ class Work {
         if (number >= spared_.size()) return std::optional<std::span<const std::byte>>();
         std::uint64_t at = number * bulk_block_bytes;
         auto block = job_.memory.subspan(at, std::min(bulk_block_bytes, job_.memory.size() - at));
-        if (job_.bytes_per_second != 0) DLROVER_TRY(sleep_until(when(block.size()), cancellations()));
+        if (job_.rate) DLROVER_TRY(sleep_until(job_.rate->take(block.size(), Clock::now()), cancellations()));
         return std::optional(block);
     }
     std::uint64_t offset(std::span<const std::byte> block) const {
@@ -79,18 +74,12 @@ class Work {
     }
 
   private:
-    Clock::time_point when(std::uint64_t bytes) {
-        std::lock_guard lock(mutex_);
-        return rate_.take(bytes, Clock::now());
-    }
-
     const BulkJob &job_;
     const std::uint16_t streams_;
     const std::shared_ptr<Cancellation> failed_;
     std::atomic<std::uint64_t> next_{0};
     std::vector<bool> spared_;  ///< by block
     std::mutex mutex_;
-    RateLimit rate_;
     Status failure_, receipt_;
 };
 

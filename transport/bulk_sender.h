@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "transport/bulk_socket.h"
 #include "transport/bulk_wire.h"
+#include "transport/rate_limit.h"
 #include "transport/sockets.h"
 
 namespace dlrover::transport {
@@ -21,8 +22,8 @@ struct BulkJob {
     Key key;
     std::span<const std::byte> memory;  ///< as many bytes as the other side expects
     BulkMethod method = BulkMethod::tcp;
-    std::uint16_t streams = 2;           ///< connections at once; with ucx always one
-    std::uint64_t bytes_per_second = 0;  ///< 0: as fast as it goes
+    std::uint16_t streams = 2;        ///< connections at once; with ucx always one
+    std::shared_ptr<RateLimit> rate;  ///< shared with other jobs; none: as fast as it goes
     std::chrono::milliseconds stall{5000};
     std::optional<WaitLimits::Time> deadline;
     std::shared_ptr<Cancellation> cancellation;  ///< none: it can not be called off

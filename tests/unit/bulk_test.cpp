@@ -518,7 +518,7 @@ BOOST_AUTO_TEST_CASE(nobody_there) {
 BOOST_AUTO_TEST_CASE(a_sender_that_is_called_off_ends_on_both_sides) {
     auto told = expect(64 * mib);
     BulkJob job = this->job();
-    job.bytes_per_second = 8 * mib;
+    job.rate = std::make_shared<RateLimit>(8 * mib);
     job.cancellation = *Cancellation::create();
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
@@ -532,7 +532,7 @@ BOOST_AUTO_TEST_CASE(a_sender_that_is_called_off_ends_on_both_sides) {
 BOOST_AUTO_TEST_CASE(a_forgotten_transfer_leaves_its_memory_alone) {
     auto told = expect(64 * mib);
     BulkJob job = this->job();
-    job.bytes_per_second = 64 * mib;
+    job.rate = std::make_shared<RateLimit>(64 * mib);
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
     auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
@@ -548,7 +548,7 @@ BOOST_AUTO_TEST_CASE(a_forgotten_transfer_leaves_its_memory_alone) {
 BOOST_AUTO_TEST_CASE(the_servers_end_ends_its_transfers) {
     auto told = expect(64 * mib);
     BulkJob job = this->job();
-    job.bytes_per_second = 64 * mib;
+    job.rate = std::make_shared<RateLimit>(64 * mib);
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
     auto sent = std::async(std::launch::async, [job] { return bulk_send(job); });
@@ -560,10 +560,23 @@ BOOST_AUTO_TEST_CASE(the_servers_end_ends_its_transfers) {
 BOOST_AUTO_TEST_CASE(a_rate_is_kept) {
     auto told = expect(8 * mib);
     BulkJob job = this->job();
-    job.bytes_per_second = 32 * mib;
+    job.rate = std::make_shared<RateLimit>(32 * mib);
     auto start = Clock::now();
     BOOST_TEST(bulk_send(job).ok());
     BOOST_TEST((Clock::now() - start >= 7.0s / 32));  // the last block is sent when the others' time is over
+}
+
+BOOST_AUTO_TEST_CASE(a_rate_is_kept_by_many_small_jobs_together) {
+    auto rate = std::make_shared<RateLimit>(4 * mib);
+    auto start = Clock::now();
+    for (int i = 0; i < 9; ++i) {
+        auto told = expect(mib / 8);
+        BulkJob job = this->job();
+        job.rate = rate;
+        BOOST_TEST(bulk_send(job).ok());
+        BOOST_TEST(outcome(told).ok());
+    }
+    BOOST_TEST((Clock::now() - start >= 1.0s / 4));  // the last one begins when the others' time is over
 }
 
 BOOST_AUTO_TEST_CASE(more_connections_than_allowed_are_closed) {
@@ -665,7 +678,7 @@ BOOST_AUTO_TEST_CASE(what_is_here_already_is_not_put) {
 BOOST_AUTO_TEST_CASE(called_off_in_the_middle) {
     auto told = expect(64 * mib);
     BulkJob job = this->job();
-    job.bytes_per_second = 32 * mib;
+    job.rate = std::make_shared<RateLimit>(32 * mib);
     job.cancellation = *Cancellation::create();
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
@@ -679,7 +692,7 @@ BOOST_AUTO_TEST_CASE(called_off_in_the_middle) {
 BOOST_AUTO_TEST_CASE(a_forgotten_transfer_ends_the_sender) {
     auto told = expect(64 * mib);
     BulkJob job = this->job();
-    job.bytes_per_second = 32 * mib;
+    job.rate = std::make_shared<RateLimit>(32 * mib);
     std::atomic<std::uint64_t> progress{0};
     job.progress = &progress;
     auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
