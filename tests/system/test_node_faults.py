@@ -11,106 +11,13 @@ import tempfile
 import time
 import unittest
 
-from cluster import NIGHTLY, TOP, Cluster, Process, wait_until
-from heat import Run, reference, start_with_copies
-
-STEPS = 1500
-
-
-def user_processes(cluster: Cluster, node: str, program: str) -> "list[Process]":
-    return [p for where, p in cluster.processes() if where == node and p.state != "Z" and p.command and p.command[0].endswith("/" + program)]
+from cluster import NIGHTLY, TOP, Cluster, wait_until
+from heat import Run
+from loss_case import Case, NodeLosses, user_processes
 
 
-class Case:
-    """A run with copies, and what is lost of it."""
-
-    def __init__(self, test: "NodeFaults", label: str, steps: int = STEPS, **options: object) -> None:
-        self.test, self.cluster, self.steps = test, test.cluster, steps
-        self.run = start_with_copies(self.cluster, label, steps=steps, **options)
-        test.addCleanup(self.tidy)
-        self.lost: "list[str]" = []
-        self.over = False
-        self.generation, self.safe, self.began = self.run.generation(), -1, 0.0
-
-    def tidy(self) -> None:
-        if not self.over:
-            print(self.run.output(), self.run.time_line(), sep="\n")
-            self.cluster.run("scancel", str(self.run.job_id()), user="root")
-
-    def witness(self) -> str:
-        """A node that is still there."""
-        return next(node for node in self.cluster.nodes if node not in self.lost)
-
-    def status(self) -> dict:
-        return self.run.status(self.witness())
-
-    def ranks_of(self, node: str) -> "list[int]":
-        return [rank["rank"] for rank in self.status()["ranks"] if rank["node"] == node]
-
-    def partners(self, node: str) -> "list[str]":
-        return self.run.status(node)["copies"]["partners"]
-
-    def lose(self, *nodes: str, power: bool = True, at_all: bool = True) -> None:
-        """at_all: not by another case, in a moment."""
-        self.safe = self.run.safe_step(self.witness())
-        self.lost += nodes
-        self.began = time.time()
-        if power:
-            self.test.powered_off.update(nodes)
-        if at_all:
-            self.began = self.cluster.lose(*nodes, power=power)
-
-    def expect_steps(self) -> None:
-        """All ranks go on, from one step, which is none older than what was safe."""
-        run, test = self.run, self.test
-        run.wait_for_steps(after=self.generation)
-        took = time.time() - self.began
-        test.assertTrue(run.running(), run.output())
-        restored = {page.restored_step for page in run.pages}
-        test.assertEqual(len(restored), 1)
-        test.assertGreaterEqual(min(restored), self.safe)
-        print(f"{run.label}: all ranks stepping again after {took:.2f} s, from step {min(restored)}; step {self.safe} was safe")
-        self.generation = run.generation()
-
-    def expect_result(self) -> None:
-        run, test = self.run, self.test
-        wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 60, f"{run.label}: all ranks done")
-        test.assertEqual(run.violations(), "")
-        test.assertEqual(run.generation(), self.generation)
-        test.assertEqual(run.out.read_bytes(), reference(self.cluster, 256, self.steps), "the field differs from the undisturbed one")
-        story = run.time_line()
-        test.assertIn("fetched from", story)
-        test.assertNotIn("storage", story)
-        self.over = True
-        if run.process:
-            test.leaving.append(run)
-
-
-class NodeFaults(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls) -> None:
-        # Without slurmdbd Slurm takes nodes out of a job once. Jobs of lost nodes keep their CPUs until their sruns end.
-        cls.cluster = cls.enterClassContext(Cluster("faults", nodes=6, arguments=("--slurmdbd", "--conf", "CPUs=32")))
-        cls.leaving: "list[Run]" = []
-        cls.addClassCleanup(cls.expect_ends)
-
-    @classmethod
-    def expect_ends(cls) -> None:
-        """srun learns seconds later of its step's end where a node was lost: so all are waited for together."""
-        begun = time.monotonic()
-        codes = {run.label: run.finish(40) for run in cls.leaving}
-        print(f"all sruns ended within {time.monotonic() - begun:.1f} s")
-        assert set(codes.values()) <= {0}, codes
-        cls.cluster.expect_clean(15)
-
-    def setUp(self) -> None:
-        self.powered_off: "set[str]" = set()
-        self.addCleanup(self.power_on)
-
-    def power_on(self) -> None:
-        for node in self.powered_off:
-            self.cluster.control("kill-node", node, check=False)  # where a test failed before it was lost
-            self.cluster.start_node(node)
+class NodeFaults(NodeLosses):
+    LABEL = "faults"
 
     def test_leader(self) -> None:
         """The node that leads, and has ranks."""
