@@ -18,8 +18,30 @@ namespace {
 constexpr const char *key = "dlrover.test";
 pmix_proc_t self;
 
+/// The same in every version: PMIx_Error_string is not.
+const char *words_for(pmix_status_t status) {
+    switch (status) {
+        case PMIX_ERR_NOT_SUPPORTED:
+            return "not supported";
+        case PMIX_ERR_TIMEOUT:
+            return "timeout";
+        case PMIX_ERR_LOST_CONNECTION:
+            return "lost connection";
+        case PMIX_ERR_NOT_FOUND:
+            return "not found";
+        case PMIX_ERR_BAD_PARAM:
+            return "bad parameter";
+        case PMIX_ERR_DUPLICATE_KEY:
+            return "duplicate key";
+        case PMIX_ERR_OUT_OF_RESOURCE:
+            return "out of resource";
+        default:
+            return PMIx_Error_string(status);
+    }
+}
+
 bool good(const char *what, pmix_status_t status) {
-    if (status != PMIX_SUCCESS) std::printf("%s: %s\n", what, PMIx_Error_string(status));
+    if (status != PMIX_SUCCESS) std::printf("%s: %s\n", what, words_for(status));
     return status == PMIX_SUCCESS;
 }
 
@@ -281,6 +303,45 @@ bool control(const char *directive, const char *id) {
     return done;
 }
 
+bool log(const char *channel) {
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, channel, "to nobody\n", PMIX_STRING);
+    bool done = good("log", PMIx_Log(&info, 1, nullptr, 0));
+    PMIX_INFO_DESTRUCT(&info);
+    return done;
+}
+
+bool connect_alone() {
+    pmix_proc_t all[] = {self};
+    return good("connect", PMIx_Connect(all, 1, nullptr, 0));
+}
+
+bool disconnect_alone() {
+    pmix_proc_t all[] = {self};
+    return good("disconnect", PMIx_Disconnect(all, 1, nullptr, 0));
+}
+
+bool monitor(const char *kind) {
+    pmix_info_t info, *results = nullptr;
+    std::size_t count = 0;
+    PMIX_INFO_LOAD(&info, kind, "/tmp/dlrover-test-nothing", PMIX_STRING);
+    bool done =
+        good("monitor", PMIx_Process_monitor(&info, PMIX_MONITOR_FILE_ALERT, nullptr, 0, &results, &count));
+    PMIX_INFO_DESTRUCT(&info);
+    return done;
+}
+
+bool spawn() {
+    pmix_app_t app;
+    PMIX_APP_CONSTRUCT(&app);
+    app.cmd = ::strdup("/bin/true");
+    app.maxprocs = 1;
+    pmix_nspace_t made;
+    bool answered = good("spawn", PMIx_Spawn(nullptr, 0, &app, 1, made));
+    PMIX_APP_DESTRUCT(&app);
+    return answered;
+}
+
 /// Rank 3 wants all to save.
 bool checkpoint() {
     if (!hears(PMIX_JCTRL_CHECKPOINT) || !fence(false)) return false;
@@ -329,15 +390,17 @@ bool run(const std::string &what) {
     if (what == "new") return allocate(PMIX_ALLOC_NEW, 1);
     if (what == "changed") return news(DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, 5, "");
     if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
-    if (what != "spawn") return false;
-    pmix_app_t app;
-    PMIX_APP_CONSTRUCT(&app);
-    app.cmd = ::strdup("/bin/true");
-    app.maxprocs = 1;
-    pmix_nspace_t made;
-    bool answered = good("spawn", PMIx_Spawn(nullptr, 0, &app, 1, made));
-    PMIX_APP_DESTRUCT(&app);
-    return answered;
+    if (what == "log") return log(PMIX_LOG_STDERR);
+    if (what == "log to syslog") return log(PMIX_LOG_SYSLOG);
+    if (what == "connect") return connect_alone();
+    if (what == "disconnect") return disconnect_alone();
+    if (what == "monitor a file") return monitor(PMIX_MONITOR_FILE);
+    if (what == "monitor heartbeats") return monitor(PMIX_MONITOR_HEARTBEAT);
+    if (what == "clean up") return control(PMIX_REGISTER_CLEANUP, "/tmp/dlrover-test-nothing");
+    if (what == "pause") return control(PMIX_JOB_CTRL_PAUSE, "");
+    if (what == "spawn") return spawn();
+    std::printf("%s: what is that?\n", what.c_str());
+    return false;
 }
 
 }  // namespace

@@ -274,7 +274,7 @@ BOOST_AUTO_TEST_CASE(a_fence_ends_with_the_generation_and_the_next_one_is_clean)
         g.pass(500ms);
         for (auto &node : g.nodes) node.stop_ranks();
         // The third rank's node waits for the other rank there: PMIx has not told anybody.
-        for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: ");
+        for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: lost connection\n");
         ::kill(g.ranks[2], SIGKILL);
         BOOST_TEST(WTERMSIG(g.wait(2).wait_status) == SIGKILL);
     }
@@ -325,7 +325,9 @@ BOOST_AUTO_TEST_CASE(a_server_that_nobody_uses_goes_on_with_the_next_generation)
 BOOST_AUTO_TEST_CASE(a_fence_waits_no_longer_than_it_may) {
     Group g;
     for (std::uint32_t rank : {0u, 1u}) g.start(rank, "wait a second");
-    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: ");
+    auto start = Clock::now();
+    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: timeout\n");
+    BOOST_TEST((Clock::now() - start < 10s));
 }
 
 BOOST_AUTO_TEST_CASE(words_of_abort_reach_the_daemon) {
@@ -341,10 +343,21 @@ BOOST_AUTO_TEST_CASE(words_of_abort_reach_the_daemon) {
 
 BOOST_AUTO_TEST_CASE(what_is_not_served_is_refused) {
     Group g;
-    g.start(0, "spawn");
-    g.expect_failure(0, "spawn: ");
-    g.start(1, "first read");
-    g.expect_failure(1, "publish: ");
+    const std::pair<const char *, const char *> refused[] = {{"spawn", "spawn"},
+                                                             {"first read", "publish"},
+                                                             {"connect", "connect"},
+                                                             {"disconnect", "disconnect"},
+                                                             {"log", "log"},
+                                                             {"log to syslog", "log"},
+                                                             {"monitor a file", "monitor"},
+                                                             {"monitor heartbeats", "monitor"},
+                                                             {"clean up", "control"},
+                                                             {"pause", "control"},
+                                                             {"new", "allocate"}};
+    for (auto [what, call] : refused) {
+        g.start(1, what);
+        g.expect_failure(1, std::string(call) + ": not supported\n");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(ranks_of_two_nodes_find_what_others_publish) {
@@ -352,7 +365,7 @@ BOOST_AUTO_TEST_CASE(ranks_of_two_nodes_find_what_others_publish) {
     g.start_all("published");
     g.expect_success();
     g.start(2, "publish again");
-    g.expect_failure(2, "publish: ");
+    g.expect_failure(2, "publish: duplicate key\n");
 }
 
 BOOST_AUTO_TEST_CASE(what_is_published_stays_for_the_next_generation) {
@@ -412,9 +425,9 @@ BOOST_AUTO_TEST_CASE(ranks_may_ask_for_their_world) {
     ended = g.wait(0);
     BOOST_TEST(ended.wait_status == 0, ended.output);
     g.start(1, "query another");
-    g.expect_failure(1, "query: ");
+    g.expect_failure(1, "query: not supported\n");
     g.start(3, "query unknown");
-    g.expect_failure(3, "query: ");
+    g.expect_failure(3, "query: not supported\n");
 }
 
 BOOST_AUTO_TEST_CASE(ranks_hear_of_losses_and_of_checkpoints) {
@@ -450,7 +463,7 @@ BOOST_AUTO_TEST_CASE(ranks_hear_of_losses_when_their_generation_has_ended_too) {
 BOOST_AUTO_TEST_CASE(ranks_may_ask_how_the_group_stands) {
     Group g;
     g.start(0, "query safe");
-    g.expect_failure(0, "query: ");
+    g.expect_failure(0, "query: not found\n");
     g.nodes[0].safe_step = 40;
     g.start(0, "query state");
     auto ended = g.wait(0);
@@ -458,13 +471,13 @@ BOOST_AUTO_TEST_CASE(ranks_may_ask_how_the_group_stands) {
     // Without a daemon there is an answer, too.
     g.nodes[0].stop_daemon();
     g.start(1, "query safe");
-    g.expect_failure(1, "query: ");
+    g.expect_failure(1, "query: not found\n");
 }
 
 BOOST_AUTO_TEST_CASE(ranks_may_ask_for_more_nodes_or_fewer) {
     Group g;
     g.start(0, "extend");
-    g.expect_failure(0, "allocate: ");
+    g.expect_failure(0, "allocate: out of resource\n");
     g.nodes[0].room = 2;
     g.start(0, "extend");
     auto ended = g.wait(0);
@@ -475,7 +488,7 @@ BOOST_AUTO_TEST_CASE(ranks_may_ask_for_more_nodes_or_fewer) {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted{{2, 0}, {2, 0}, {0, 1}};
     BOOST_TEST((g.nodes[0].scaled == wanted));
     g.start(2, "new");
-    g.expect_failure(2, "allocate: ");
+    g.expect_failure(2, "allocate: not supported\n");
     BOOST_TEST(g.nodes[1].scaled.empty());
     g.start(3, "changed");
     g.pass(500ms);
@@ -508,7 +521,7 @@ BOOST_AUTO_TEST_CASE(a_group_ends_with_the_generation) {
     for (std::uint32_t rank : {0u, 1u, 2u}) g.start(rank, "group");
     g.pass(700ms);
     for (auto &node : g.nodes) node.stop_ranks();
-    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "construct: ");
+    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "construct: lost connection\n");
     ::kill(g.ranks[2], SIGKILL);
     (void)g.wait(2);
     g.serve(2);
@@ -519,7 +532,7 @@ BOOST_AUTO_TEST_CASE(a_group_ends_with_the_generation) {
 BOOST_AUTO_TEST_CASE(a_group_waits_no_longer_than_it_may) {
     Group g;
     for (std::uint32_t rank : {0u, 1u}) g.start(rank, "group in a second");
-    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "construct: ");
+    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "construct: timeout\n");
 }
 
 /// The other rank of its node does not come, and from that libpmix 4.2.2's own timer never comes back, or its
@@ -545,9 +558,11 @@ BOOST_AUTO_TEST_CASE(a_rank_may_have_all_begin_again) {
     g.start(2, "restart");
     auto ended = g.wait(2);
     BOOST_TEST(ended.wait_status == 0, ended.output);
-    for (const char *what : {"restart newest", "restart never", "kill"}) {
+    const std::pair<const char *, const char *> refused[] = {
+        {"restart newest", "not supported"}, {"restart never", "bad parameter"}, {"kill", "not supported"}};
+    for (auto [what, why] : refused) {
         g.start(3, what);
-        g.expect_failure(3, "control: ");
+        g.expect_failure(3, std::string("control: ") + why + "\n");
     }
     BOOST_TEST(g.nodes[1].restarts == (std::vector<std::int64_t>{30, -1}));
 }
@@ -555,7 +570,7 @@ BOOST_AUTO_TEST_CASE(a_rank_may_have_all_begin_again) {
 BOOST_AUTO_TEST_CASE(what_is_published_has_bounds) {
     Group g;
     g.start(3, "publish too much");
-    g.expect_failure(3, "publish: ");
+    g.expect_failure(3, "publish: out of resource\n");
 }
 
 BOOST_AUTO_TEST_CASE(a_daemon_that_comes_back_finds_what_was) {
