@@ -311,26 +311,6 @@ bool log(const char *channel) {
     return done;
 }
 
-bool connect_alone() {
-    pmix_proc_t all[] = {self};
-    return good("connect", PMIx_Connect(all, 1, nullptr, 0));
-}
-
-bool disconnect_alone() {
-    pmix_proc_t all[] = {self};
-    return good("disconnect", PMIx_Disconnect(all, 1, nullptr, 0));
-}
-
-bool monitor(const char *kind) {
-    pmix_info_t info, *results = nullptr;
-    std::size_t count = 0;
-    PMIX_INFO_LOAD(&info, kind, "/tmp/dlrover-test-nothing", PMIX_STRING);
-    bool done =
-        good("monitor", PMIx_Process_monitor(&info, PMIX_MONITOR_FILE_ALERT, nullptr, 0, &results, &count));
-    PMIX_INFO_DESTRUCT(&info);
-    return done;
-}
-
 bool spawn() {
     pmix_app_t app;
     PMIX_APP_CONSTRUCT(&app);
@@ -391,11 +371,6 @@ bool run(const std::string &what) {
     if (what == "changed") return news(DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, 5, "");
     if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
     if (what == "log") return log(PMIX_LOG_STDERR);
-    if (what == "log to syslog") return log(PMIX_LOG_SYSLOG);
-    if (what == "connect") return connect_alone();
-    if (what == "disconnect") return disconnect_alone();
-    if (what == "monitor a file") return monitor(PMIX_MONITOR_FILE);
-    if (what == "monitor heartbeats") return monitor(PMIX_MONITOR_HEARTBEAT);
     if (what == "clean up") return control(PMIX_REGISTER_CLEANUP, "/tmp/dlrover-test-nothing");
     if (what == "pause") return control(PMIX_JOB_CTRL_PAUSE, "");
     if (what == "spawn") return spawn();

@@ -343,20 +343,21 @@ BOOST_AUTO_TEST_CASE(words_of_abort_reach_the_daemon) {
 
 BOOST_AUTO_TEST_CASE(what_is_not_served_is_refused) {
     Group g;
-    const std::pair<const char *, const char *> refused[] = {{"spawn", "spawn"},
-                                                             {"first read", "publish"},
-                                                             {"connect", "connect"},
-                                                             {"disconnect", "disconnect"},
-                                                             {"log", "log"},
-                                                             {"log to syslog", "log"},
-                                                             {"monitor a file", "monitor"},
-                                                             {"monitor heartbeats", "monitor"},
-                                                             {"clean up", "control"},
-                                                             {"pause", "control"},
-                                                             {"new", "allocate"}};
+    const std::pair<const char *, const char *> refused[] = {
+        {"spawn", "spawn"}, {"first read", "publish"}, {"pause", "control"}, {"new", "allocate"}};
     for (auto [what, call] : refused) {
         g.start(1, what);
         g.expect_failure(1, std::string(call) + ": not supported\n");
+    }
+}
+
+/// The library in the server does these by itself (4.2.2): docs/pmix.md says so.
+BOOST_AUTO_TEST_CASE(what_libpmix_serves_by_itself) {
+    Group g;
+    for (const char *what : {"log", "clean up"}) {
+        g.start(1, what);
+        auto ended = g.wait(1);
+        BOOST_TEST(ended.wait_status == 0, what << ": " << ended.output);
     }
 }
 
@@ -425,7 +426,7 @@ BOOST_AUTO_TEST_CASE(ranks_may_ask_for_their_world) {
     ended = g.wait(0);
     BOOST_TEST(ended.wait_status == 0, ended.output);
     g.start(1, "query another");
-    g.expect_failure(1, "query: not supported\n");
+    g.expect_failure(1, "query: not found\n");
     g.start(3, "query unknown");
     g.expect_failure(3, "query: not supported\n");
 }
@@ -471,7 +472,7 @@ BOOST_AUTO_TEST_CASE(ranks_may_ask_how_the_group_stands) {
     // Without a daemon there is an answer, too.
     g.nodes[0].stop_daemon();
     g.start(1, "query safe");
-    g.expect_failure(1, "query: not found\n");
+    g.expect_failure(1, "query: timeout\n");
 }
 
 BOOST_AUTO_TEST_CASE(ranks_may_ask_for_more_nodes_or_fewer) {
