@@ -20,6 +20,7 @@
 #include "ckpt/block_kernel.h"
 #include "ckpt/checksum.h"
 #include "ckpt/mapping.h"
+#include "mover/object_watch.h"
 #include "transport/bulk_sender.h"
 #include "transport/bulk_server.h"
 #include "transport/bulk_ucx.h"
@@ -98,7 +99,8 @@ Status move_raw(const Settings &settings, const Memories &memories) {
     return first;
 }
 
-Status move_ours(const Settings &settings, const Memories &memories, BulkMethod method, bool verify) {
+/// `compared`: as a mover does, with the whole's checksum, while it comes; else each block with its own.
+Status move_ours(const Settings &settings, const Memories &memories, BulkMethod method, bool compared) {
     BulkServerOptions options;
     options.listen.address = "127.0.0.1";
     options.hash = ckpt::block_kernel().hash;
@@ -108,7 +110,13 @@ Status move_ours(const Settings &settings, const Memories &memories, BulkMethod 
     BulkTarget target;
     target.transfer = 1;
     target.memory = memories.to();
-    if (verify) target.verify = [&] { return memories.check(); };
+    mover::ObjectWatch watch(memories.to(),
+                             {{}, {settings.bytes, settings.bytes, 0, memories.checksum}, true});
+    if (compared) {
+        target.compared = true;
+        target.arrived = [&](std::uint64_t offset, std::uint64_t bytes) { watch.arrived(offset, bytes); };
+        target.verify = [&] { return watch.verify(); };
+    }
     DLROVER_TRY((*server)->expect(std::move(target)));
     auto to = parse_address("127.0.0.1");
     if (!to) return to.take_status();
@@ -172,14 +180,16 @@ bool report(const Settings &settings, const std::vector<Way> &ways) {
 Result<bool> run(const Settings &settings) {
     auto memories = make_memories(settings.bytes);
     if (!memories) return memories.take_status();
-    auto ours = [&](BulkMethod method, bool verify) {
-        return [&settings, &m = *memories, method, verify] { return move_ours(settings, m, method, verify); };
+    auto ours = [&](BulkMethod method, bool compared) {
+        return [&settings, &m = *memories, method, compared] {
+            return move_ours(settings, m, method, compared);
+        };
     };
     std::vector<Way> ways = {{"memcpy", [&] { return copy(*memories); }, {}},
                              {"plain TCP", [&] { return move_raw(settings, *memories); }, {}},
                              {"mover, TCP, each block checked", ours(BulkMethod::tcp, false), {}},
-                             {"mover, TCP, all checked once more", ours(BulkMethod::tcp, true), {}, true}};
-    if (ucx_usable().ok()) ways.push_back({"mover, UCX put, all checked", ours(BulkMethod::ucx, true), {}});
+                             {"mover, TCP, all compared as it comes", ours(BulkMethod::tcp, true), {}, true}};
+    if (ucx_usable().ok()) ways.push_back({"mover, UCX put, all compared", ours(BulkMethod::ucx, true), {}});
     for (int round = 0; round <= settings.rounds; ++round)
         for (Way &way : ways) {
             std::memset(memories->target.base(), 0, settings.bytes);

@@ -10,12 +10,6 @@
 namespace dlrover::ckpt {
 namespace {
 
-/// A part of a code: its bytes say nothing by themselves.
-Status verify_parity(std::span<const std::byte> memory, const ObjectPlace &place) {
-    if (memory.size() == place.data_bytes && chunk_checksum(memory) == place.table_xxh3) return {};
-    return Status(Code::corrupt, "a parity does not match its checksum");
-}
-
 /// None: stopped.
 std::optional<std::uint64_t> checksum_unless(const std::atomic<bool> *stop,
                                              std::span<const std::byte> bytes) {
@@ -30,25 +24,41 @@ std::optional<std::uint64_t> checksum_unless(const std::atomic<bool> *stop,
 
 }  // namespace
 
+Status check_owner(const ObjectTableView &table, const KnownObject &object) {
+    ObjectIdentity wanted = object.who;
+    wanted.lineage = table.identity().lineage;
+    return check_identity(wanted, table.identity()).with_context("another object arrived");
+}
+
+Status check_checksum(const ChunkInfo &chunk, std::uint64_t found) {
+    if (found == chunk.checksum) return {};
+    return Status(Code::corrupt,
+                  "chunk \"" + std::string(chunk.name.substr(0, 200)) + "\" does not match its checksum");
+}
+
+/// A part of a code: its bytes say nothing by themselves.
+Status check_parity(std::uint64_t found, const ObjectPlace &place) {
+    if (found == place.table_xxh3) return {};
+    return Status(Code::corrupt, "a parity does not match its checksum");
+}
+
 Status verify_object(std::span<const std::byte> memory, const KnownObject &object,
                      const std::atomic<bool> *stop) {
     const ObjectPlace &place = object.place;
-    if (object.parity) return verify_parity(memory, place);
+    if (object.parity)
+        return check_parity(memory.size() == place.data_bytes ? chunk_checksum(memory) : ~place.table_xxh3,
+                            place);
     auto bytes = find_object_table(memory, place);
     if (!bytes) return bytes.take_status();
     auto table = ObjectTableView::parse(*bytes, place.data_bytes);
     if (!table) return table.take_status();
-    ObjectIdentity wanted = object.who;
-    wanted.lineage = table->identity().lineage;
-    DLROVER_TRY(check_identity(wanted, table->identity()).with_context("another object arrived"));
+    DLROVER_TRY(check_owner(*table, object));
     for (std::uint64_t i = 0; i < table->count(); ++i) {
         ChunkInfo chunk = table->chunk(i);
         if (chunk.keeper) continue;  // another rank's object has its bytes
         auto checksum = checksum_unless(stop, memory.subspan(chunk.offset, chunk.bytes));
         if (!checksum) return Status(Code::stale, "the order was cancelled");
-        if (*checksum != chunk.checksum)
-            return Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +
-                                             "\" does not match its checksum");
+        DLROVER_TRY(check_checksum(chunk, *checksum));
     }
     return {};
 }

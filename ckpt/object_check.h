@@ -23,4 +23,9 @@ struct KnownObject {
 Status verify_object(std::span<const std::byte> memory, const KnownObject &object,
                      const std::atomic<bool> *stop = nullptr);
 
+/// Its parts, for who has the checksums already. corrupt, stale: as above.
+Status check_owner(const ObjectTableView &table, const KnownObject &object);
+Status check_checksum(const ChunkInfo &chunk, std::uint64_t found);
+Status check_parity(std::uint64_t found, const ObjectPlace &place);
+
 }  // namespace dlrover::ckpt

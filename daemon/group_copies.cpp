@@ -493,6 +493,7 @@ void GroupCopies::receive(const IncomingKey &key) {
     object.table_bytes = seal.table_bytes;
     object.table_xxh3 = seal.table_xxh3;
     object.parity = !is_rank(in.offer.rank);
+    object.chunks_only = !parity_.coded();
     object.key = random_bytes(key_bytes);
     if (object.key.empty()) return refuse(key, "the system has no random numbers");
     object.transfer = in.holder & ~ckpt::lasting_holder;

@@ -62,6 +62,7 @@ local::ExpectObjectT to_message(const ObjectToReceive &object) {
     out.table_bytes = object.table_bytes;
     out.table_xxh3 = object.table_xxh3;
     out.parity = object.parity;
+    out.chunks_only = object.chunks_only;
     out.wait_ms = to_ms(object.wait);
     return out;
 }

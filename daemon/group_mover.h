@@ -34,8 +34,9 @@ struct ObjectToReceive {
     std::uint64_t transfer = 0;     ///< known to both nodes
     std::vector<std::uint8_t> key;  ///< 32 bytes, for one attempt
     std::string from;               ///< the sender's address, numeric or a name
-    bool parity = false;            ///< it has no table: table_xxh3 is the checksum of its data
-    std::vector<LentObject> own;    ///< of the same checkpoint; the mover's as long as `segments`
+    bool chunks_only = false;  ///< what lies between its chunks does not count: it is kept, and not added up
+    bool parity = false;       ///< it has no table: table_xxh3 is the checksum of its data
+    std::vector<LentObject> own;  ///< of the same checkpoint; the mover's as long as `segments`
     std::chrono::milliseconds wait{0};
 };
 

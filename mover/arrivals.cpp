@@ -2,8 +2,10 @@
 #include "mover/arrivals.h"
 
 #include <atomic>
+#include <optional>
 
 #include "mover/here_already.h"
+#include "mover/object_watch.h"
 
 namespace dlrover::mover {
 
@@ -15,6 +17,7 @@ struct Arrivals::Arrival {
     ckpt::SegmentRange range;
     std::vector<ckpt::SegmentRange> own;
     HereAlready here;
+    std::optional<ObjectWatch> watch;
     std::uint64_t spared_bytes = 0;  ///< before `done`
     Clock::time_point start = Clock::now();
     std::atomic<bool> answered{false}, cancelled{false};
@@ -66,14 +69,17 @@ Status Arrivals::expect(ArrivalOrder order) {
     target.from = arrival->order.from;
     target.memory = {arrival->range.base(), end};
     target.deadline = Clock::now() + arrival->order.wait;
+    arrival->watch.emplace(std::span<const std::byte>(arrival->range.base(), end), arrival->order.object);
+    target.arrived = [arrival](std::uint64_t offset, std::uint64_t bytes) {
+        arrival->watch->arrived(offset, bytes);
+    };
+    target.compared = arrival->order.chunks_only || arrival->order.object.parity;
     target.haves = arrival->here.list();
     target.fill = [arrival, end](std::span<const transport::BulkSpared> spared) {
         return arrival->fill(spared, end);
     };
     // However the bytes came: what was damaged before it was sent must not become a copy.
-    target.verify = [arrival, end] {
-        return ckpt::verify_object({arrival->range.base(), end}, arrival->order.object, &arrival->cancelled);
-    };
+    target.verify = [arrival] { return arrival->watch->verify(&arrival->cancelled); };
     target.done = [arrival, &outbox = outbox_](const Status &status) { arrival->answer(outbox, status); };
     DLROVER_TRY(server_->expect(std::move(target)));
     orders_[arrival->order.ticket.order] = std::move(arrival);

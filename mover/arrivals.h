@@ -27,6 +27,7 @@ struct ArrivalOrder {
     std::vector<ckpt::SegmentGrant> segments;
     ckpt::KnownObject object;
     std::vector<OwnObject> own;  ///< what they have of it is not sent
+    bool chunks_only = false;    ///< what lies between chunks, to align them, does not count
     std::chrono::milliseconds wait{};
 };
 

@@ -23,6 +23,7 @@ Status send_object(SendOrder &order, bool &damaged) {
     if (order.bytes > range->bytes())
         return Status(Code::invalid_argument, "the object is longer than its memory");
     order.job.memory = {range->base(), order.bytes};
+    if (order.object && !order.object->parity) order.job.begin = order.object->place.table_offset;
     if (order.object && !order.object->parity)
         order.job.spare = [&order](std::span<const transport::BulkHave> haves) {
             return find_spared(order.job.memory, order.object->place, haves);

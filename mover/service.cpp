@@ -88,6 +88,7 @@ Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObje
     order.object = std::move(*object);
     order.object.parity = message.parity;
     order.own = std::move(own);
+    order.chunks_only = message.chunks_only;
     order.wait = std::chrono::milliseconds(message.wait_ms);
     return order;
 }

@@ -41,10 +41,12 @@ class Work {
     }
     /// The next block that nobody has taken, when the rate allows it. None: all are taken.
     Result<std::optional<std::span<const std::byte>>> next() {
-        std::uint64_t number;
-        do number = next_.fetch_add(1);
-        while (number < spared_.size() && spared_[number]);
-        if (number >= spared_.size()) return std::optional<std::span<const std::byte>>();
+        std::uint64_t turn, number, count = spared_.size();
+        do {
+            turn = next_.fetch_add(1);
+            number = (job_.begin / bulk_block_bytes + turn) % count;
+        } while (turn < count && spared_[number]);
+        if (turn >= count) return std::optional<std::span<const std::byte>>();
         std::uint64_t at = number * bulk_block_bytes;
         auto block = job_.memory.subspan(at, std::min(bulk_block_bytes, job_.memory.size() - at));
         if (job_.rate) DLROVER_TRY(sleep_until(job_.rate->take(block.size(), Clock::now()), cancellations()));
@@ -93,12 +95,13 @@ Result<BulkSocket> connect(const Work &work) {
     return BulkSocket(std::move(*fd), work.cancellations(), work.limits());
 }
 
-/// The other side proves itself first: what follows shows nothing to who has not the key. `spares`: it will
-/// say what it has.
-Result<BulkSession> greet(BulkSocket &socket, const Work &work, std::uint16_t stream, bool &spares) {
+/// The other side proves itself first: what follows shows nothing to who has not the key.
+Result<BulkSession> greet(BulkSocket &socket, const Work &work, std::uint16_t stream, BulkAnswer &agreed) {
     bool offers = stream == 0 && work.job().spare;
     BulkGreeting greeting;
-    greeting.methods = static_cast<BulkMethods>(work.job().method) | (offers ? bulk_spares : BulkMethods{0});
+    bool tcp = work.job().method == BulkMethod::tcp;
+    greeting.methods = static_cast<BulkMethods>(static_cast<BulkMethods>(work.job().method) |
+                                                (offers ? bulk_spares : 0) | (tcp ? bulk_unsummed : 0));
     greeting.stream = stream;
     greeting.streams = work.streams();
     greeting.transfer = work.job().transfer;
@@ -114,9 +117,9 @@ Result<BulkSession> greet(BulkSocket &socket, const Work &work, std::uint16_t st
     if (!answer) return answer.take_status();
     BulkSession session(work.job().key, greeting_bytes, answer_bytes);
     DLROVER_TRY(session.check(bulk_label::answer, answer_bytes, mac));
-    if (answer->method != work.job().method || (answer->spares && !offers))
+    if (answer->method != work.job().method || (answer->spares && !offers) || (answer->unsummed && !tcp))
         return Status(Code::corrupt, "the other mover chose a way that was not offered");
-    spares = answer->spares;
+    agreed = *answer;
     DLROVER_TRY(socket.write(session.mac(bulk_label::proof, {})));
     return session;
 }
@@ -142,14 +145,14 @@ Status write_block(BulkSocket &socket, const BulkSession &session, const BulkBlo
     return socket.write(std::span<const iovec>(parts));
 }
 
-Status send_blocks(BulkSocket &socket, const BulkSession &session, Work &work) {
+Status send_blocks(BulkSocket &socket, const BulkSession &session, Work &work, bool unsummed) {
     for (std::uint32_t number = 0;; ++number) {
         auto next = work.next();
         if (!next) return next.take_status();
         if (!*next) return write_block(socket, session, {0, 0, number, 0}, {});
         std::span<const std::byte> data = **next;
         BulkBlock block{work.offset(data), static_cast<std::uint32_t>(data.size()), number,
-                        work.job().hash(data.data(), data.size())};
+                        unsummed ? 0 : work.job().hash(data.data(), data.size())};
         DLROVER_TRY(write_block(socket, session, block, data));
         work.sent(data.size());
     }
@@ -190,22 +193,24 @@ Status read_receipt(BulkSocket &socket, const BulkSession &session, Status &said
 struct Stream {
     BulkSocket socket;
     BulkSession session;
+    bool unsummed;
 };
 
 Result<Stream> open_stream(Work &work, std::uint16_t stream) {
     auto socket = connect(work);
     if (!socket) return std::move(socket.take_status()).with_context("connecting to " + work.job().to.host());
-    bool spares = false;
-    auto session = greet(*socket, work, stream, spares);
+    BulkAnswer agreed;
+    auto session = greet(*socket, work, stream, agreed);
     Status status = session.take_status();
-    if (status.ok() && spares) status = agree(*socket, *session, work);
+    if (status.ok() && agreed.spares) status = agree(*socket, *session, work);
     if (!status.ok()) return std::move(status).with_context("greeting the mover of " + work.job().to.host());
-    return Stream{std::move(*socket), std::move(*session)};
+    return Stream{std::move(*socket), std::move(*session), agreed.unsummed};
 }
 
 Status send_all(Stream &stream, Work &work) {
-    return work.job().method == BulkMethod::ucx ? send_by_ucx(stream.socket, stream.session, work)
-                                                : send_blocks(stream.socket, stream.session, work);
+    return work.job().method == BulkMethod::ucx
+               ? send_by_ucx(stream.socket, stream.session, work)
+               : send_blocks(stream.socket, stream.session, work, stream.unsummed);
 }
 
 /// Stream 0's. Verifying takes as long as it takes: only the job's deadline limits it.

@@ -22,7 +22,9 @@ struct BulkJob {
     Key key;
     std::span<const std::byte> memory;  ///< as many bytes as the other side expects
     BulkMethod method = BulkMethod::tcp;
-    std::uint16_t streams = 2;        ///< connections at once; with ucx always one
+    std::uint16_t streams = 2;  ///< connections at once; with ucx always one
+    std::uint64_t begin =
+        0;  ///< what the other side wants first: blocks go from here to the end, then from the start
     std::shared_ptr<RateLimit> rate;  ///< shared with other jobs; none: as fast as it goes
     std::chrono::milliseconds stall{5000};
     std::optional<WaitLimits::Time> deadline;

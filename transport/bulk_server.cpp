@@ -27,7 +27,7 @@ struct Stream {
     const BulkSession &session;
     const BulkGreeting &greeting;
     BulkMethod method;
-    bool spares;
+    bool spares, unsummed;
     BulkHash hash;
 };
 
@@ -87,8 +87,9 @@ Status receive_blocks(Stream &stream, BulkTransfer &transfer) {
         auto place = transfer.take(*block);
         if (!place) return place.take_status();
         DLROVER_TRY(head.read_behind(stream, *place));
-        if (stream.hash(place->data(), place->size()) != block->xxh3)
+        if (!stream.unsummed && stream.hash(place->data(), place->size()) != block->xxh3)
             return Status(Code::corrupt, "a block was altered on its way");
+        if (transfer.target().arrived) transfer.target().arrived(block->offset, block->bytes);
     }
 }
 
@@ -256,9 +257,11 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
             return;
         bool spares = greeting->stream == 0 && (greeting->methods & bulk_spares) != 0 &&
                       !transfer->target().haves.empty();
-        auto answer = encode(BulkAnswer{*method, spares, make_bulk_nonce()});
+        bool unsummed = *method == BulkMethod::tcp && (greeting->methods & bulk_unsummed) != 0 &&
+                        transfer->target().compared;
+        auto answer = encode(BulkAnswer{*method, spares, make_bulk_nonce(), unsummed});
         BulkSession session(transfer->target().key, bytes, answer);
-        Stream stream{socket, session, *greeting, *method, spares, options_.hash};
+        Stream stream{socket, session, *greeting, *method, spares, unsummed, options_.hash};
         if (!prove(stream, answer).ok() || !transfer->join(*greeting).ok()) return;
         receive(stream, *transfer);
         if (transfer->leave()) tell(transfer);

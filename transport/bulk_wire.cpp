@@ -91,7 +91,7 @@ Result<BulkGreeting> decode_greeting(std::span<const std::uint8_t, BulkGreeting:
     in.number(greeting.transfer);
     in.number(greeting.bytes);
     in.bytes(greeting.nonce);
-    BulkMethods ways = greeting.methods & static_cast<BulkMethods>(~bulk_spares);
+    BulkMethods ways = greeting.methods & static_cast<BulkMethods>(~(bulk_spares | bulk_unsummed));
     if (greeting.streams == 0 || greeting.streams > max_bulk_streams || greeting.stream >= greeting.streams ||
         ways == 0 || greeting.bytes == 0)
         return Status(Code::corrupt, "a mover's greeting with numbers that can not be");
@@ -104,7 +104,8 @@ AnswerBytes encode(const BulkAnswer &answer) {
         .bytes(magic)
         .number(bulk_protocol)
         .number(static_cast<std::uint16_t>(static_cast<BulkMethods>(answer.method) |
-                                           (answer.spares ? bulk_spares : 0)))
+                                           (answer.spares ? bulk_spares : 0) |
+                                           (answer.unsummed ? bulk_unsummed : 0)))
         .number(std::uint32_t{0})
         .bytes(answer.nonce);
     return bytes;
@@ -120,7 +121,8 @@ Result<BulkAnswer> decode_answer(std::span<const std::uint8_t, BulkAnswer::wire_
     in.number(zero);
     in.bytes(answer.nonce);
     answer.spares = (method & bulk_spares) != 0;
-    answer.method = static_cast<BulkMethod>(method & ~bulk_spares);
+    answer.unsummed = (method & bulk_unsummed) != 0;
+    answer.method = static_cast<BulkMethod>(method & ~(bulk_spares | bulk_unsummed));
     if ((answer.method != BulkMethod::tcp && answer.method != BulkMethod::ucx) || zero != 0)
         return Status(Code::corrupt, "a mover's answer with numbers that can not be");
     return answer;

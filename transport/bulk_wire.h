@@ -31,6 +31,9 @@ constexpr bool contains(BulkMethods set, BulkMethod method) noexcept {
 /// In the methods of a greeting: what the receiving side has already need not be sent; in the method of its
 /// answer: it will say what that is.
 inline constexpr BulkMethods bulk_spares = 4;
+/// In the methods of a greeting: the sending side's blocks need no checksums; in the method of the answer:
+/// they shall have none, the receiving side compares the whole with its own.
+inline constexpr BulkMethods bulk_unsummed = 8;
 
 using BulkNonce = std::array<std::uint8_t, nonce_bytes>;
 using BulkMac = std::array<std::uint8_t, mac_bytes>;
@@ -49,6 +52,7 @@ struct BulkAnswer {
     BulkMethod method = BulkMethod::tcp;
     bool spares = false;
     BulkNonce nonce{};
+    bool unsummed = false;
 };
 /// Bytes that the receiving side can take from elsewhere, by what tells them from all others.
 struct BulkHave {
@@ -69,7 +73,7 @@ struct BulkBlock {
     static constexpr std::size_t wire_bytes = 24;
     std::uint64_t offset = 0;
     std::uint32_t bytes = 0, number = 0;  ///< number: counts the headers of a stream from 0
-    std::uint64_t xxh3 = 0;               ///< XXH3-64 of the bytes, seed 0; 0 where there are none
+    std::uint64_t xxh3 = 0;  ///< XXH3-64 of the bytes, seed 0; 0 where there are none, or `unsummed`
 };
 /// The receiving side's last word, on stream 0.
 struct BulkReceipt {

@@ -103,6 +103,7 @@ std::vector<Bytes> seeds() {
             seed(3, encode(BulkBlock{bulk_block_bytes, full, 9, 5})),
             seed(3, encode(BulkBlock{5 * bulk_block_bytes, 3, 1, 6})),
             seed(1, encode(BulkAnswer{BulkMethod::tcp, true, {}})),
+            seed(1, encode(BulkAnswer{BulkMethod::tcp, true, {}, true})),
             seed(4, encode(std::span<const BulkSpared>(spared)))};
 }
 

@@ -253,6 +253,52 @@ BOOST_AUTO_TEST_CASE(verified_once_and_only_when_all_of_it_is_there) {
     BOOST_TEST(calls == 1);
 }
 
+/// Of which it is told block by block, from where the job says on; the sender reads nothing for a checksum.
+BOOST_AUTO_TEST_CASE(what_the_receiver_compares_has_no_checksums_of_its_own) {
+    for (std::uint16_t streams : {1, 3}) {
+        std::mutex mutex;
+        std::vector<std::uint64_t> blocks;
+        BulkTarget target;
+        target.compared = true;
+        target.arrived = [&](std::uint64_t offset, std::uint64_t bytes) {
+            std::lock_guard lock(mutex);
+            BOOST_TEST(bytes == std::min(bulk_block_bytes, 5 * mib + 1 - offset));
+            blocks.push_back(offset / bulk_block_bytes);
+        };
+        target.verify = [&] { return memory == source ? Status() : Status(Code::corrupt, "too early"); };
+        auto told = expect(5 * mib + 1, std::move(target));
+        BulkJob job = this->job(streams);
+        job.begin = 4 * mib + 5;
+        job.hash = [](const void *, std::size_t) -> std::uint64_t { throw "nobody asks"; };
+        BOOST_TEST(bulk_send(job).ok());
+        BOOST_TEST(outcome(told).ok());
+        BOOST_TEST(blocks.front() == 16u);
+        std::ranges::sort(blocks);
+        for (std::uint64_t i = 0; i <= 20; ++i) BOOST_TEST(blocks.at(i) == i);
+    }
+}
+
+/// It may be of a version that knows nothing of that.
+BOOST_AUTO_TEST_CASE(a_sender_that_was_not_told_so_says_checksums) {
+    for (BulkMethods offered : {BulkMethods{1}, static_cast<BulkMethods>(1 | bulk_unsummed)})
+        for (bool compared : {false, true}) {
+            std::vector<std::uint8_t> data(bulk_block_bytes, 1);
+            BulkTarget target;
+            target.compared = compared;
+            target.verify = [] { return Status(); };
+            auto told = expect(bulk_block_bytes, std::move(target));
+            BulkGreeting greeting = greeting_for(bulk_block_bytes);
+            greeting.methods = offered;
+            Hand hand(server->port(), greeting);
+            BOOST_REQUIRE(hand.greeted());
+            BulkBlock block{0, static_cast<std::uint32_t>(bulk_block_bytes), 0, 77};
+            (void)hand.block(block, data).ok();
+            (void)hand.block({0, 0, 1, 0}).ok();
+            bool unsummed = compared && (offered & bulk_unsummed) != 0;
+            BOOST_TEST((outcome(told).code() == (unsummed ? Code::ok : Code::corrupt)));
+        }
+}
+
 BOOST_AUTO_TEST_CASE(what_is_here_already_is_not_sent) {
     for (std::uint16_t streams : {1, 3}) {
         auto told = expect(5 * mib + 1, with_blocks({1, 2, 3, 19}));

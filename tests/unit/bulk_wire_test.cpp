@@ -57,7 +57,10 @@ BOOST_AUTO_TEST_CASE(greeting_and_answer_come_back) {
 BOOST_AUTO_TEST_CASE(what_is_here_already_comes_back) {
     auto answer = decode_answer(encode(BulkAnswer{BulkMethod::tcp, true, {}}));
     BOOST_REQUIRE(answer.ok());
-    BOOST_TEST((answer->method == BulkMethod::tcp && answer->spares));
+    BOOST_TEST((answer->method == BulkMethod::tcp && answer->spares && !answer->unsummed));
+    answer = decode_answer(encode(BulkAnswer{BulkMethod::tcp, false, {}, true}));
+    BOOST_REQUIRE(answer.ok());
+    BOOST_TEST((answer->method == BulkMethod::tcp && !answer->spares && answer->unsummed));
     const std::vector<BulkHave> haves = {{1, 2, 3}, {UINT64_MAX, 0, 7}};
     auto bytes = encode(std::span(haves));
     BOOST_TEST(bytes.size() == 48u);
