@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A minicluster for a test: start, run commands on its hosts, look at its processes, stop."""
 
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
+import typing
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 MINICLUSTER = TOP / "contrib" / "minicluster"
@@ -23,6 +26,19 @@ def prefix() -> pathlib.Path:
     if not found:
         raise SystemExit("set DLROVER_PREFIX to the prefix of an installation (make install)")
     return pathlib.Path(found)
+
+
+@contextlib.contextmanager
+def stopped(pids: "list[int]") -> "typing.Iterator[None]":
+    """These processes stand still meanwhile. Some may be gone at the end."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def wait_until(condition, seconds: float, what: str, interval: float = 0.02):

@@ -12,7 +12,7 @@ import subprocess
 import time
 import typing
 
-from cluster import Cluster, Process, prefix, wait_until
+from cluster import Cluster, Process, prefix, stopped, wait_until
 
 PHASES = ["none", "startup", "restart", "step", "copy", "seal", "finish", "done"]
 FIELDS = {"magic": (0, "<I"), "pid": (4, "<I"), "pid_namespace": (8, "<Q"), "generation": (16, "<Q"), "phase": (24, "<I"), "incarnation": (28, "<I"),
@@ -198,14 +198,8 @@ class Run:
 @contextlib.contextmanager
 def held_back(cluster: Cluster, nodes: "list[str]") -> "typing.Iterator[None]":
     """Their daemons answer later: a world is made of the nodes that are ready first."""
-    daemons = [cluster.daemon_pid(node) for node in nodes]
-    for pid in daemons:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped([cluster.daemon_pid(node) for node in nodes]):
         yield
-    finally:
-        for pid in daemons:
-            os.kill(pid, signal.SIGCONT)
 
 
 def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int = 1, copies: int = 1, batch: bool = False, redundancy: str = "",

@@ -8,7 +8,7 @@ import signal
 import typing
 import unittest
 
-from cluster import wait_until
+from cluster import stopped, wait_until
 from loss_case import Case, NodeLosses, user_processes
 
 
@@ -16,18 +16,12 @@ class NodeMoments(NodeLosses):
     LABEL = "moments"
 
     @contextlib.contextmanager
-    def stopped(self, program: str, *nodes: str) -> "typing.Iterator[None]":
+    def hold(self, program: str, *nodes: str) -> "typing.Iterator[None]":
         """These programs of these nodes stand still."""
         pids = [p.pid for node in nodes for p in user_processes(self.cluster, node, program)]
         self.assertEqual(len(pids), len(nodes), program)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(pids):
             yield
-        finally:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):  # its node was lost
-                    os.kill(pid, signal.SIGCONT)
 
     def wait_for_copies_that_wait(self, case: Case, node: str) -> None:
         def copying() -> bool:
@@ -68,7 +62,7 @@ class NodeMoments(NodeLosses):
         """The partner's mover stands still: nothing newer than what was safe before is there."""
         case = Case(self, "sends", steps=800)
         node = "n3"
-        with self.stopped("dlrover-mover", *case.partners(node)):
+        with self.hold("dlrover-mover", *case.partners(node)):
             self.wait_for_copies_that_wait(case, node)
             case.lose(node)
         case.expect_steps()
@@ -77,7 +71,7 @@ class NodeMoments(NodeLosses):
     def test_while_copies_come_to_it(self) -> None:
         case = Case(self, "comes", steps=800)
         node = "n3"
-        with self.stopped("dlrover-mover", node):
+        with self.hold("dlrover-mover", node):
             sender = next(other for other in ("n1", "n2", "n4") if node in case.partners(other))
             self.wait_for_copies_that_wait(case, sender)
             case.lose(node)
@@ -91,7 +85,7 @@ class NodeMoments(NodeLosses):
         folder.chmod(0o777)
         case = Case(self, "stored", options=(f"--dlrover-ckpt-dir={folder}", "--dlrover-ckpt-every=2s"), steps=1500)
         node = "n3"
-        with self.stopped("dlrover-writer", node):
+        with self.hold("dlrover-writer", node):
             status = wait_until(lambda: (case.status().get("storage") or {}).get("storing_step", -1) >= 0 and case.status(), 20, "a checkpoint on its way to storage")
             storing = status["storage"]["storing_step"]
             case.lose(node)
@@ -106,7 +100,7 @@ class NodeMoments(NodeLosses):
         """It is lost while it waits for the lost one's state: the other spare takes over, from what was safe before the first loss."""
         case = Case(self, "place", nodes=6, spares=2, copies=2, steps=800)
         node = "n3"
-        with self.stopped("dlrover-mover", *(other for other in self.cluster.nodes if other != node)):
+        with self.hold("dlrover-mover", *(other for other in self.cluster.nodes if other != node)):
             case.lose(node)
             wait_until(lambda: case.run.generation() > case.generation, 20, "the world without it", 0.002)
             safe, generation = case.safe, case.run.generation()

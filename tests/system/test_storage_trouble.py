@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ import time
 import typing
 import unittest
 
-from cluster import wait_until
+from cluster import stopped, wait_until
 from stored_walk import RANKS, Folder, StoredWalks
 
 #: After how long storage is called silent here, and how long the end waits for it.
@@ -101,14 +100,8 @@ class TroubleCase(StoredWalks):
         """As if a call into storage did not return."""
         pids = [p.pid for node, p in self.cluster.processes() if node in nodes and p.command and p.command[0].endswith("dlrover-writer")]
         self.assertEqual(len(pids), len(nodes))
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(pids):
             yield
-        finally:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
 
 
 class Trouble(TroubleCase):

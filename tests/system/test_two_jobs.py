@@ -3,16 +3,14 @@
 
 import collections
 import contextlib
-import os
 import re
-import signal
 import struct
 import sys
 import time
 import typing
 import unittest
 
-from cluster import wait_until
+from cluster import stopped, wait_until
 from stored_walk import RANKS, StoredWalks
 
 STEPS, PAUSE = 400, 0.05
@@ -30,13 +28,8 @@ class TwoJobs(StoredWalks):
     @contextlib.contextmanager
     def held_writers(self) -> "typing.Iterator[None]":
         pids = [p.pid for _, p in self.cluster.processes() if p.command and p.command[0].endswith("dlrover-writer")]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(pids):
             yield
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
 
     def complete_of_runs(self) -> "dict[int, list[int]]":
         """Steps of the complete checkpoints of each run, by the high half of its terms."""
