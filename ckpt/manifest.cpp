@@ -21,7 +21,7 @@ std::string quoted_hex(std::uint64_t value) {
 }
 
 /// As a JSON string. Precondition: UTF-8.
-std::string quoted(std::string_view text) {
+std::string json_text(std::string_view text) {
     std::string out = "\"";
     for (char c : text) {
         auto byte = static_cast<unsigned char>(c);
@@ -40,9 +40,9 @@ std::string number(std::uint64_t value) {
 }
 
 std::string rank_line(const RankFile &file) {
-    return "\n  {\"file\": " + quoted(rank_file_name(file.rank)) + ", \"bytes\": " + number(file.file_bytes) +
-           ", \"table\": " + quoted_hex(file.table_xxh3) + ", \"header\": " + quoted_hex(file.header_xxh3) +
-           "}";
+    return "\n  {\"file\": " + json_text(rank_file_name(file.rank)) +
+           ", \"bytes\": " + number(file.file_bytes) + ", \"table\": " + quoted_hex(file.table_xxh3) +
+           ", \"header\": " + quoted_hex(file.header_xxh3) + "}";
 }
 
 std::uint64_t text_hash(std::string_view text) {
@@ -84,7 +84,7 @@ class Scanner {
         while (ok_ && !text_.empty() && text_.front() != '"' && value.size() <= limit) value += character();
         expect("\"");
         ok_ = ok_ && value.size() <= limit && valid_utf8(value) &&
-              quoted(value) == start.substr(0, start.size() - text_.size());
+              json_text(value) == start.substr(0, start.size() - text_.size());
         return value;
     }
 
@@ -131,7 +131,7 @@ void scan_head(Scanner &scan, Manifest &manifest, std::uint64_t &world_size) {
 RankFile scan_rank(Scanner &scan, std::uint32_t rank) {
     RankFile file;
     file.rank = Rank(rank);
-    scan.expect("\n  {\"file\": " + quoted(rank_file_name(file.rank)) + ", \"bytes\": ");
+    scan.expect("\n  {\"file\": " + json_text(rank_file_name(file.rank)) + ", \"bytes\": ");
     file.file_bytes = scan.number(0, UINT64_MAX);
     scan.expect(", \"table\": ");
     file.table_xxh3 = scan.hex();
@@ -173,7 +173,7 @@ Result<std::string_view> checked_lines(std::string_view text) {
 Result<std::string> encode_manifest(const Manifest &manifest) {
     DLROVER_TRY(check_manifest(manifest));
     std::string text = "{\"format\": \"dlrover-manifest\", \"version\": " + number(manifest_version) +
-                       ",\n \"lineage\": " + quoted(manifest.lineage) +
+                       ",\n \"lineage\": " + json_text(manifest.lineage) +
                        ",\n \"train_step\": " + number(manifest.id.step.value()) +
                        ", \"term\": " + number(manifest.id.generation.term.value()) +
                        ", \"generation\": " + number(manifest.id.generation.number) +

@@ -112,8 +112,13 @@ class Runner:
 
     def make(self, build, *targets, timeout=2400, under=()):
         code, _ = self.run("make-" + os.path.basename(build) + "-" + "-".join(targets or ["all"]),
-                           [*under, "make", f"-j{self.options.jobs}", *targets], cwd=build, timeout=timeout)
+                           [*under, "make", f"-j{self.options.jobs}", *targets], cwd=build, timeout=timeout, environment=self.environment_of(build))
         return code == 0
+
+    def environment_of(self, build):
+        """Where unity.py was used make has to know."""
+        unity = os.path.join(build, "unity.mk")
+        return dict(self.environment, MAKEFILES=unity) if os.path.exists(unity) else self.environment
 
     def stage_build(self):
         """Compiles with warnings as errors, installs into a private prefix."""
@@ -130,7 +135,8 @@ class Runner:
         self.automake_tests(self.environment["DLROVER_BUILD"], "unit", target)
 
     def automake_tests(self, build, label, target="check"):
-        self.run(f"make-check-{label}", ["make", f"-j{self.options.jobs}", "-k", target, WARNINGS], cwd=build, timeout=2400)
+        self.run(f"make-check-{label}", ["make", f"-j{self.options.jobs}", "-k", target, WARNINGS], cwd=build, timeout=2400,
+                 environment=self.environment_of(build))
         results = sorted(self.test_results(build))
         for name, outcome, reason in results:
             self.results.add(f"{label}: {name}", outcome, reason)
@@ -191,17 +197,21 @@ class Runner:
         self.automake_tests(self.asan, "asan+ubsan")
 
     def build_sanitizers(self, under=()):
-        """What the tests need, too: their programs are half of it. Clang without optimization compiles in half of GCC's time with it."""
+        """What the tests need, too: their programs are half of it. Clang without optimization compiles in half of GCC's time with it, and a
+        program's sources several at a time in a third of that; nightly each is compiled by itself."""
         if self.options.nightly:
             compiler, flags = ("CC=ccache gcc", "CXX=ccache g++"), "-O1 -g1"
         else:
             compiler, flags = ("CC=ccache clang-14", "CXX=ccache clang++-14"), "-O0 -g1 -fno-sanitize=null,alignment"
         ok = self.configure(self.asan, *compiler, f"CXXFLAGS={flags}", "--enable-sanitizers=address,undefined",
                             "--enable-fault-injection", f"--prefix={self.work}/prefix-asan", under=under)
+        if ok and not self.options.nightly:
+            ok = self.run("unity", ["contrib/testing/unity.py", self.asan])[0] == 0
         self.sanitizers_built = ok and self.make(self.asan, under=under, timeout=3600)
         if self.sanitizers_built:  # a program that can not be built fails in its stage
             self.run("make-check-programs-asan", [*under, "make", f"-j{self.options.jobs}", "-k", "check", "TESTS=", WARNINGS,
-                                                  f"CXXFLAGS={flags.replace('-O1', '-O0')}"], cwd=self.asan, timeout=3600)
+                                                  f"CXXFLAGS={flags.replace('-O1', '-O0')}"], cwd=self.asan, timeout=3600,
+                     environment=self.environment_of(self.asan))
 
     def begin_sanitizers(self):
         """The system tests wait most of the time: this build is done meanwhile."""

@@ -3,7 +3,6 @@
 since the epoch, host, generation, event, and what the event carries, with tabs; it takes steps until FOLDER/go names the last one."""
 
 import os
-import pathlib
 import signal
 import statistics
 import unittest

@@ -98,7 +98,7 @@ class NodeMoments(NodeLosses):
 
     def test_the_spare_that_takes_its_place(self) -> None:
         """It is lost while it waits for the lost one's state: the other spare takes over, from what was safe before the first loss."""
-        case = Case(self, "place", nodes=6, spares=2, copies=2, steps=800)
+        case = Case(self, "place", nodes=6, spares=2, copies=2, steps=2000)
         node = "n3"
         with self.hold("dlrover-mover", *(other for other in self.cluster.nodes if other != node)):
             case.lose(node)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import unittest
 
-from cluster import TOP, Cluster, Process, prefix, wait_until
+from cluster import Cluster, Process, prefix, wait_until
 from pmix_case import MISSING, build, event_code, expect_nothing_left, folder
 
 HERE = pathlib.Path(__file__).resolve().parent
