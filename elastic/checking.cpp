@@ -116,7 +116,7 @@ void Member::State::begin_check(NodeIndex subject) {
     nodes.insert(nodes.begin(), subject);
     if (checking.last != subject) checking.attempts = 0;
     checking.last = checking.subject = subject;
-    checking.pairs = first_round(nodes);
+    checking.pairs = all_pairs(nodes);
     checking.at = 0;
     checking.book = {};
     checking.text.clear();

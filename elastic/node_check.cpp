@@ -30,23 +30,13 @@ bool is_slow(std::optional<Duration> time, std::optional<Duration> usual) {
     return time && usual && *time > *usual * slow_factor && *time - *usual > noise;
 }
 
-void add_three(std::vector<CheckPair> &pairs, NodeIndex a, NodeIndex b, NodeIndex c) {
-    for (CheckPair pair : {CheckPair{a, b}, CheckPair{a, c}, CheckPair{b, c}}) pairs.push_back(pair);
-}
-
 }  // namespace
 
-std::vector<CheckPair> first_round(const std::vector<NodeIndex> &nodes) {
+std::vector<CheckPair> all_pairs(const std::vector<NodeIndex> &nodes) {
     std::vector<CheckPair> pairs;
-    std::size_t count = nodes.size(), at = 0;
-    if (count < 2) return pairs;
-    for (; at + 3 < count || at + 2 == count; at += 2) pairs.push_back({nodes[at], nodes[at + 1]});
-    if (at + 3 == count) add_three(pairs, nodes[at], nodes[at + 1], nodes[at + 2]);
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+        for (std::size_t j = i + 1; j < nodes.size(); ++j) pairs.push_back({nodes[i], nodes[j]});
     return pairs;
-}
-
-bool CheckBook::have_met(NodeIndex a, NodeIndex b) const {
-    return std::ranges::any_of(meetings_, [&](const Meeting &m) { return has(m.pair, a) && has(m.pair, b); });
 }
 
 std::optional<Duration> CheckBook::shortest(NodeIndex node, std::optional<NodeIndex> without) const {
@@ -55,40 +45,6 @@ std::optional<Duration> CheckBook::shortest(NodeIndex node, std::optional<NodeIn
         if (has(m.pair, node) && m.time && !(without && has(m.pair, *without)))
             best = best ? std::min(*best, *m.time) : *m.time;
     return best;
-}
-
-/// The last two left may have met: then each takes the other's partner of an earlier pair.
-void CheckBook::part(std::vector<CheckPair> &pairs) const {
-    CheckPair &last = pairs.back();
-    for (auto pair = pairs.begin(); have_met(last.first, last.second) && pair + 1 != pairs.end(); ++pair) {
-        if (have_met(last.first, pair->second) || have_met(pair->first, last.second)) continue;
-        std::swap(last.second, pair->second);
-    }
-}
-
-std::vector<CheckPair> CheckBook::second_round(const std::vector<NodeIndex> &nodes) const {
-    std::vector<CheckPair> pairs;
-    if (nodes.size() < 4) return pairs;
-    auto time = [&](NodeIndex n) { return exchange_time(n).value_or(Duration::max()); };
-    std::vector<NodeIndex> order = nodes;
-    std::ranges::stable_sort(order, {}, time);
-    const std::vector<NodeIndex> fastest = order;
-    auto stranger = [&](const std::vector<NodeIndex> &among, NodeIndex to) {
-        return std::ranges::find_if(among, [&](NodeIndex n) { return n != to && !have_met(n, to); });
-    };
-    while (order.size() >= 2) {
-        NodeIndex slow = order.back();
-        order.pop_back();
-        auto fast = stranger(order, slow);
-        if (fast == order.end()) fast = order.begin();
-        pairs.push_back({*fast, slow});
-        order.erase(fast);
-        part(pairs);
-    }
-    if (order.empty()) return pairs;
-    auto fast = stranger(fastest, order.front());
-    if (fast != fastest.end()) pairs.push_back({*fast, order.front()});
-    return pairs;
 }
 
 std::optional<Duration> CheckBook::exchange_time(NodeIndex node) const {

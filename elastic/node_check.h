@@ -17,8 +17,8 @@ struct CheckPair {
     friend bool operator==(const CheckPair &, const CheckPair &) = default;
 };
 
-/// Neighbours; of an odd number the last three meet each other. Fewer than two: none.
-std::vector<CheckPair> first_round(const std::vector<NodeIndex> &nodes);
+/// Each with each, the first node's first.
+std::vector<CheckPair> all_pairs(const std::vector<NodeIndex> &nodes);
 
 enum class CheckVerdict : std::uint8_t {
     sound,
@@ -37,9 +37,6 @@ class CheckBook {
     void add(const CheckPair &pair, std::optional<Duration> time) { meetings_.push_back({pair, time}); }
     void add_work(NodeIndex node, Duration time) { work_[node] = time; }
 
-    /// Those that were slow or failed with those that were fast, and nobody with a partner that it has met,
-    /// where there is another one. None where three nodes or fewer have met already.
-    std::vector<CheckPair> second_round(const std::vector<NodeIndex> &nodes) const;
     CheckVerdict verdict(NodeIndex node) const;
     /// The shortest; none: none went well.
     std::optional<Duration> exchange_time(NodeIndex node) const;
@@ -49,8 +46,6 @@ class CheckBook {
     std::optional<Duration> usual_work(NodeIndex node) const;
 
   private:
-    void part(std::vector<CheckPair> &pairs) const;
-    bool have_met(NodeIndex a, NodeIndex b) const;
     std::optional<Duration> shortest(NodeIndex node, std::optional<NodeIndex> without) const;
     std::vector<Meeting> meetings_;
     std::map<NodeIndex, Duration> work_;

@@ -5,7 +5,6 @@
 #include <boost/test/unit_test.hpp>
 #include <functional>
 #include <map>
-#include <random>
 #include <set>
 
 #include "elastic_group.h"
@@ -36,10 +35,8 @@ struct Cluster {
         if (is(bad)) return std::nullopt;
         return is(slow) ? Duration(3s) : Duration(400ms);
     }
-    /// Two rounds.
     void check() {
-        for (const auto &pair : first_round(range(size))) book.add(pair, meet(pair));
-        for (const auto &pair : book.second_round(range(size))) book.add(pair, meet(pair));
+        for (const auto &pair : all_pairs(range(size))) book.add(pair, meet(pair));
     }
     CheckVerdict verdict(std::uint32_t node) const { return book.verdict(NodeIndex(node)); }
 };
@@ -48,50 +45,19 @@ struct Cluster {
 
 BOOST_AUTO_TEST_SUITE(elastic_check)
 
-BOOST_AUTO_TEST_CASE(who_meets_in_the_first_round) {
-    BOOST_TEST(first_round(range(0)).empty());
-    BOOST_TEST(first_round(range(1)).empty());
-    BOOST_TEST((first_round(nodes({4, 2})) == std::vector<CheckPair>{{NodeIndex(4), NodeIndex(2)}}));
-    BOOST_TEST(first_round(range(3)).size() == 3u, "each other");
-    BOOST_TEST(first_round(range(4)).size() == 2u);
-    BOOST_TEST(first_round(range(7)).size() == 5u, "two pairs, and three that meet each other");
-    for (std::uint32_t size = 2; size < 40; ++size) {
-        std::set<NodeIndex> seen;
-        for (const auto &pair : first_round(range(size))) {
-            BOOST_TEST((pair.first != pair.second));
-            seen.insert(pair.first);
-            seen.insert(pair.second);
-        }
-        BOOST_TEST(seen.size() == size);
-    }
+BOOST_AUTO_TEST_CASE(each_meets_each) {
+    BOOST_TEST(all_pairs(range(1)).empty());
+    BOOST_TEST((all_pairs(nodes({4, 2})) == std::vector<CheckPair>{{NodeIndex(4), NodeIndex(2)}}));
+    auto three = all_pairs(nodes({5, 1, 2}));
+    BOOST_REQUIRE(three.size() == 3u);
+    BOOST_TEST((three[0] == CheckPair{NodeIndex(5), NodeIndex(1)}));
+    BOOST_TEST((three[1] == CheckPair{NodeIndex(5), NodeIndex(2)}));
+    BOOST_TEST((three[2] == CheckPair{NodeIndex(1), NodeIndex(2)}));
 }
 
-/// Else the second round would say nothing new.
-BOOST_AUTO_TEST_CASE(each_has_another_partner_in_the_second_round) {
-    std::minstd_rand random(7);
-    for (std::uint32_t size = 4; size < 40; ++size) {
-        CheckBook book;
-        std::set<std::pair<std::uint32_t, std::uint32_t>> met;
-        auto key = [](const CheckPair &p) { return std::minmax({p.first.value(), p.second.value()}); };
-        for (const auto &pair : first_round(range(size))) {
-            met.insert(key(pair));
-            bool failed = random() % 5 == 0;
-            book.add(pair, failed ? std::nullopt : std::optional(Duration(random() % 1000000)));
-        }
-        std::set<NodeIndex> seen;
-        for (const auto &pair : book.second_round(range(size))) {
-            BOOST_TEST(!met.contains(key(pair)),
-                       size << ": " << pair.first.value() << "," << pair.second.value());
-            seen.insert(pair.first);
-            seen.insert(pair.second);
-        }
-        BOOST_TEST(seen.size() == size);
-    }
-}
-
-/// In the first round its partner fails too.
+/// Each of its partners fails with it, and does better with another.
 BOOST_AUTO_TEST_CASE(one_bad_node_among_many_is_found) {
-    for (std::uint32_t size = 3; size < 24; ++size)
+    for (std::uint32_t size = 3; size < 8; ++size)
         for (std::uint32_t bad = 0; bad < size; ++bad) {
             Cluster c{size, {bad}};
             c.check();
@@ -102,7 +68,7 @@ BOOST_AUTO_TEST_CASE(one_bad_node_among_many_is_found) {
 }
 
 BOOST_AUTO_TEST_CASE(one_slow_node_among_many_is_found) {
-    for (std::uint32_t size = 3; size < 24; ++size)
+    for (std::uint32_t size = 3; size < 8; ++size)
         for (std::uint32_t slow = 0; slow < size; ++slow) {
             Cluster c{size, {}, {slow}};
             c.check();
@@ -125,14 +91,14 @@ BOOST_AUTO_TEST_CASE(two_nodes_alone_can_not_be_told_apart) {
 
 BOOST_AUTO_TEST_CASE(a_link_that_fails_is_nobodys_fault) {
     CheckBook book;
-    for (const auto &pair : first_round(range(3)))
+    for (const auto &pair : all_pairs(range(3)))
         book.add(pair, pair.second == NodeIndex(1) ? std::nullopt : std::optional(Duration(100ms)));
     for (NodeIndex node : range(3)) BOOST_TEST((book.verdict(node) == CheckVerdict::sound));
 }
 
 BOOST_AUTO_TEST_CASE(small_differences_are_noise) {
     CheckBook book;
-    auto pairs = first_round(range(3));
+    auto pairs = all_pairs(range(3));
     book.add(pairs[0], Duration(100ms));
     book.add(pairs[1], Duration(150ms));
     book.add(pairs[2], Duration(20ms));
