@@ -132,6 +132,11 @@ struct Settings {
         Duration trust_again = std::chrono::minutes(10);
     } node;
 
+    struct Pmix {
+        /// A fence, a group or a direct modex that not all have come to by then fails for those that have.
+        Duration wait_limit = std::chrono::minutes(5);
+    } pmix;
+
     struct Security {
         std::string munge_socket;     ///< empty: libmunge's default
         bool accept_relays = true;    ///< hosts that Slurm does not know (login nodes) may ask for status

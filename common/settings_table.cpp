@@ -109,6 +109,9 @@ const Entry table[] = {
     {"node", "drain_failed", PLACE(node.drain_failed), "", "", ""},
     {"node", "trust_again", PLACE(node.trust_again), "1s", "240h", "Slurm may not know yet that it is gone"},
 
+    {"pmix", "wait_limit", PLACE(pmix.wait_limit), "1s", "240h",
+     "programs are ended for it where they wait for a slow rank"},
+
     {"security", "munge_socket", PLACE(security.munge_socket), "", "", ""},
     {"security", "accept_relays", PLACE(security.accept_relays), "", "", ""},
     {"security", "check_addresses", PLACE(security.check_addresses), "", "", ""},

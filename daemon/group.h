@@ -389,6 +389,7 @@ class Group : private JobMemory {
     void on_pmix_failed(const std::string &why);
     void on_pmix_missing(const std::string &why);
     void on_pmix_aborted(const local::PmixAbortedT &aborted);
+    void on_pmix_overdue(const local::PmixOverdueT &overdue);
     bool add_pmix(local::WorldPublishedT &world);
 
     // group_membership.cpp: what programs hear of the group

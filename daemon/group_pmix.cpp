@@ -33,6 +33,7 @@ void Group::create_pmix() {
     hooks.failed = [this](const std::string &why) { on_pmix_failed(why); };
     hooks.missing = [this](const std::string &why) { on_pmix_missing(why); };
     hooks.aborted = [this](const local::PmixAbortedT &aborted) { on_pmix_aborted(aborted); };
+    hooks.overdue = [this](const local::PmixOverdueT &overdue) { on_pmix_overdue(overdue); };
     hooks.state = [this] { return pmix_state(); };
     hooks.scale = [this](const local::PmixScaleRequestT &request) { return pmix_scale(request); };
     hooks.restart = [this](const local::PmixRestartRequestT &request) { return pmix_restart(request); };
@@ -91,6 +92,17 @@ void Group::on_pmix_aborted(const local::PmixAbortedT &aborted) {
     std::string text = "The program aborted with status " + std::to_string(aborted.status);
     if (!aborted.text.empty()) text += ": " + log::one_line(aborted.text.substr(0, max_text_bytes));
     add_event(proto::EventKind::Warning, text + ".", world_->id, static_cast<std::int32_t>(rank->value()));
+}
+
+void Group::on_pmix_overdue(const local::PmixOverdueT &overdue) {
+    constexpr std::size_t max_text_bytes = 64;
+    auto limit = std::chrono::duration_cast<std::chrono::seconds>(services_.settings.pmix.wait_limit);
+    add_event(proto::EventKind::Warning,
+              "Ranks of " + services_.node + " waited " + std::to_string(limit.count()) + " s in PMIx for " +
+                  log::one_line(overdue.purpose.substr(0, max_text_bytes)) +
+                  ", and ranks of other nodes that live did not come: the call has failed (pmix.wait_limit; "
+                  "\"dlrover status\" shows how far each rank is).",
+              world_->id);
 }
 
 /// Not before its server is there; false: wait.

@@ -58,13 +58,15 @@ bool PmixRelay::on_message(const Client &from, const local::MessageT &message) {
     const auto *scales = body.AsPmixScaleRequest();
     const auto *restarts = body.AsPmixRestartRequest();
     const auto *used = body.AsPmixUsed();
-    bool known = ready || parcel || aborted || asks || scales || restarts || used;
+    const auto *overdue = body.AsPmixOverdue();
+    bool known = ready || parcel || aborted || asks || scales || restarts || used || overdue;
     if (!known) return false;
     if (server_ != from.id) return true;  // of one that has a successor
     required_ = required_ || used != nullptr;
     if (ready != nullptr) on_ready(*ready);
     if (parcel != nullptr) on_parcel(*parcel);
     if (aborted != nullptr && is_present(aborted->generation)) hooks_.aborted(*aborted);
+    if (overdue != nullptr && is_present(overdue->generation)) hooks_.overdue(*overdue);
     if (asks != nullptr) push_state(asks->number);
     if (scales != nullptr) push_reply(hooks_.scale, *scales);
     if (restarts != nullptr) push_reply(hooks_.restart, *restarts);
@@ -146,6 +148,8 @@ void PmixRelay::on_ready(const local::PmixReadyT &ready) {
 void PmixRelay::on_world(local::PmixWorldT world) {
     on_no_world();
     world_ = std::move(world);
+    world_->wait_limit_ms = static_cast<std::uint32_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(services_.settings.pmix.wait_limit).count());
     expect_server();
     if (server_) push_world();
 }

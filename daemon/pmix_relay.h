@@ -43,6 +43,7 @@ class PmixRelay {
         /// Its ranks here begin, or go on, without.
         std::function<void(const std::string &why)> missing;
         std::function<void(const local::PmixAbortedT &)> aborted;
+        std::function<void(const local::PmixOverdueT &)> overdue;
         /// But for its number.
         std::function<local::PmixStateT()> state;
         std::function<local::PmixScaleReplyT(const local::PmixScaleRequestT &)> scale;

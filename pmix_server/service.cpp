@@ -308,17 +308,41 @@ Time Service::deadline(const std::optional<std::chrono::seconds> &timeout, Time 
     return timeout ? loop_.now() + *timeout - before : Time::max();
 }
 
+/// What waits for others' calls does not wait for ever, also where the program sets no limit.
+Service::Wait Service::limited(const std::optional<std::chrono::seconds> &timeout, const char *purpose,
+                               Finished done, Time before) {
+    const auto &limit = exchange_->world().wait_limit;
+    if (timeout || !limit) return {deadline(timeout, before), std::move(done)};
+    Time end = loop_.now() + *limit;
+    auto finished = [this, end, purpose, done = std::move(done)](pmix_status_t status,
+                                                                 const proto::Bytes &data) {
+        if (status == PMIX_ERR_TIMEOUT && loop_.now() >= end) say_overdue(purpose);
+        done(status, data);
+    };
+    return {end, std::move(finished)};
+}
+
+void Service::say_overdue(const char *purpose) {
+    if (!exchange_ ||
+        std::exchange(said_overdue_, exchange_->world().generation) == exchange_->world().generation)
+        return;
+    local::PmixOverdueT overdue;
+    overdue.generation = to_proto(exchange_->world().generation);
+    overdue.purpose = purpose;
+    tell(std::move(overdue));
+}
+
 Service::Finished Service::to(std::shared_ptr<DataCompletion> done) {
     return [done = std::move(done)](pmix_status_t status, const proto::Bytes &data) {
         done->finish(status, data);
     };
 }
 
-void Service::join(const RankSet &who, Time deadline, Exchange::Fence fence, Finished done) {
+void Service::join(const RankSet &who, Wait wait, Exchange::Fence fence) {
     fence.ranks = who.ranks;
     fence.all = who.all;
-    fence.deadline = deadline;
-    fence.token = remember(std::move(done));
+    fence.deadline = wait.deadline;
+    fence.token = remember(std::move(wait.done));
     auto token = fence.token;
     Status status = exchange_->fence(loop_.now(), std::move(fence));
     if (!status.ok()) give_up(token, status);
@@ -329,7 +353,7 @@ void Service::on_fence(Fence fence, std::shared_ptr<DataCompletion> done) {
     if (!is_present(fence.who.name_space)) return done->finish(PMIX_ERR_NOT_SUPPORTED, {});
     Exchange::Fence joined;
     joined.data = std::move(fence.data);
-    join(fence.who, deadline(fence.timeout), std::move(joined), to(std::move(done)));
+    join(fence.who, limited(fence.timeout, "a fence", to(std::move(done))), std::move(joined));
 }
 
 /// A fence of its own, by whose end all know the group's number and what its ranks have put.
@@ -340,23 +364,25 @@ void Service::on_group(Group group, std::shared_ptr<QueryCompletion> done) {
     // No other group has it: the place, and how many there were before.
     std::uint64_t context = (std::uint64_t{exchange_->world().place} + 1) << 32 | ++last_context_;
     if (group.construct) append_part({context, std::move(group.data)}, fence.data);
-    join(group.who, deadline(group.timeout, pmix_itself), std::move(fence),
-         [done, construct = group.construct, wants = group.wants_context](pmix_status_t status,
-                                                                          const proto::Bytes &data) {
-             if (status != PMIX_SUCCESS || !construct) return done->finish(status, {});
-             auto all = join_parts(data);
-             if (!all) return done->finish(PMIX_ERR_UNPACK_FAILURE, {});
-             InfoList infos;
-             if (wants) infos.add(PMIX_GROUP_CONTEXT_ID, all->context);
-             if (!all->data.empty()) infos.add_bytes(PMIX_GROUP_ENDPT_DATA, all->data);
-             done->finish(PMIX_SUCCESS, std::move(infos));
-         });
+    auto finished = [done, construct = group.construct, wants = group.wants_context](
+                        pmix_status_t status, const proto::Bytes &data) {
+        if (status != PMIX_SUCCESS || !construct) return done->finish(status, {});
+        auto all = join_parts(data);
+        if (!all) return done->finish(PMIX_ERR_UNPACK_FAILURE, {});
+        InfoList infos;
+        if (wants) infos.add(PMIX_GROUP_CONTEXT_ID, all->context);
+        if (!all->data.empty()) infos.add_bytes(PMIX_GROUP_ENDPT_DATA, all->data);
+        done->finish(PMIX_SUCCESS, std::move(infos));
+    };
+    join(group.who, limited(group.timeout, "a process group", std::move(finished), pmix_itself),
+         std::move(fence));
 }
 
 void Service::on_modex(Modex modex, std::shared_ptr<DataCompletion> done) {
     if (!is_present(modex.name_space)) return done->finish(PMIX_ERR_NOT_FOUND, {});
-    auto token = remember(to(std::move(done)));
-    Status status = exchange_->modex(loop_.now(), modex.rank, deadline(modex.timeout), token);
+    Wait wait = limited(modex.timeout, "another rank's data", to(std::move(done)));
+    auto token = remember(std::move(wait.done));
+    Status status = exchange_->modex(loop_.now(), modex.rank, wait.deadline, token);
     if (!status.ok()) give_up(token, status);
     schedule();
 }

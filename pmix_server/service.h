@@ -78,7 +78,14 @@ class Service final : public Upcalls {
     using Finished = std::function<void(pmix_status_t status, const proto::Bytes &data)>;
     static Finished to(std::shared_ptr<DataCompletion> done);
     Exchange::Token remember(Finished done);
-    void join(const RankSet &who, Time deadline, Exchange::Fence fence, Finished done);
+    struct Wait {
+        Time deadline = Time::max();
+        Finished done;
+    };
+    Wait limited(const std::optional<std::chrono::seconds> &timeout, const char *purpose, Finished done,
+                 Time before = Time(0));
+    void say_overdue(const char *purpose);
+    void join(const RankSet &who, Wait wait, Exchange::Fence fence);
     void give_up(Exchange::Token token, const Status &why);
     Time deadline(const std::optional<std::chrono::seconds> &timeout, Time before = Time(0)) const;
     void schedule();
@@ -89,6 +96,7 @@ class Service final : public Upcalls {
     std::unique_ptr<Exchange> exchange_;  ///< of the generation that is served
     Variables variables_;                 ///< of its ranks
     bool used_ = false;                   ///< a rank has connected to this process
+    GenerationId said_overdue_;           ///< the last one for which it was said
     std::map<Exchange::Token, Finished> waiting_;
     std::uint64_t last_context_ = 0;  ///< of process groups
     using Told = std::function<void(pmix_status_t status, const std::vector<Notice> &found)>;

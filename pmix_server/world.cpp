@@ -54,6 +54,7 @@ Result<World> make_world(const proto::local::PmixWorldT &message) {
     world.place = message.place;
     world.nodes = message.node_names;
     world.ranks_per_node = message.ranks_per_node;
+    if (message.wait_limit_ms > 0) world.wait_limit = std::chrono::milliseconds(message.wait_limit_ms);
     bool named = !world.name_space.empty() && world.name_space.size() <= max_name_space_bytes &&
                  std::ranges::all_of(world.nodes, is_node_name);
     bool fits = world.nodes.size() == world.ranks_per_node.size() && world.place < world.nodes.size() &&

@@ -2,6 +2,7 @@
 // The world of one generation as the daemon describes it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +21,8 @@ struct World {
     std::uint32_t place = 0;  ///< this node's
     std::vector<std::string> nodes;
     std::vector<std::uint16_t> ranks_per_node;
+    /// Of what a program does not limit itself; none: from a daemon that has no such setting.
+    std::optional<std::chrono::milliseconds> wait_limit;
 
     std::uint32_t size() const;
     std::uint32_t first_rank(std::uint32_t place) const;

@@ -378,6 +378,20 @@ BOOST_AUTO_TEST_CASE(pmix_abort_is_in_the_time_line) {
     BOOST_TEST(count_events(g.n2, "aborted") == 1u, "no such rank");
 }
 
+BOOST_AUTO_TEST_CASE(ranks_that_waited_in_vain_are_in_the_time_line) {
+    Serving g;
+    g.start();
+    local::PmixOverdueT overdue;
+    overdue.generation = to_proto_ptr(g.p2->generation());
+    overdue.purpose = "a fence\nof mine";
+    auto stale = overdue;
+    g.n2.say(g.p2->client, std::move(overdue), 0);
+    BOOST_TEST(count_events(g.n2, "Ranks of n2 waited 300 s in PMIx for a fence") == 1u);
+    *stale.generation = proto::Generation(1, 77);
+    g.n2.say(g.p2->client, std::move(stale), 0);
+    BOOST_TEST(count_events(g.n2, "in PMIx for") == 1u, "of another generation");
+}
+
 BOOST_AUTO_TEST_CASE(pmix_servers_hear_of_a_lost_rank) {
     Serving g;
     g.start();

@@ -334,6 +334,7 @@ bool run(const std::string &what) {
     if (what == "modex") return exchange(false);
     if (what == "wait") return fence(false);
     if (what == "wait a second") return fence(false, 1);
+    if (what == "get of rank 2") return get(2, key, 102);
     if (what == "abort") return good("abort", PMIx_Abort(5, "no more", nullptr, 0));
     if (what == "sleep") return ::sleep(3600) == 0;
     if (what == "publish") return publish_one("dlrover.lasts", 1);

@@ -57,6 +57,7 @@ class PmixdNode : public HelperNode {
         world.place = place_;
         world.node_names = {"n0", "n1"};
         world.ranks_per_node = {2, 2};
+        world.wait_limit_ms = wait_limit_ms;
         push(proto::make_local(0, std::move(world)));
     }
     void stop_ranks() {
@@ -106,6 +107,7 @@ class PmixdNode : public HelperNode {
     void pump(PmixdNode &to) {
         while (auto message = take_within(0ms)) {
             if (auto *aborted = message->body.AsPmixAborted()) aborts.push_back(*aborted);
+            if (auto *overdue = message->body.AsPmixOverdue()) overdues.push_back(overdue->purpose);
             if (auto *asks = message->body.AsPmixStateRequest()) answer_state(asks->number);
             if (auto *scales = message->body.AsPmixScaleRequest()) answer_scale(*scales);
             if (auto *restart = message->body.AsPmixRestartRequest()) answer_restart(*restart);
@@ -124,6 +126,8 @@ class PmixdNode : public HelperNode {
     local::PmixReadyT ready;
     local::PmixHelloT hello;
     std::vector<local::PmixAbortedT> aborts;
+    std::vector<std::string> overdues;
+    std::uint32_t wait_limit_ms = 0;
     bool cut = false;
     bool used = false;  ///< by a rank, in this process
     std::int64_t safe_step = -1;
@@ -320,6 +324,22 @@ BOOST_AUTO_TEST_CASE(a_server_that_nobody_uses_goes_on_with_the_next_generation)
     g.start_all("collect");
     g.expect_success();
     BOOST_TEST(g.nodes[1].used);
+}
+
+/// The ranks of the other node live, and one of them comes.
+BOOST_AUTO_TEST_CASE(a_fence_without_a_limit_of_its_own_has_the_servers) {
+    Group g;
+    for (auto &node : g.nodes) node.wait_limit_ms = 700;
+    g.serve(2);
+    g.start(3, "sleep");
+    auto start = Clock::now();
+    for (std::uint32_t rank : {0u, 1u, 2u}) g.start(rank, "wait");
+    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: timeout\n");
+    BOOST_TEST((Clock::now() - start >= 700ms));
+    for (std::uint32_t rank : {0u, 1u}) g.start(rank, "get of rank 2");
+    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, ": timeout\n");
+    BOOST_TEST(g.nodes[0].overdues == std::vector<std::string>{"a fence"}, boost::test_tools::per_element());
+    BOOST_TEST(g.nodes[1].overdues.empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_fence_waits_no_longer_than_it_may) {
