@@ -50,7 +50,8 @@ class Schedule:
     seed: int
     workers: int
     spares: int
-    copies: int
+    copies: int  # so many nodes may be lost at once
+    redundancy: str
     storage: bool
     companions: bool
     faults: "tuple[Fault, ...]"
@@ -66,8 +67,17 @@ class Schedule:
         return self.requeues and sum(fault.nodes for fault in self.faults) > CLUSTER_NODES - self.workers - self.spares
 
     def __str__(self) -> str:
-        head = f"{self.workers} nodes and {self.spares} spares, partner:{self.copies}, {'storage' if self.storage else 'no storage'}{', companions' if self.companions else ''}"
+        head = f"{self.workers} nodes and {self.spares} spares, {self.redundancy}, {'storage' if self.storage else 'no storage'}{', companions' if self.companions else ''}"
         return f"{head}: {', '.join(map(str, self.faults))}"
+
+
+def draw_redundancy(chooser: random.Random, workers: int, copies: int) -> "tuple[int, str]":
+    """Parities where there are nodes enough, of a third of those."""
+    codes = [(k, m) for k, m in ((2, 1), (3, 1), (2, 2)) if k + m <= workers]
+    if not codes or chooser.random() >= 1 / 3:
+        return copies, f"partner:{copies}"
+    k, m = chooser.choice(codes)
+    return m, f"rs:{k}+{m}"
 
 
 def draw(seed: int) -> Schedule:
@@ -85,7 +95,9 @@ def draw(seed: int) -> Schedule:
         # Often in the midst of what the one before has begun.
         after = chooser.choice((chooser.uniform(0, 0.3), chooser.uniform(0, 3), chooser.uniform(1.5, 2.5)))
         found.append(Fault(after, kind, chooser.choice(PLACES), lasts))
-    schedule = Schedule(seed, workers, spares, copies, chooser.random() < 0.5, chooser.random() < 0.5, tuple(found))
+    # By a generator of its own: what a seed does besides is what it was before there were parities.
+    copies, redundancy = draw_redundancy(random.Random(f"redundancy of {seed}"), workers, copies)
+    schedule = Schedule(seed, workers, spares, copies, redundancy, chooser.random() < 0.5, chooser.random() < 0.5, tuple(found))
     if schedule.requeues:  # a node that comes back with ranks of the job's run before is not told from one of this run by heat
         plain = tuple(dataclasses.replace(f, kind="power-off", lasts=0) if f.kind.startswith("long") else f for f in found)
         schedule = dataclasses.replace(schedule, faults=plain)
@@ -98,7 +110,7 @@ class ChaosRun(Run):
     def __init__(self, cluster: Cluster, schedule: Schedule) -> None:
         self.schedule = schedule
         label = f"chaos-{schedule.seed}"
-        srun = [f"--dlrover-redundancy=partner:{schedule.copies}", "--dlrover-max-restarts=1000", "--mem=400",
+        srun = [f"--dlrover-redundancy={schedule.redundancy}", "--dlrover-max-restarts=1000", "--mem=400",
                 f"--dlrover-companion={'yes' if schedule.companions else 'no'}"]
         if schedule.storage:
             srun += [f"--dlrover-ckpt-dir={cluster.work / label / 'stored'}", "--dlrover-ckpt-every=10"]
@@ -177,6 +189,7 @@ class Trial:
         self.lost: "list[str]" = []
         self.touched: "set[str]" = set()
         self.promises: "list[Promise]" = []
+        self.known_safe: "list[tuple[float, int]]" = []  # what was, when nodes were lost
         self.since_safe = 0  # nodes lost since a newer step was safe
         self.faults: "list[str]" = []
         self.story: "list[str]" = []
@@ -349,6 +362,8 @@ class Trial:
         if safe > newest and status.get("state") == "running":
             self.since_safe = 0
         self.since_safe += len(nodes)
+        if safe >= 0:
+            self.known_safe.append((time.time(), safe))
         if self.since_safe <= self.schedule.copies:
             self.promises.append(Promise(time.time(), max(safe, newest), f"step {safe} was safe before the loss of {', '.join(nodes)}"))
         else:  # all copies may be gone: what is on storage is still there
@@ -379,10 +394,11 @@ class Trial:
             self.fault(self.run.violations())
         if self.run.out.read_bytes() != reference(self.cluster, SIZE, STEPS):
             self.fault("the field differs from the undisturbed one")
+        story = self.run.time_line()
         worlds = collections.defaultdict(set)
         for start in starts:
             worlds[start.generation].add(start.restored)
-            broken = self.broken(start)
+            broken = self.broken(start) or self.unsaid(start, story)
             if broken:
                 self.fault(f"rank {start.rank} of generation {start.generation} went on from step {start.restored}: {broken}")
         # The next run counts its generations anew. (On a busy machine a short cut may cost a node that the schedule did not mean to take.)
@@ -396,6 +412,13 @@ class Trial:
         given = [promise for promise in self.promises if promise.since <= start.started]
         # A loss of all copies takes back what was promised before it.
         return given[-1].why if given and start.restored < given[-1].step else ""
+
+    def unsaid(self, start: Start, story: str) -> str:
+        """Who goes on from a step that is older than what was safe has it from storage, and the time line says so."""
+        safe = [step for when, step in self.known_safe if when <= start.started]
+        if not safe or not 0 < start.restored < safe[-1] or f"from step {start.restored} on storage" in story:
+            return ""
+        return f"step {safe[-1]} had been safe, and the time line does not say that this one is from storage"
 
     def tidy(self) -> None:
         for thread in self.passing:

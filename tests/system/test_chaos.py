@@ -13,6 +13,7 @@ CHAOS = pathlib.Path(__file__).resolve().parents[1] / "chaos"
 
 class Chaos(unittest.TestCase):
     def test_schedules_are_the_seeds_and_bearable(self) -> None:
+        drawn = set()
         for seed in range(1, 3001):
             schedule = chaos.draw(seed)
             self.assertEqual(schedule, chaos.draw(seed))
@@ -20,6 +21,8 @@ class Chaos(unittest.TestCase):
             self.assertLessEqual(schedule.workers + schedule.spares + max(0, lost - schedule.spares), chaos.CLUSTER_NODES, schedule)
             self.assertTrue(schedule.faults)
             self.assertLess(schedule.copies, schedule.workers)
+            drawn.add(schedule.redundancy)
+        self.assertEqual(drawn, {"partner:1", "partner:2", "rs:2+1", "rs:2+2", "rs:3+1"})
 
     def test_sample(self) -> None:
         """A spare that is the batch host, and a companion job; a worker and the leader's daemon; a batch host that comes back after the group's end, and one
