@@ -37,6 +37,7 @@ T about(const Target &target) {
     if constexpr (requires { message.step_id; }) message.step_id = target.step;
     if constexpr (requires { message.generation; })
         message.generation = std::make_unique<Generation>(target.generation);
+    if constexpr (std::is_same_v<T, local::ScaleRequestT>) message.nodes = 1;
     if constexpr (requires { message.step; }) {
         if constexpr (requires { message.step->node_names; }) {
             message.step = std::make_unique<StepRegistrationT>();
@@ -57,6 +58,8 @@ bool shows_nothing(const local::MessageT &m) {
         return outcome->outcome == local::Outcome::Unknown && outcome->exit_code == 0 && outcome->lost == 0;
     if (auto *rollback = m.body.AsRollbackReply())
         return rollback->state == local::RollbackState::Unknown && rollback->text.empty();
+    if (auto *scale = m.body.AsScaleReply())
+        return scale->state == local::ScaleState::Unknown && scale->text.empty();
     return m.body.AsNodeCheckReply() != nullptr;  // of the node and the site
 }
 
@@ -114,6 +117,22 @@ std::vector<Attempt> attempts() {
         attempt<local::NodeMeasuredT>("NodeMeasured", Role::Mover),
         attempt<local::StorageAnsweredT>("StorageAnswered", Role::Writer),
         attempt<local::ObjectProgressT>("ObjectProgress", Role::Writer),
+        attempt<local::WriterHelloT>("WriterHello", Role::Writer),
+        attempt<local::FolderFoundT>("FolderFound", Role::Writer),
+        attempt<local::ObjectStoredT>("ObjectStored", Role::Writer),
+        attempt<local::CheckpointStoredT>("CheckpointStored", Role::Writer),
+        attempt<local::ObjectFoldedT>("ObjectFolded", Role::Writer),
+        attempt<local::FolderTestedT>("FolderTested", Role::Writer),
+        attempt<local::PmixHelloT>("PmixHello", Role::Pmix),
+        attempt<local::PmixReadyT>("PmixReady", Role::Pmix),
+        attempt<local::PmixParcelT>("PmixParcel", Role::Pmix),
+        attempt<local::PmixAbortedT>("PmixAborted", Role::Pmix),
+        attempt<local::PmixUsedT>("PmixUsed", Role::Pmix),
+        attempt<local::PmixOverdueT>("PmixOverdue", Role::Pmix),
+        attempt<local::PmixStateRequestT>("PmixStateRequest", Role::Pmix),
+        attempt<local::PmixScaleRequestT>("PmixScaleRequest", Role::Pmix),
+        attempt<local::PmixRestartRequestT>("PmixRestartRequest", Role::Pmix),
+        attempt<local::ScaleRequestT>("ScaleRequest", Role::Cli),
         attempt<local::StatusRequestT>("StatusRequest", Role::Cli),
         attempt<local::EventsRequestT>("EventsRequest", Role::Cli),
         attempt<local::OutcomeRequestT>("OutcomeRequest", Role::Cli),
@@ -141,9 +160,29 @@ std::vector<Attempt> attempts() {
         attempt<local::SendObjectT>("SendObject", Role::Mover),
         attempt<local::CancelOrderT>("CancelOrder", Role::Mover),
         attempt<local::MeasureNodeT>("MeasureNode", Role::Mover),
+        attempt<local::GroupEndingT>("GroupEnding", Role::Agent),
+        attempt<local::NoticeT>("Notice", Role::Agent),
+        attempt<local::NextWorldT>("NextWorld", Role::Worker),
+        attempt<local::WriterWelcomeT>("WriterWelcome", Role::Writer),
+        attempt<local::LookAtFolderT>("LookAtFolder", Role::Writer),
+        attempt<local::StoreObjectT>("StoreObject", Role::Writer),
+        attempt<local::CompleteCheckpointT>("CompleteCheckpoint", Role::Writer),
+        attempt<local::FoldObjectT>("FoldObject", Role::Writer),
+        attempt<local::TestFolderT>("TestFolder", Role::Writer),
+        attempt<local::PmixWelcomeT>("PmixWelcome", Role::Pmix),
+        attempt<local::PmixWorldT>("PmixWorld", Role::Pmix),
+        attempt<local::PmixStopT>("PmixStop", Role::Pmix),
+        attempt<local::PmixUnreachableT>("PmixUnreachable", Role::Pmix),
+        attempt<local::PmixEventT>("PmixEvent", Role::Pmix),
+        attempt<local::PmixStateT>("PmixState", Role::Pmix),
+        attempt<local::PmixScaleReplyT>("PmixScaleReply", Role::Pmix),
+        attempt<local::PmixRestartReplyT>("PmixRestartReply", Role::Pmix),
+        attempt<local::OutcomeReplyT>("OutcomeReply", Role::Cli),
+        attempt<local::ScaleReplyT>("ScaleReply", Role::Cli),
         attempt<local::StatusReplyT>("StatusReply", Role::Cli),
         attempt<local::EventsReplyT>("EventsReply", Role::Cli),
         attempt<local::NodeCheckReplyT>("NodeCheckReply", Role::Cli),
+        attempt<local::HelloT>("Hello", Role::Cli),
         attempt<local::FailureT>("Failure", Role::Cli),
         attempt<local::DoneT>("Done", Role::Cli),
         // A second role's messages on the wrong kind of connection:

@@ -3,15 +3,22 @@
 import json
 import os
 import pathlib
+import re
 
 import pytest
-from cluster import Cluster, prefix, wait_until
+from cluster import TOP, Cluster, prefix, wait_until
 
 BUILD = pathlib.Path(os.environ.get("DLROVER_BUILD", "."))
 PROBE = BUILD / "tests" / "system" / "message_probe"
 HEAT = prefix() / "libexec" / "dlrover" / "examples" / "heat"
 MESSAGES = [line.split('"')[1] for line in (pathlib.Path(__file__).parent / "message_probe.cpp").read_text().splitlines()
             if line.strip().startswith("attempt<")]
+
+
+def test_every_message_is_tried():
+    body = re.search(r"^union Body \{(.*?)^\}", (TOP / "proto" / "local.fbs").read_text(), re.M | re.S)[1]
+    there = set(re.findall(r"\w+", re.sub(r"//.*", "", body)))
+    assert len(there) > 90 and there <= set(MESSAGES), sorted(there - set(MESSAGES))
 
 
 @pytest.fixture(scope="module")
