@@ -37,16 +37,19 @@ tests_unit_pmixd_test_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 tests_unit_pmixd_test_LDADD = libpmixd.la
 TESTS += tests/unit/pmixd_test
 
-check_PROGRAMS += tests/unit/pmix_client tests/unit/pmixd_process_test
+check_PROGRAMS += tests/unit/pmix_client tests/unit/pmix_bare_server tests/unit/pmixd_process_test
+tests_unit_pmix_bare_server_SOURCES = tests/unit/pmix_bare_server.cpp
+tests_unit_pmix_bare_server_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
+tests_unit_pmix_bare_server_LDADD = $(PMIX_LIBS)
 tests_unit_pmix_client_SOURCES = tests/unit/pmix_client.cpp
 tests_unit_pmix_client_CPPFLAGS = $(AM_CPPFLAGS) $(PMIX_CFLAGS)
 tests_unit_pmix_client_LDADD = $(PMIX_LIBS)
 tests_unit_pmixd_process_test_SOURCES = $(pmixd_process_test_sources)
 tests_unit_pmixd_process_test_CPPFLAGS = $(AM_CPPFLAGS) -DTEST_PMIXD='"$(abs_top_builddir)/pmix_server/dlrover-pmixd"' \
-	-DTEST_PMIX_CLIENT='"$(abs_top_builddir)/tests/unit/pmix_client"'
+	-DTEST_PMIX_CLIENT='"$(abs_top_builddir)/tests/unit/pmix_client"' -DTEST_PMIX_BARE_SERVER='"$(abs_top_builddir)/tests/unit/pmix_bare_server"'
 tests_unit_pmixd_process_test_LDADD = libproto.la
-tests_unit_pmixd_process_test_DEPENDENCIES = libproto.la pmix_server/dlrover-pmixd tests/unit/pmix_client
+tests_unit_pmixd_process_test_DEPENDENCIES = libproto.la pmix_server/dlrover-pmixd tests/unit/pmix_client tests/unit/pmix_bare_server
 TESTS += tests/unit/pmixd_process_test
 else
-EXTRA_DIST += $(pmixd_sources) $(pmixd_test_sources) $(pmixd_process_test_sources) tests/unit/pmix_client.cpp pmix_server/main.cpp
+EXTRA_DIST += $(pmixd_sources) $(pmixd_test_sources) $(pmixd_process_test_sources) tests/unit/pmix_bare_server.cpp tests/unit/pmix_client.cpp pmix_server/main.cpp
 endif

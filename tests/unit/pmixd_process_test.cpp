@@ -227,7 +227,49 @@ struct Group {
     }
 };
 
+/// libpmix's own server, with one rank.
+class BareServer {
+  public:
+    BareServer() {
+        char name[] = "/tmp/dlrover-test-XXXXXX";
+        folder_ = ::mkdtemp(name);
+        int in[2], out[2];
+        BOOST_REQUIRE((::pipe2(in, O_CLOEXEC) == 0 && ::pipe2(out, O_CLOEXEC) == 0));
+        pid_ = ::fork();
+        BOOST_REQUIRE(pid_ >= 0);
+        if (pid_ == 0) {
+            ::dup2(in[0], STDIN_FILENO);
+            ::dup2(out[1], STDOUT_FILENO);
+            ::execl(TEST_PMIX_BARE_SERVER, TEST_PMIX_BARE_SERVER, folder_.c_str(), nullptr);
+            ::_exit(127);
+        }
+        UniqueFd answers(out[0]);
+        ::close(in[0]);
+        ::close(out[1]);
+        stdin_.reset(in[1]);
+        std::string text;
+        char part[4096];
+        for (ssize_t n; !text.ends_with("\n\n") && (n = ::read(answers.get(), part, sizeof part)) > 0;)
+            text.append(part, static_cast<std::size_t>(n));
+        BOOST_REQUIRE(text.ends_with("\n\n"));
+        for (std::size_t at = 0, end; (end = text.find('\n', at)) != at; at = end + 1)
+            variables.push_back(text.substr(at, end - at));
+    }
+    ~BareServer() {
+        stdin_.reset();
+        ::waitpid(pid_, nullptr, 0);
+        std::filesystem::remove_all(folder_);
+    }
+    std::vector<std::string> variables;
+
+  private:
+    std::string folder_;
+    pid_t pid_ = -1;
+    UniqueFd stdin_;
+};
+
 constexpr uid_t nobody = 65534;
+constexpr int not_let_in = 2;  ///< exit status of pmix_client
 
 /// Another user, who says that he is this one.
 void pose() {
@@ -250,11 +292,32 @@ BOOST_AUTO_TEST_CASE(another_user_who_knows_port_and_name_can_not_join,
     for (int i = 0; i < 3; ++i) {
         g.start(0, "publish", pose);
         auto ended = g.wait(0);
-        BOOST_TEST(WEXITSTATUS(ended.wait_status) == 2, ended.output);
+        BOOST_TEST(WEXITSTATUS(ended.wait_status) == not_let_in, ended.output);
     }
     // The rank that he posed as is none the worse.
     g.start_all("collect");
     g.expect_success();
+}
+
+/// That he is kept out there is the guard's doing (accept_guard.h): what he does is enough for libpmix alone.
+BOOST_AUTO_TEST_CASE(libpmix_alone_lets_another_user_in,
+                     *boost::unit_test::precondition(may_become_another_user)) {
+    BareServer server;
+    Group g;
+    g.nodes[0].ready.variables = server.variables;
+    g.start(0, "sleep", pose);
+    g.pass(2s);
+    int status = 0;
+    BOOST_TEST(::waitpid(g.ranks[0], &status, WNOHANG) == 0, "he is a client");
+    // Without his lie he is refused.
+    g.start(1, "sleep", [] {
+        pose();
+        ::unsetenv("DLROVER_TEST_CLAIMED_UID");
+        ::unsetenv("DLROVER_TEST_CLAIMED_GID");
+        ::setenv("PMIX_RANK", "0", 1);
+    });
+    auto ended = g.wait(1);
+    BOOST_TEST(WEXITSTATUS(ended.wait_status) == not_let_in, ended.output);
 }
 
 BOOST_AUTO_TEST_CASE(ranks_of_two_nodes_exchange_data) {
