@@ -2,15 +2,11 @@
 """The tables of bench/ckpt_save: medians, ratios with their 95 % intervals, and which goals are met."""
 
 import ckpt_names as names
-from report import median_with_interval
+from report import median_with_interval, ratio_of
 
 GOAL_REPEATED = {"large": 0.67, "small": 0.33, "mixed": 0.67}
 GOAL_FIRST, GOAL_STORED = 0.15, 1.0
 GOAL_VIEWS_S = 0.010
-
-
-def ratio_of(ours: "list[float]", theirs: "list[float]") -> "tuple[float, float, float]":
-    return median_with_interval([mine / other for mine, other in zip(ours, theirs)])
 
 
 def print_rows(title: str, ours: "list[float]", ways: "dict[str, list[float]]", goal: "float | None" = None, notes: "dict[str, str] | None" = None) -> bool:

@@ -36,6 +36,11 @@ def median_with_interval(values: "list[float]") -> "tuple[float, float, float]":
     return statistics.median(ordered), ordered[low], ordered[-1 - low]
 
 
+def ratio_of(ours: "list[float]", theirs: "list[float]") -> "tuple[float, float, float]":
+    """Of those measured in turn, pair by pair: as above."""
+    return median_with_interval([mine / other for mine, other in zip(ours, theirs)])
+
+
 def first_line(*argv: str) -> str:
     try:
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10).stdout.splitlines()[0].strip()

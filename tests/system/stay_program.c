@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of PMIx and of libdlrover whose process stays: "FOLDER CODE" (of the event that a generation ends). In each generation it publishes a number and finds what all ranks have published, in this generation
-// and in the one before, and counts on from the checkpoint. In the first one rank 1 ends by a signal, and the others go on in the next in the same process. Says "rank R: NAME VALUE".
+// A client of PMIx and of libdlrover whose process stays: "CODE GENERATIONS" (CODE: of the event that a generation ends). In each generation it publishes a number and finds what all ranks have published, in this
+// generation and in the one before, and counts on from the checkpoint. In each but the last one rank 1 ends by a signal, and the others go on in the next in the same process. Says "rank R: NAME VALUE".
+// "CODE TIMES alone": is a client of PMIx so many times in one generation, and does nothing else.
 #include <pmix.h>
 #include <dlrover.h>
 #include <signal.h>
@@ -61,14 +62,44 @@ static long look_up(uint32_t generation) {
     return sum;
 }
 
+/// What nobody looks up any more.
+static void unpublish(uint32_t generation) {
+    char key[64], *keys[] = {key, NULL};
+    snprintf(key, sizeof key, "stay.%u.%u", generation, world.rank);
+    expect("unpublish", PMIx_Unpublish(keys, NULL, 0));
+}
+
+/// Of this process.
+static long resident_kib(void) {
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL || fscanf(file, "%*d %ld", &pages) != 1) exit(4);
+    fclose(file);
+    return pages * sysconf(_SC_PAGESIZE) / 1024;
+}
+
 static void pause_ms(long ms) {
     struct timespec time = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&time, NULL);
 }
 
+static int be_alone(pmix_status_t code, uint32_t times) {
+    for (uint32_t i = 0; i < times; ++i) {
+        expect("init", PMIx_Init(&self, NULL, 0));
+        world.rank = self.rank;
+        expect("handler", PMIx_Register_event_handler(&code, 1, NULL, 0, on_end, NULL, NULL));
+        for (int fences = 0; fences < 3; ++fences) expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
+        say("kib", resident_kib());
+        expect("finalize", PMIx_Finalize(NULL, 0));
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
-    pmix_status_t code = argc == 3 ? atoi(argv[2]) : 0;
-    if (argc != 3) return 2;
+    if (argc != 3 && argc != 4) return 2;
+    pmix_status_t code = atoi(argv[1]);
+    uint32_t generations = (uint32_t)atoi(argv[2]);
+    if (argc == 4) return be_alone(code, generations);
     expect_ours("open", dlrover_open(&context));
     expect_ours("stay", dlrover_stay(context));
     expect_ours("protect", dlrover_protect(context, 1, &count, 1, DLROVER_INT64));
@@ -94,7 +125,10 @@ int main(int argc, char **argv) {
             pause_ms(10);
         }
         expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
-        if (world.restart_count > 0) break;
+        if (world.restart_count > 0) unpublish(world.restart_count - 1);
+        (void)PMIx_Fence(NULL, 0, NULL, 0);  // rank 1 may be through, and dead, before others have heard of it
+        say("kib", resident_kib());
+        if (world.restart_count + 1 == generations) break;
         if (world.rank == 1) raise(SIGKILL);
         for (int i = 0; i < 2000 && !ended; ++i) pause_ms(5);
         say("ended", ended);

@@ -17,6 +17,7 @@ from mcluster import net
 
 STEPS = 3000
 LEASE = 5.0  # [timings] agent_lease
+LONGEST_WAIT_S = 3.0  # once slurmctld is back: DESIGN, section 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +79,15 @@ class Trial:
         if not self.cell.slurm:
             self.cluster.control("stop-slurmctld")
         self.separate()
-        back = self.began
+        back = answers = self.began
         if self.cell.waits:
             self.expect_rest()
             back = time.time()
             self.cluster.control("start-slurmctld")
+            answers = time.time()
         self.run.wait_for_steps(after=self.before, seconds=40)
+        if self.cell.waits:
+            self.test.assertLess(time.time() - answers, LONGEST_WAIT_S, "after slurmctld has answered again")
         print(f"{self.cell}: all ranks stepping again {time.time() - back:.2f} s after {'the return of slurmctld was begun' if self.cell.waits else 'the fault'}")
         self.expect_one_side(back)
         time.sleep(max(0.0, self.began + self.cell.lasts - time.time()))

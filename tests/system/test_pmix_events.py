@@ -18,16 +18,15 @@ class PmixEvents(EventsCase):
         self.command = [build(self.cluster, "pmix_events", f"-I{prefix() / 'include'}", f"-L{lib}", "-ldlrover", f"-Wl,-rpath,{lib}")]
 
     def test_every_rank_hears_what_happens_to_the_group(self) -> None:
-        out = self.run_story()
+        last, out = self.run_story()
         asked = {name: float(value) for _, name, value in (line.split() for line in out.splitlines() if line.startswith("asked "))}
         self.assertEqual(set(asked), {"dlrover.step.safe", "dlrover.step.durable", "dlrover.goodput"})
-        self.assertTrue(0 < asked["dlrover.step.safe"] <= self.last and 0 < asked["dlrover.step.durable"] <= self.last and 0 < asked["dlrover.goodput"] < 1, asked)
+        self.assertTrue(0 < asked["dlrover.step.safe"] <= last and 0 < asked["dlrover.step.durable"] <= last and 0 < asked["dlrover.goodput"] < 1, asked)
 
     @unittest.skipUnless(NIGHTLY, "only nightly: a minute of a job's time has to pass")
     def test_every_rank_hears_that_the_jobs_time_is_nearly_over(self) -> None:
         self.options = [*self.options, "--time=3"]
-        self.start()
-        heard = self.wait_for("draining", set(range(SIZE)), seconds=120)
+        heard = self.start().wait_for("draining", set(range(SIZE)), seconds=120)
         self.assertEqual(len(heard), SIZE, "each once")
         self.assertTrue(all(60 < int(line.values["dlrover.seconds"]) <= 120 for line in heard), [line.values for line in heard])
 

@@ -3,15 +3,17 @@
 socket of a former one is left. Nightly 1000, else a sample."""
 
 import pathlib
+import re
 import unittest
 
 from cluster import NIGHTLY, Cluster, prefix, wait_until
-from pmix_case import MISSING, build, expect_nothing_left, folder, servers
+from pmix_case import MISSING, build, event_code, expect_nothing_left, folder, servers
 from test_steady import descriptors, rss_kib
 
-GENERATIONS = 1000 if NIGHTLY else 100
+GENERATIONS, STAYED = (1000, 1000) if NIGHTLY else (100, 40)
 NODES, RANKS_HERE = 2, 2
 GROWTH_KIB = 2048  # of each process, from the first fifth of the generations to the last
+STAY_KIB = 512  # of a client that stays, beyond what libpmix takes
 #: Connections of ranks that are about to begin or to end.
 DESCRIPTORS = 8
 
@@ -22,8 +24,10 @@ class PmixGenerations(unittest.TestCase):
         self.cluster = self.enterContext(Cluster("pmixgenerations", nodes=NODES))
         self.cluster.work.chmod(0o777)
         self.files = folder(self.cluster, "generations")
+
+    def build(self, name: str) -> str:
         lib = prefix() / "lib"
-        self.program = build(self.cluster, "pmix_generations", f"-I{prefix() / 'include'}", f"-L{lib}", "-ldlrover", f"-Wl,-rpath,{lib}")
+        return build(self.cluster, name, f"-I{prefix() / 'include'}", f"-L{lib}", "-ldlrover", f"-Wl,-rpath,{lib}")
 
     def generation(self) -> int:
         file = self.files / "generation"
@@ -68,7 +72,7 @@ class PmixGenerations(unittest.TestCase):
 
     def test_generations_leave_nothing_behind(self) -> None:
         self.process = self.cluster.start("srun", "--job-name", "generations", f"-N{NODES}", f"--ntasks-per-node={RANKS_HERE}", "--overcommit", "--mem=400", "--dlrover-elastic", "--dlrover-pmix=yes",
-                                          self.program, str(self.files), str(GENERATIONS))
+                                          self.build("pmix_generations"), str(self.files), str(GENERATIONS))
         self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
         begun = self.measure(GENERATIONS // 5)
         files = len(self.files_of_pmix())
@@ -83,6 +87,30 @@ class PmixGenerations(unittest.TestCase):
         out, err = self.process.communicate(timeout=120)
         self.assertEqual(self.process.returncode, 0, out + err)
         self.assertEqual(self.generation(), GENERATIONS)
+        expect_nothing_left(self.cluster)
+
+    def run_clients(self, nodes: int, ranks_here: int, *mode: str) -> "dict[int, list[int]]":
+        """KiB of each rank that stays, again and again."""
+        ranks = [rank for rank in range(nodes * ranks_here) if rank != 1]
+        done = self.cluster.run("srun", "--job-name", "stay", f"-N{nodes}", f"--ntasks-per-node={ranks_here}", "--overcommit", "--mem=400", "--dlrover-elastic", "--dlrover-pmix=yes",
+                                f"--dlrover-max-restarts={STAYED}", self.build("stay_program"), str(event_code("GENERATION")), str(STAYED), *mode, timeout=120 + 5 * STAYED)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr)
+        for rank in ranks:
+            self.assertEqual(len(set(re.findall(rf"^rank {rank}: pid (\d+)$", done.stdout, re.M))), 0 if mode else 1, f"rank {rank} was started again")
+        return {rank: [int(kib) for kib in re.findall(rf"^rank {rank}: kib (\d+)$", done.stdout, re.M)] for rank in ranks}
+
+    def test_clients_that_stay_do_not_grow(self) -> None:
+        """All ranks but one are in every generation with one process, each time as a client of another namespace. libpmix 4.2.2 does not give back what
+        PMIx_Init has taken, so they are compared with clients that begin and end as often and do nothing else."""
+        first, last = STAYED // 5, STAYED - 1
+        grown = {}
+        for nodes, ranks_here, mode in ((NODES, RANKS_HERE, ()), (1, 1, ("alone",))):
+            sizes = self.run_clients(nodes, ranks_here, *mode)
+            self.assertEqual({len(kib) for kib in sizes.values()}, {STAYED})
+            grown[mode] = {rank: kib[last] - kib[first] for rank, kib in sizes.items()}
+            print(f"{last - first} {'times PMIx_Init' if mode else 'generations'} later: " + ", ".join(f"rank {rank} +{kib} KiB" for rank, kib in grown[mode].items()))
+        for rank, kib in grown[()].items():
+            self.assertLess(kib - max(grown[("alone",)].values()), STAY_KIB)
         expect_nothing_left(self.cluster)
 
 

@@ -142,9 +142,8 @@ class Stay(unittest.TestCase):
     @unittest.skipIf(MISSING, "needs " + " and ".join(MISSING))
     def test_a_client_of_pmix_in_c(self) -> None:
         flags = (f"-I{prefix()}/include", f"-L{prefix()}/lib", f"-Wl,-rpath,{prefix()}/lib", "-ldlrover")
-        files = folder(self.cluster, "c")
         done = self.cluster.run("srun", "--job-name", "c", "-N2", "--ntasks-per-node=2", "--overcommit", "--mem=400", "--dlrover-elastic", "--dlrover-pmix=yes",
-                                build(self.cluster, "stay_program", *flags), str(files), str(event_code("GENERATION")))
+                                build(self.cluster, "stay_program", *flags), str(event_code("GENERATION")), "2")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         found: "dict[tuple[int, str], list[int]]" = {}
         for rank, name, value in re.findall(r"^rank (\d+): (\w+) (-?\d+)$", done.stdout, re.M):
