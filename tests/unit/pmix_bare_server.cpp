@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A PMIx server as libpmix makes it, without what dlrover-pmixd adds: one client, and PMIx's own "native" security. Prints
-// the client's variables, then an empty line, and serves until its stdin ends. Usage: pmix_bare_server FOLDER
+// A PMIx server as libpmix makes it, without what dlrover-pmixd adds: one client, and PMIx's own "native"
+// security. Prints the client's variables, then an empty line, and serves until its stdin ends. Usage:
+// pmix_bare_server FOLDER
 #include <pmix_server.h>
 #include <unistd.h>
 
@@ -27,9 +28,12 @@ int main(int argc, char **argv) {
     PMIX_INFO_LOAD(&job[3], PMIX_PROC_MAP, ranks, PMIX_REGEX);
     pmix_proc_t client{};
     PMIX_LOAD_PROCID(&client, "bare", 0);
-    auto done = [](pmix_status_t status) { return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED; };
+    auto done = [](pmix_status_t status) {
+        return status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED;
+    };
     if (!done(PMIx_server_register_nspace("bare", 1, job, 4, nullptr, nullptr))) return 4;
-    if (!done(PMIx_server_register_client(&client, ::getuid(), ::getgid(), nullptr, nullptr, nullptr))) return 5;
+    if (!done(PMIx_server_register_client(&client, ::getuid(), ::getgid(), nullptr, nullptr, nullptr)))
+        return 5;
     char **variables = nullptr;
     if (PMIx_server_setup_fork(&client, &variables) != PMIX_SUCCESS) return 6;
     for (char **variable = variables; *variable != nullptr; ++variable) std::puts(*variable);
