@@ -8,6 +8,7 @@ the sanitizers' build takes is spent on the same headers and templates again and
 It writes BUILD/unity/*.cpp, which include the sources, and BUILD/unity.mk, which sets automake's lists of objects accordingly. Sources that
 define the same name beside all functions come into different groups. For tests only: what is installed is compiled source by source."""
 import argparse
+import collections
 import os
 import re
 import subprocess
@@ -53,24 +54,26 @@ class Build:
         with open(os.path.join(folder, "Makefile")) as f:
             variables = re.findall(r"^(am_\w+_OBJECTS) =", f.read(), re.M)
         self.targets = [Target(variable, self.printed(variable)) for variable in variables]
-        counts = {}
-        for target in self.targets:
-            for name in target.objects:
-                counts[name] = counts.get(name, 0) + 1
-        self.shared = {name for name, count in counts.items() if count > 1}  # compiled once for all of their programs
+        # What several have is compiled once for all of them, or is one's in place of another's.
+        counts = collections.Counter(self.path_of(name, target)[0] for target in self.targets for name in target.objects)
+        self.shared = {path for path, count in counts.items() if count > 1}
 
     def printed(self, variable):
         out = subprocess.run(["make", "-s", "--no-print-directory", "--eval", f"unity-print: ; @echo $({variable})", "unity-print"], cwd=self.folder,
                              check=True, capture_output=True, text=True).stdout
         return out.split()
 
-    def source_of(self, name, target):
-        """The C++ source of an object, and whether it is compiled with flags of its target; (None, False) for what is left as it is."""
+    def path_of(self, name, target):
+        """Of an object's source, if that is C++, and whether it is compiled with flags of its target."""
         folder, file = os.path.split(name)
         stem = os.path.splitext(file)[0]
         own = stem.startswith(target.name + "-")
-        path = os.path.join(self.source, folder, (stem[len(target.name) + 1:] if own else stem) + ".cpp")
-        if name in self.shared or not os.path.exists(path):
+        return os.path.join(self.source, folder, (stem[len(target.name) + 1:] if own else stem) + ".cpp"), own
+
+    def source_of(self, name, target):
+        """The same; (None, False) for what is left as it is."""
+        path, own = self.path_of(name, target)
+        if path in self.shared or not os.path.exists(path):
             return None, False
         with open(path) as f:
             if re.search(r"^#define", f.read(), re.M):
