@@ -213,8 +213,10 @@ void Group::push_world(Agent &agent) {
     local::WorldPublishedT world = describe_world(*world_);
     if (!add_pmix(world)) return;
     world.at_us = services_.loop.now().count();
-    if (world.active) agent.running = world_->id;
+    bool active = world.active;
+    if (active) agent.running = world_->id;
     services_.port.push(agent.connection, std::move(world));
+    if (active) verify_restore_point();  // it may have waited for its PMIx server
 }
 
 void Group::push_stop(Agent &agent, const std::string &reason, bool may_stay) {

@@ -52,8 +52,8 @@ std::string Group::why_missing(Rank rank, const Status &status) const {
     return damaged.empty() ? status.message() : damaged;
 }
 
-/// Once a world: when it is published, when its node's last process of before has ended, or when what has to
-/// come from other nodes is here, whichever is last.
+/// Once a world: when the node's agents have it, when its last process of before has ended, or when what has
+/// to come from other nodes is here, whichever is last.
 void Group::verify_restore_point() {
     if (world_ && verified_world_ == world_->id) return;
     verify_.stop();
