@@ -130,6 +130,9 @@ class NodeFaults(NodeLosses):
         undisturbed = self.digits_digest("digits-0", self.start_digits("digits-0", "n[1,5-6]", "--dlrover-elastic"))
         for number in range(1, 11):
             self.assertEqual(self.disturbed_digits(f"digits-{number}", power=number % 2 == 1), undisturbed, f"digits-{number}")
+            for node in self.powered_off:
+                self.cluster.control("kill-node", node, check=False)  # which was only cut off, it may be
+                self.neighbour.forget(node)
             self.power_on()
             self.powered_off.clear()
 
