@@ -97,55 +97,6 @@ BOOST_AUTO_TEST_CASE(a_node_that_answers_late_is_not_lost_amid_news) {
 }
 
 /// Slurm took the other one out, but its answer got lost; the other one says so when it leaves.
-namespace {
-
-/// Node 3 is silent from now on; how long until Slurm is asked to take it out. after: its link breaks then.
-Duration time_to_verdict(std::optional<Duration> after) {
-    TestGroup g(TestGroup::config(4, 2, 3));
-    g.start();
-    g.run(2s);
-    auto leader = g.leader();
-    g.cut(3);
-    Time began = g.now();
-    while (g.count_asked(AskSlurm::What::shrink_to) == 0 && g.now() - began < 20s) {
-        if (after && g.now() - began >= *after)
-            g.feed(leader, PeerLink{NodeIndex(3), true}), after.reset();
-        else
-            g.run(10ms);
-    }
-    return g.now() - began;
-}
-
-}  // namespace
-
-/// Silence for a limit and a broken link, or silence for 1.6 limits. What was on its way when it began is a
-/// heartbeat.
-BOOST_AUTO_TEST_CASE(a_silent_node_is_lost_by_two_signs) {
-    Timings t;
-    Duration slack = t.heartbeat + 50ms, limit = t.leader_silence, alone = limit * 8 / 5;
-    Duration whole = time_to_verdict({}), broken = time_to_verdict(limit * 3 / 4),
-             late = time_to_verdict(limit * 5 / 4);
-    BOOST_TEST((whole >= alone - slack && whole <= alone + slack), "the link stands: " << whole.count());
-    BOOST_TEST((broken >= limit - slack && broken <= limit + slack), "broken before: " << broken.count());
-    BOOST_TEST((late >= limit * 5 / 4 && late <= limit * 5 / 4 + slack), "broken after: " << late.count());
-}
-
-/// Its daemon fell, it may be: the node's agents have their lease.
-BOOST_AUTO_TEST_CASE(a_link_that_breaks_at_once_is_no_second_sign) {
-    Timings t;
-    Duration took = time_to_verdict(t.leader_silence / 4);
-    BOOST_TEST((took >= t.agent_lease - t.heartbeat && took <= t.agent_lease + 1s), took.count());
-}
-
-BOOST_AUTO_TEST_CASE(a_broken_link_alone_is_no_verdict) {
-    TestGroup g(TestGroup::config(4, 2, 3));
-    g.start();
-    g.run(2s);
-    g.feed(g.leader(), PeerLink{NodeIndex(3), true});
-    g.run(10s);
-    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 0u);
-}
-
 BOOST_AUTO_TEST_CASE(a_candidate_goes_on_when_the_only_other_one_says_that_it_is_out) {
     GroupConfig c = TestGroup::config(2, 1, 2);
     c.batch_host.reset();
