@@ -16,6 +16,7 @@ import typing
 from cluster import Cluster, Hosts, wait_until
 from heat import Run, reference
 from mcluster import faults as host_faults
+from mcluster import net
 
 SIZE, STEPS, STEP_US = 256, 1500, 4000
 CLUSTER_NODES = 7
@@ -24,6 +25,8 @@ CLUSTER_NODES = 7
 SETTINGS = ("CPUs=32", "UnkillableStepTimeout=90", "SlurmdTimeout=15")
 #: What ends a node for its group, and what does not. Seconds: how long it lasts, where it passes.
 LOSSES = {"power-off": (0, 0), "power-off of two": (0, 0), "long cut": (6, 9), "long freeze": (6, 9)}
+#: In place of a long cut: the node reaches slurmctld, but none of the others.
+SPLIT = "long split"
 NUISANCES = {"worker": (0, 0), "workers": (0, 0), "daemon": (0, 0), "mover": (0, 0), "writer": (0, 0), "short freeze": (0.05, 0.4),
              "short cut": (0.05, 0.4), "no slurmctld": (0.5, 3)}
 PLACES = ("leader", "batch host", "with ranks", "spare", "any")
@@ -49,6 +52,7 @@ class Fault:
 class Schedule:
     seed: int
     workers: int
+    least: int  # workers that it goes on with
     spares: int
     copies: int  # so many nodes may be lost at once
     redundancy: str
@@ -58,8 +62,8 @@ class Schedule:
 
     @property
     def requeues(self) -> bool:
-        """More nodes are lost than spares stand by."""
-        return sum(fault.nodes for fault in self.faults) > self.spares
+        """More nodes are lost than spares stand by and it can do without."""
+        return sum(fault.nodes for fault in self.faults) > self.spares + self.workers - self.least
 
     @property
     def needs_lost_nodes(self) -> bool:
@@ -67,7 +71,7 @@ class Schedule:
         return self.requeues and sum(fault.nodes for fault in self.faults) > CLUSTER_NODES - self.workers - self.spares
 
     def __str__(self) -> str:
-        head = f"{self.workers} nodes and {self.spares} spares, {self.redundancy}, {'storage' if self.storage else 'no storage'}{', companions' if self.companions else ''}"
+        head = f"{self.least}:{self.workers} nodes and {self.spares} spares, {self.redundancy}, {'storage' if self.storage else 'no storage'}{', companions' if self.companions else ''}"
         return f"{head}: {', '.join(map(str, self.faults))}"
 
 
@@ -78,6 +82,25 @@ def draw_redundancy(chooser: random.Random, workers: int, copies: int) -> "tuple
         return copies, f"partner:{copies}"
     k, m = chooser.choice(codes)
     return m, f"rs:{k}+{m}"
+
+
+def draw_least(chooser: random.Random, workers: int, redundancy: str) -> int:
+    """Half of those whose redundancy allows it go on with a node less, or two."""
+    kind, _, numbers = redundancy.partition(":")
+    needed = sum(map(int, numbers.split("+"))) + (kind == "partner")
+    return chooser.randint(max(needed, workers - 2), workers - 1) if needed < workers and chooser.random() < 0.5 else workers
+
+
+def draw_shrinking(chooser: random.Random, workers: int, least: int, spares: int, faults: "list[Fault]") -> "list[Fault]":
+    """Then nodes more are lost than stand by."""
+    lost = sum(fault.nodes for fault in faults)
+    room = min(spares + workers - least, CLUSTER_NODES - workers) - lost
+    return [Fault(chooser.uniform(0, 3), "power-off", chooser.choice(PLACES), 0) for _ in range(min(room, workers - least, 5 - len(faults)))] if least < workers else []
+
+
+def draw_splits(chooser: random.Random, nodes: int, faults: "tuple[Fault, ...]") -> "tuple[Fault, ...]":
+    """Half of the long cuts, where who loses is known: the one that is alone."""
+    return tuple(dataclasses.replace(f, kind=SPLIT) if f.kind == "long cut" and nodes > 2 and chooser.random() < 0.5 else f for f in faults)
 
 
 def draw(seed: int) -> Schedule:
@@ -95,9 +118,12 @@ def draw(seed: int) -> Schedule:
         # Often in the midst of what the one before has begun.
         after = chooser.choice((chooser.uniform(0, 0.3), chooser.uniform(0, 3), chooser.uniform(1.5, 2.5)))
         found.append(Fault(after, kind, chooser.choice(PLACES), lasts))
-    # By a generator of its own: what a seed does besides is what it was before there were parities.
+    # By generators of their own: what a seed does besides is what it was before there were these.
     copies, redundancy = draw_redundancy(random.Random(f"redundancy of {seed}"), workers, copies)
-    schedule = Schedule(seed, workers, spares, copies, redundancy, chooser.random() < 0.5, chooser.random() < 0.5, tuple(found))
+    least = draw_least(random.Random(f"least of {seed}"), workers, redundancy)
+    found += draw_shrinking(random.Random(f"losses of {seed}"), workers, least, spares, found)
+    found = list(draw_splits(random.Random(f"splits of {seed}"), workers + spares, tuple(found)))
+    schedule = Schedule(seed, workers, least, spares, copies, redundancy, chooser.random() < 0.5, chooser.random() < 0.5, tuple(found))
     if schedule.requeues:  # a node that comes back with ranks of the job's run before is not told from one of this run by heat
         plain = tuple(dataclasses.replace(f, kind="power-off", lasts=0) if f.kind.startswith("long") else f for f in found)
         schedule = dataclasses.replace(schedule, faults=plain)
@@ -118,7 +144,7 @@ class ChaosRun(Run):
                          save_every=5, step_us=STEP_US, ballast_mb=2, older_may_live=True)
 
     def elastic(self, spares: int) -> "list[str]":
-        return [f"--dlrover-elastic={self.schedule.workers}:{self.schedule.workers}", f"--dlrover-spares={spares}"]
+        return [f"--dlrover-elastic={self.schedule.least}:{self.schedule.workers}", f"--dlrover-spares={spares}"]
 
     def submit(self) -> "ChaosRun":
         script = self.folder / "job.sh"
@@ -275,7 +301,9 @@ class Trial:
     # ---- faults ----
 
     def too_late(self, fault: Fault) -> bool:
-        late = {page.phase_name for page in self.run.pages} == {"done"}
+        # Ranks of a node that has not been replaced are in an older generation for good.
+        newest = max(self.run.pages, key=lambda page: page.started_us).generation
+        late = {page.phase_name for page in self.run.pages if page.generation == newest} == {"done"}
         if late:
             self.say(f"{fault}: too late, all ranks are done")
         return late
@@ -348,6 +376,9 @@ class Trial:
         if fault.kind == "long freeze":
             host_faults.freeze(self.hosts, nodes[0])
             self.later(fault.lasts, lambda: host_faults.thaw(self.hosts, nodes[0]))
+        elif fault.kind == SPLIT:
+            net.separate(self.hosts, nodes, [node for node in self.cluster.nodes if node != nodes[0] and self.hosts.pid(node) is not None])
+            self.later(fault.lasts, lambda: self.cluster.control("rejoin"))
         else:
             self.cluster.lose(*nodes, power=fault.kind != "long cut")
         if fault.kind == "long cut":

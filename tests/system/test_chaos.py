@@ -13,7 +13,7 @@ CHAOS = pathlib.Path(__file__).resolve().parents[1] / "chaos"
 
 class Chaos(unittest.TestCase):
     def test_schedules_are_the_seeds_and_bearable(self) -> None:
-        drawn = set()
+        drawn, least, splits = set(), set(), 0
         for seed in range(1, 3001):
             schedule = chaos.draw(seed)
             self.assertEqual(schedule, chaos.draw(seed))
@@ -22,7 +22,12 @@ class Chaos(unittest.TestCase):
             self.assertTrue(schedule.faults)
             self.assertLess(schedule.copies, schedule.workers)
             drawn.add(schedule.redundancy)
+            least.add(schedule.workers - schedule.least)
+            self.assertGreater(schedule.least, schedule.copies - (not schedule.redundancy.startswith("partner")), schedule)
+            splits += sum(fault.kind == chaos.SPLIT for fault in schedule.faults)
         self.assertEqual(drawn, {"partner:1", "partner:2", "rs:2+1", "rs:2+2", "rs:3+1"})
+        self.assertEqual(least, {0, 1, 2})
+        self.assertGreater(splits, 100)
 
     def test_sample(self) -> None:
         """A spare that is the batch host, and a companion job; a worker and the leader's daemon; a batch host that comes back after the group's end, and one

@@ -9,7 +9,6 @@ import unittest
 
 from cluster import NIGHTLY, Cluster, wait_until
 from mcluster import net
-from mcluster.cluster import FABRIC
 from mcluster.cluster import Cluster as Hosts
 
 PROGRAM = ("sleep", "600")
@@ -51,12 +50,6 @@ class NodeBack(unittest.TestCase):
     def join(self) -> subprocess.Popen:
         return self.start("-N1", "-w", "n4", f"--dlrover-join={self.job}.0")
 
-    def slow_down(self, node: str) -> None:
-        """What goes to the node and comes from it passes at 8 Mbit/s."""
-        hosts = Hosts.load(self.cluster.name)
-        for device in (net.DROP_IN + node, net.DROP_OUT + node):
-            net._run(hosts.running(FABRIC), ["tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", "8mbit", "burst", "64kb", "latency", "400ms"])
-
     def test_a_sound_node_is_let_in(self) -> None:
         self.lose_and_boot()
         began = time.time()
@@ -72,7 +65,7 @@ class NodeBack(unittest.TestCase):
     @unittest.skipUnless(NIGHTLY, "only nightly: it takes a while")
     def test_a_slow_node_is_refused_and_drained(self) -> None:
         self.lose_and_boot()
-        self.slow_down("n4")
+        net.narrow(Hosts.load(self.cluster.name), "n4", rate="8mbit", queue="400ms")
         began = time.time()
         newcomer = self.join()
         try:

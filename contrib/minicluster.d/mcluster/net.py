@@ -80,11 +80,19 @@ def cut(cluster, host, inward=True, outward=True):
             _run(fabric, ["tc", "qdisc", "replace", "dev", device, "root", "pfifo", "limit", "0"])
 
 
-def heal(cluster, host):
+def narrow(cluster, host, rate, queue):
+    """What goes to the host and what comes from it passes at `rate` and waits for its turn, as tc(8) writes them; what would wait for longer than `queue` is dropped."""
     fabric = cluster.running(FABRIC)
-    dropping = _dropping(fabric)
     for device in (DROP_IN + host, DROP_OUT + host):
-        if device in dropping:
+        _run(fabric, ["tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "64kb", "latency", queue])
+
+
+def heal(cluster, host):
+    """Undo `cut` and `narrow`."""
+    fabric = cluster.running(FABRIC)
+    disciplined = _dropping(fabric) | _disciplined(fabric, "tbf")
+    for device in (DROP_IN + host, DROP_OUT + host):
+        if device in disciplined:
             _run(fabric, ["tc", "qdisc", "del", "dev", device, "root"])
 
 
@@ -106,9 +114,14 @@ def rejoin(cluster):
         _run(cluster.running(host), ["ip", "-batch", "-"], lines)
 
 
-def _dropping(fabric):
+def _disciplined(fabric, kind, words=""):
+    """The devices with such a queue."""
     lines = _run(fabric, ["tc", "qdisc", "show"]).splitlines()
-    return {line.split()[4] for line in lines if line.startswith("qdisc pfifo") and "limit 0p" in line}
+    return {line.split()[4] for line in lines if line.split()[1] == kind and words in line}
+
+
+def _dropping(fabric):
+    return _disciplined(fabric, "pfifo", "limit 0p")
 
 
 def states(cluster):
