@@ -189,6 +189,7 @@ Result<bool> run(const Settings &settings) {
                              {"plain TCP", [&] { return move_raw(settings, *memories); }, {}},
                              {"mover, TCP, each block checked", ours(BulkMethod::tcp, false), {}},
                              {"mover, TCP, all compared as it comes", ours(BulkMethod::tcp, true), {}, true}};
+    ucx_allow(UcxNetworks::any);
     if (ucx_usable().ok()) ways.push_back({"mover, UCX put, all compared", ours(BulkMethod::ucx, true), {}});
     for (int round = 0; round <= settings.rounds; ++round)
         for (Way &way : ways) {
@@ -223,6 +224,7 @@ Result<Settings> parse(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     Status status = init_crypto();
+    ucx_tune();
     bool good = false;
     auto settings = parse(argc, argv);
     if (status.ok()) status = settings.take_status();

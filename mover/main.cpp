@@ -17,7 +17,7 @@ int main(int argc, char **argv) {
     if (Status status = helper::settle_in(helper::Pace::behind); !status.ok())
         return helper::fail(program, status, 1);
     if (Status status = transport::init_crypto(); !status.ok()) return helper::fail(program, status, 1);
-    (void)transport::ucx_usable().ok();  // whether or not: its first call is for a program without threads
+    transport::ucx_tune();
     auto outbox = helper::Outbox::create();
     if (!outbox) return helper::fail(program, outbox.status(), 1);
     // The threads stay in the service for as long as the process lives.

@@ -29,13 +29,16 @@ Result<transport::Key> make_key(const std::vector<std::uint8_t> &bytes) {
 BulkMethods usable_ways(const local::MoverWelcomeT &welcome, std::string &text) {
     BulkMethods ways = welcome.ways & by_tcp;
     if (!transport::contains(welcome.ways, BulkMethod::ucx)) return ways;
-    Status usable = transport::ucx_usable();
-    if (!usable.ok())
-        text = usable.message();
-    else if (!welcome.ucx_anywhere && !transport::rdma_present())
+    if (!welcome.ucx_anywhere && !transport::rdma_present()) {
         text = "no RDMA network is up here";
-    else
+        return ways;
+    }
+    transport::ucx_allow(welcome.ucx_anywhere ? transport::UcxNetworks::any : transport::UcxNetworks::rdma);
+    Status usable = transport::ucx_usable();
+    if (usable.ok())
         ways |= by_ucx;
+    else
+        text = usable.message();
     return ways;
 }
 

@@ -3,6 +3,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -21,11 +22,7 @@ Status ucx_error(const char *what, ucs_status_t status) {
     return Status(code, std::string("UCX: ") + what + ": " + ucs_status_string(status));
 }
 
-/// Larger segments than UCX's own choice: 0.22 instead of 0.09 of memcpy over TCP. What the site has set
-/// stays. (ucp_config_modify() does not know the names.)
-void tune() {
-    for (const char *name : {"UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}) ::setenv(name, "512k", 0);
-}
+std::atomic<UcxNetworks> allowed{UcxNetworks::rdma};
 
 /// One a process, never given back: other threads may use it at the end.
 class Context {
@@ -38,16 +35,20 @@ class Context {
 
   private:
     Context() {
-        tune();
         ucp_config_t *config = nullptr;
         status_ = ucp_config_read(nullptr, nullptr, &config);
         if (status_ != UCS_OK) return;
+        // Left to itself, UCX opens TCP's too. Whatever UCX_TLS says: who connects there may write anywhere.
+        if (allowed == UcxNetworks::rdma) status_ = ucp_config_modify(config, "TLS", "ib");
+        if (status_ == UCS_OK) start(config);
+        ucp_config_release(config);
+    }
+    void start(const ucp_config_t *config) {
         ucp_params_t params{};
         params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
         params.features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
         params.mt_workers_shared = 1;
         status_ = ucp_init(&params, config, &handle_);
-        ucp_config_release(config);
     }
     ucp_context_h handle_ = nullptr;
     ucs_status_t status_ = UCS_OK;
@@ -248,6 +249,16 @@ class Source final : public UcxSource {
 };
 
 }  // namespace
+
+/// Larger segments than UCX's own choice: 0.22 instead of 0.09 of memcpy over TCP. What the site has set
+/// stays. (ucp_config_modify() does not know the names.)
+void ucx_tune() {
+    for (const char *name : {"UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}) ::setenv(name, "512k", 0);
+}
+
+void ucx_allow(UcxNetworks networks) {
+    allowed = networks;
+}
 
 Status ucx_usable() {
     return Context::get().take_status();

@@ -16,8 +16,16 @@
 
 namespace dlrover::transport {
 
-/// unsupported: built without UCX. Else whether it can be used here. Sets environment variables at its first
-/// call, which therefore comes before there are other threads.
+/// Sets environment variables: before there are other threads.
+void ucx_tune();
+
+/// `rdma`: InfiniBand's transports (RoCE is one) alone, so that nothing listens on TCP.
+enum class UcxNetworks : std::uint8_t { rdma, any };
+
+/// For the whole process, before the first ucx_usable() of it; later it has no effect. Without it: rdma.
+void ucx_allow(UcxNetworks networks);
+
+/// unsupported: built without UCX. Else whether it can be used here.
 Status ucx_usable();
 
 /// Whether a network is up whose hardware checks keys. `devices`: where the kernel lists them.

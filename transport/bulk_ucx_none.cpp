@@ -4,6 +4,10 @@
 
 namespace dlrover::transport {
 
+void ucx_tune() {}
+
+void ucx_allow(UcxNetworks) {}
+
 Status ucx_usable() {
     return Status(Code::unsupported, "this program was built without UCX: use tcp");
 }

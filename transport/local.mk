@@ -35,6 +35,11 @@ tests_unit_bulk_test_SOURCES = tests/unit/main.cpp tests/unit/bulk_test.cpp test
 tests_unit_bulk_test_LDADD = libbulk.la
 TESTS += tests/unit/bulk_test
 
+check_PROGRAMS += tests/unit/ucx_networks_test
+tests_unit_ucx_networks_test_SOURCES = tests/unit/main.cpp tests/unit/ucx_networks_test.cpp
+tests_unit_ucx_networks_test_LDADD = libbulk.la
+TESTS += tests/unit/ucx_networks_test
+
 check_PROGRAMS += tests/unit/transport_test
 tests_unit_transport_test_SOURCES = tests/unit/main.cpp tests/unit/fake_credentials.h tests/unit/handshake_test.cpp \
 	tests/unit/links_test.cpp tests/unit/poll_loop.h

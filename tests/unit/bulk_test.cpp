@@ -673,6 +673,8 @@ struct UcxFixture : Fixture {
 
 struct HasUcx {
     boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
+        ucx_tune();
+        ucx_allow(UcxNetworks::any);
         boost::test_tools::assertion_result result(ucx_usable().ok());
         result.message() << "UCX: " << ucx_usable().message();
         return result;
