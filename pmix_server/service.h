@@ -67,6 +67,9 @@ class Service final : public Upcalls {
     void on_answer(std::uint64_t number, const proto::local::BodyUnion &answer);
     pmix_status_t ask_for_checkpoint(std::uint32_t rank);
     void answer(const Query &query, QueryCompletion &done, const proto::local::PmixStateT &state) const;
+    std::optional<JobDatum> refusal_datum() const;
+    /// The status.
+    pmix_status_t note_refusal(pmix_status_t status, const std::string &text);
     void send(std::uint32_t to, const Parcel &parcel);
     void finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data);
     void told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found);
@@ -107,6 +110,7 @@ class Service final : public Upcalls {
         EventLoop::Handle timer;
     };
     std::map<std::uint64_t, Asked> asked_;  ///< by the number that the daemon brings back
+    std::string refusal_;                   ///< the last one's words, until a request is granted
     Exchange::Token last_token_ = 0;
     Board board_;  ///< until the first generation begins
     Renew renew_;

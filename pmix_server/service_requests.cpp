@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/service.h"
 
 namespace dlrover::pmix {
@@ -47,13 +48,25 @@ void Service::answer(const Query &query, QueryCompletion &done, const local::Pmi
     InfoList found;
     bool known = false;
     for (const std::string &key : query.keys) {
-        auto datum = is_of_state(key) ? state_datum(state, key) : world_datum(exchange_->world(), key);
-        known = known || is_of_state(key);
+        auto datum = is_of_state(key)              ? state_datum(state, key)
+                     : key == DLROVER_PMIX_REFUSAL ? refusal_datum()
+                                                   : world_datum(exchange_->world(), key);
+        known = known || is_of_state(key) || key == DLROVER_PMIX_REFUSAL;
         if (datum) found.add(*datum);
     }
     if (found.size() == 0) return done.finish(known ? PMIX_ERR_NOT_FOUND : PMIX_ERR_NOT_SUPPORTED, {});
     bool all = found.size() == query.keys.size();
     done.finish(all ? PMIX_SUCCESS : PMIX_ERR_PARTIAL_SUCCESS, std::move(found));
+}
+
+/// Of whichever rank of this node: PMIx 4.2.2 does not say who asks.
+std::optional<JobDatum> Service::refusal_datum() const {
+    return refusal_.empty() ? std::nullopt : std::optional(JobDatum{DLROVER_PMIX_REFUSAL, refusal_});
+}
+
+pmix_status_t Service::note_refusal(pmix_status_t status, const std::string &text) {
+    refusal_ = status == PMIX_SUCCESS ? "" : text;
+    return status;
 }
 
 /// Taken or not is told at once: the nodes come, or go, with a later generation.
@@ -62,9 +75,10 @@ void Service::on_allocation(AllocationRequest request, std::shared_ptr<QueryComp
     local::PmixScaleRequestT message;
     message.more = request.wanted.more;
     message.fewer = request.wanted.fewer;
-    ask_daemon(std::move(message), done, [wanted = request.wanted, done](const auto &body) {
-        if (const auto *reply = body.AsPmixScaleReply())
-            done->finish(allocation_status(reply->state, wanted), {});
+    ask_daemon(std::move(message), done, [this, wanted = request.wanted, done](const auto &body) {
+        const auto *reply = body.AsPmixScaleReply();
+        if (!reply) return;
+        done->finish(note_refusal(allocation_status(reply->state, wanted), reply->text), {});
     });
 }
 
@@ -74,8 +88,9 @@ void Service::on_control(ControlRequest request, std::shared_ptr<QueryCompletion
     if (request.wanted.checkpoint) return done->finish(ask_for_checkpoint(request.rank), {});
     local::PmixRestartRequestT message;
     if (request.wanted.step) message.step = static_cast<std::int64_t>(*request.wanted.step);
-    ask_daemon(std::move(message), done, [done](const auto &body) {
-        if (const auto *reply = body.AsPmixRestartReply()) done->finish(control_status(reply->state), {});
+    ask_daemon(std::move(message), done, [this, done](const auto &body) {
+        const auto *reply = body.AsPmixRestartReply();
+        if (reply) done->finish(note_refusal(control_status(reply->state), reply->text), {});
     });
 }
 

@@ -206,8 +206,16 @@ pmix_status_t on_modex(const pmix_proc_t *proc, const pmix_info_t info[], std::s
     return PMIX_SUCCESS;
 }
 
-pmix_status_t on_abort(const pmix_proc_t *proc, void *, int status, const char text[], pmix_proc_t[],
-                       std::size_t, pmix_op_cbfunc_t function, void *cbdata) noexcept {
+/// All ranks of the caller's namespace, or nobody by name.
+bool is_whole_world(const pmix_proc_t &caller, std::span<const pmix_proc_t> targets) {
+    return std::ranges::all_of(targets, [&](const pmix_proc_t &target) {
+        return PMIX_CHECK_NSPACE(target.nspace, caller.nspace) && target.rank == PMIX_RANK_WILDCARD;
+    });
+}
+
+pmix_status_t on_abort(const pmix_proc_t *proc, void *, int status, const char text[], pmix_proc_t targets[],
+                       std::size_t ntargets, pmix_op_cbfunc_t function, void *cbdata) noexcept {
+    if (!is_whole_world(*proc, std::span(targets, ntargets))) return PMIX_ERR_NOT_SUPPORTED;
     std::string words = text == nullptr ? "" : std::string(text, strnlen(text, max_text_bytes));
     Upcalls::Abort abort{name_space_of(*proc), proc->rank, status, std::move(words)};
     auto done = std::make_shared<Completion>(function, cbdata);
@@ -332,13 +340,6 @@ pmix_status_t on_allocation(const pmix_proc_t *proc, pmix_alloc_directive_t dire
         receiver->on_allocation(std::move(request), done);
     });
     return PMIX_SUCCESS;
-}
-
-/// All ranks of the caller's namespace, or nobody by name.
-bool is_whole_world(const pmix_proc_t &caller, std::span<const pmix_proc_t> targets) {
-    return std::ranges::all_of(targets, [&](const pmix_proc_t &target) {
-        return PMIX_CHECK_NSPACE(target.nspace, caller.nspace) && target.rank == PMIX_RANK_WILDCARD;
-    });
 }
 
 pmix_status_t on_control(const pmix_proc_t *proc, const pmix_proc_t targets[], std::size_t ntargets,

@@ -322,6 +322,31 @@ bool spawn() {
     return answered;
 }
 
+bool abort_one() {
+    pmix_proc_t one = other(0);
+    return good("abort", PMIx_Abort(5, "that one", &one, 1));
+}
+
+bool credential() {
+    pmix_byte_object_t made{};
+    return good("credential", PMIx_Get_credential(nullptr, 0, &made));
+}
+
+/// By what there is not.
+bool query_qualified() {
+    pmix_query_t query;
+    PMIX_QUERY_CONSTRUCT(&query);
+    pmix_status_t rc = PMIX_SUCCESS;
+    PMIX_ARGV_APPEND(rc, query.keys, DLROVER_PMIX_WORLD_SIZE);
+    PMIX_QUERY_QUALIFIERS_CREATE(&query, 1);
+    PMIX_INFO_LOAD(&query.qualifiers[0], "dlrover.nothing", "x", PMIX_STRING);
+    pmix_info_t *found = nullptr;
+    std::size_t count = 0;
+    bool done = good("names", rc) && good("query", PMIx_Query_info(&query, 1, &found, &count));
+    PMIX_QUERY_DESTRUCT(&query);
+    return done;
+}
+
 /// Rank 3 wants all to save.
 bool checkpoint() {
     if (!hears(PMIX_JCTRL_CHECKPOINT) || !fence(false)) return false;
@@ -335,7 +360,11 @@ bool run(const std::string &what) {
     if (what == "wait") return fence(false);
     if (what == "wait a second") return fence(false, 1);
     if (what == "get of rank 2") return get(2, key, 102);
+    if (what == "in") return true;
     if (what == "abort") return good("abort", PMIx_Abort(5, "no more", nullptr, 0));
+    if (what == "abort of one") return abort_one();
+    if (what == "leave") return good("leave", PMIx_Group_leave("four", nullptr, 0));
+    if (what == "credential") return credential();
     if (what == "sleep") return ::sleep(3600) == 0;
     if (what == "publish") return publish_one("dlrover.lasts", 1);
     if (what == "look up") return look_up("dlrover.lasts", 1, false);
@@ -366,6 +395,11 @@ bool run(const std::string &what) {
     if (what == "query unknown") return query({"dlrover.nothing"}, "");
     if (what == "query state") return query_state();
     if (what == "query safe") return query({DLROVER_PMIX_SAFE_STEP}, "");
+    if (what == "query qualified") return query_qualified();
+    if (what == "query refusal") return query({DLROVER_PMIX_REFUSAL}, "");
+    if (what == "extend, and why not")
+        return !allocate(PMIX_ALLOC_EXTEND, 2) &&
+               query({DLROVER_PMIX_REFUSAL}, "dlrover.refusal=there is no room;");
     if (what == "extend") return allocate(PMIX_ALLOC_EXTEND, 2);
     if (what == "release") return allocate(PMIX_ALLOC_RELEASE, 1);
     if (what == "new") return allocate(PMIX_ALLOC_NEW, 1);
