@@ -313,6 +313,8 @@ class Trial:
             return
         if fault.kind == "no slurmctld":
             return self.stop_slurmctld(fault.lasts)
+        if not fault.nodes:
+            self.promise([])
         if fault.kind in ("worker", "workers"):
             return self.kill_workers(1 if fault.kind == "worker" else self.chooser.randint(2, len(self.run.pages)))
         nodes = self.choose(fault.place, max(fault.nodes, 1))  # asks slurmctld, which may be away for seconds
@@ -385,7 +387,7 @@ class Trial:
             self.later(fault.lasts, lambda: self.cluster.control("heal-link", nodes[0]))
 
     def promise(self, nodes: "list[str]") -> None:
-        """What must not be lost by the loss of these nodes."""
+        """What must not be lost by the loss of these nodes, or by what costs none."""
         status = self.status()
         safe = (status.get("copies") or {}).get("safe_step", -1)
         stored = (status.get("storage") or {}).get("stored_step", -1)
@@ -395,10 +397,11 @@ class Trial:
         self.since_safe += len(nodes)
         if safe >= 0:
             self.known_safe.append((time.time(), safe))
+        what = f"the loss of {', '.join(nodes)}" if nodes else "what costs no node"
         if self.since_safe <= self.schedule.copies:
-            self.promises.append(Promise(time.time(), max(safe, newest), f"step {safe} was safe before the loss of {', '.join(nodes)}"))
+            self.promises.append(Promise(time.time(), max(safe, newest), f"step {safe} was safe before {what}"))
         else:  # all copies may be gone: what is on storage is still there
-            self.promises.append(Promise(time.time(), stored, f"step {stored} was on storage before the loss of {', '.join(nodes)}"))
+            self.promises.append(Promise(time.time(), stored, f"step {stored} was on storage before {what}"))
             self.say("more nodes than the redundancy covers")
 
     # ---- the end ----
@@ -445,11 +448,12 @@ class Trial:
         return given[-1].why if given and start.restored < given[-1].step else ""
 
     def unsaid(self, start: Start, story: str) -> str:
-        """Who goes on from a step that is older than what was safe has it from storage, and the time line says so."""
+        """Who goes on from a step that is older than what was safe has it from storage, or begins anew, and the time line of that generation says so."""
         safe = [step for when, step in self.known_safe if when <= start.started]
-        if not safe or not 0 < start.restored < safe[-1] or f"from step {start.restored} on storage" in story:
+        words = f"from step {start.restored} on storage" if start.restored >= 0 else "from the beginning"
+        if not safe or start.restored >= safe[-1] or any(words in line for line in story.splitlines() if line.split()[2:3] == [str(start.generation)]):
             return ""
-        return f"step {safe[-1]} had been safe, and the time line does not say that this one is from storage"
+        return f"step {safe[-1]} had been safe, and the time line does not say: {words}"
 
     def tidy(self) -> None:
         for thread in self.passing:
