@@ -229,6 +229,10 @@ Status Hdf5File::add_virtual(const std::string &path, DType type, Shape shape,
                              std::span<const Hdf5Piece> pieces, Hdf5Attributes attributes) {
     Hdf5Handle plan(H5Pcreate(H5P_DATASET_CREATE), H5Pclose), space = make_hdf5_space(shape);
     if (!plan || !space || H5Pset_obj_track_times(plan.get(), false) < 0) return hdf5_error(path);
+    // What is read where a piece's file is missing: of floating point NaN, HDF5's own choice would be 0.
+    std::array<std::uint8_t, 16> all_ones;
+    all_ones.fill(0xff);
+    if (H5Pset_fill_value(plan.get(), parts_->type(type), all_ones.data()) < 0) return hdf5_error(path);
     for (const Hdf5Piece &piece : pieces) {
         Hdf5Handle part = make_hdf5_space(shape);
         std::array<hsize_t, max_dims> start{}, count{};

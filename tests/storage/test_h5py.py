@@ -2,6 +2,7 @@
 """Plain h5py reads what the writer wrote (docs/format-storage.md)."""
 import json
 import os
+import shutil
 import subprocess
 
 import h5py
@@ -196,6 +197,18 @@ def test_global_tensors_of_every_type(index, number):
     assert same(tensor[()], np.concatenate([half, half]))
     assert same(tensor[1:3, 5:7], np.stack([half[1, 5:7], half[0, 5:7]]))
     assert same(index["tensors"][f"type.{number}.scalar"][()], values(name, 1)[0])
+
+
+@pytest.mark.parametrize("number", TYPES)
+def test_a_missing_file_is_not_read_as_zeros(folder, tmp_path, number):
+    name = TYPES[number][0]
+    shutil.copytree(folder, tmp_path / "step")
+    (tmp_path / "step" / "rank-1.h5").unlink()
+    with h5py.File(tmp_path / "step" / "index.h5", "r") as file:
+        tensor = file["tensors"][f"type.{number}"]
+        assert same(tensor[:2], values(name, 256).reshape(2, 128))
+        missing = tensor[2:]
+        assert np.isnan(missing).all() if np.issubdtype(missing.dtype, np.inexact) else (missing.view(np.uint8) != 0).all()
 
 
 def test_index_of_odd_shapes(index):
