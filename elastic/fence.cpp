@@ -71,12 +71,25 @@ bool Member::State::lost(NodeIndex node) const {
     return silence(node) >= limit && (broken_at[node.value()] || silence(node) * 5 >= limit * 8);
 }
 
-/// May turn out lost within a moment: nodes that go together are taken together.
+/// May turn out lost within a moment.
 bool Member::State::doubtful(NodeIndex node) const {
     const Peer &p = peers[node.value()];
     if (is_self(node) || removed(node) || lost(node) || fell(node)) return false;
     if (!p.joined && !may_have_ranks(node)) return false;
     return silence(node) >= config.timings.leader_silence * 7 / 10;
+}
+
+/// In a large group on a bad network there is always one.
+void Member::State::look_for_doubts() {
+    bool any = false;
+    for (std::uint32_t i = 0; i < node_count() && !any; ++i) any = doubtful(NodeIndex(i));
+    doubts_since = any ? doubts_since.value_or(now) : std::optional<Time>{};
+}
+
+/// Nodes that go together are taken together; but the lost ones do not wait for one doubt after the other.
+bool Member::State::waits_for(NodeIndex node) const {
+    bool long_since = doubts_since && now - *doubts_since >= config.timings.leader_silence;
+    return doubtful(node) && !long_since;
 }
 
 void Member::State::fence_lost() {
@@ -86,7 +99,7 @@ void Member::State::fence_lost() {
     std::size_t usable = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
-        if (doubtful(n)) return;
+        if (waits_for(n)) return;
         if (lost(n)) gone.push_back(n);
         usable += counts(n) && !removed(n) && !lost(n);
     }
@@ -345,7 +358,7 @@ bool Member::State::go_on_without_slurm() {
     std::vector<NodeIndex> gone;
     std::size_t present = 0, here = 0;
     for (NodeIndex n : world->nodes) {
-        if (doubtful(n)) return false;
+        if (waits_for(n)) return false;
         present += !removed(n);
         here += answers(n);
         if (lost(n)) gone.push_back(n);

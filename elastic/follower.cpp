@@ -264,8 +264,14 @@ void Member::State::publish(const World &w) {
         durable_here(CheckpointId{w.restore_generation, *w.restore_step});
 }
 
+/// A leader that was cut off has given up what a newer one goes on with.
+bool Member::State::is_outdated(const Finish &m) const {
+    bool gives_up = m.exit_code != 0 && m.next_run == NextRun::none;
+    return gives_up && m.term < promise.term && role != Role::candidate && leader;
+}
+
 void Member::State::on_finish(NodeIndex from, const Finish &m) {
-    if (!removed(from)) end(m);
+    if (!removed(from) && !is_outdated(m)) end(m);
 }
 
 }  // namespace dlrover::elastic

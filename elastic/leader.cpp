@@ -31,6 +31,7 @@ void Member::State::begin_reign() {
     look_due = false;
     began = next_look = now;
     majority_lost.reset();
+    doubts_since.reset();
     for (Peer &p : peers) {
         p.joined = p.granted;
         p.alive_at = p.granted ? stood : Time::min() / 2;
@@ -133,6 +134,7 @@ bool Member::State::look_around() {
     look_whether_whole();
     if (now >= next_heartbeat) send_heartbeats();
     add_up(false);
+    look_for_doubts();
     fence_lost();
     keep_word();
     consider_missing();

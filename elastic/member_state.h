@@ -264,6 +264,7 @@ struct Member::State {
     Time looked_at{Time::min() / 2};    ///< at all nodes, where GroupConfig::look_pause
     bool look_due = false;              ///< and since then somebody has said something
     std::optional<Time> majority_lost;  ///< candidate: no majority since then
+    std::optional<Time> doubts_since;   ///< leader: at each look since then some node was doubtful
     std::uint64_t sequence = 0, removal_sequence = 0;
     std::uint64_t told_from = 0;   ///< the first heartbeat after the newest Commit
     std::uint64_t heard_from = 0;  ///< answers to this heartbeat or a later one tell of all that is held
@@ -372,6 +373,7 @@ struct Member::State {
     void on_heartbeat(NodeIndex from, const Heartbeat &m);
     void on_prepare(NodeIndex from, const Prepare &m);
     void on_commit(NodeIndex from, const Commit &m);
+    bool is_outdated(const Finish &m) const;
     void on_finish(NodeIndex from, const Finish &m);
     void stop_before(const GenerationId &id, const std::string &reason, const Losses &losses = {});
     void take_world(const World &w, bool counted_on);
@@ -641,6 +643,8 @@ struct Member::State {
     Duration absence_limit(NodeIndex node) const;
     bool lost(NodeIndex node) const;
     bool doubtful(NodeIndex node) const;
+    void look_for_doubts();
+    bool waits_for(NodeIndex node) const;
     bool starved() const;
     bool is_heard(NodeIndex node) const;
     bool holds_half(const std::vector<NodeIndex> &gone) const;

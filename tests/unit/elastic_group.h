@@ -69,6 +69,7 @@ class TestGroup {
     }
     void cut(std::uint32_t node) { cut_.insert(node); }
     void heal() { cut_.clear(); }
+    void heal(std::uint32_t node) { cut_.erase(node); }
     void feed(std::uint32_t node, const Input &input) {
         queue_.emplace_back(node, input);
         while (!queue_.empty()) {

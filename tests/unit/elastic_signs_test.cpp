@@ -59,4 +59,30 @@ BOOST_AUTO_TEST_CASE(a_broken_link_alone_is_no_verdict) {
     BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 0u);
 }
 
+/// In a large group on a bad network there is always a node that may be lost in a moment. Here three in turn
+/// are silent, for less than it takes.
+BOOST_AUTO_TEST_CASE(a_lost_node_does_not_wait_for_one_doubt_after_the_other) {
+    Timings t;
+    TestGroup g(TestGroup::config(9, 2, 9));
+    g.start();
+    g.run(2s);
+    const Duration period = t.leader_silence * 3 / 2, quiet = period - t.heartbeat - 60ms;
+    const Time began = g.now();
+    auto is_quiet = [&](int i) {
+        Duration since = g.now() - began - i * (period / 3);
+        return since >= Duration(0) && since % period < quiet;
+    };
+    auto step = [&] {
+        for (int i = 0; i < 3; ++i) is_quiet(i) ? g.cut(5 + i) : g.heal(5 + i);
+        g.run(20ms);
+    };
+    while (g.now() - began < period * 2) step();
+    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 0u);
+    g.cut(4);
+    Time lost = g.now();
+    while (g.count_asked(AskSlurm::What::shrink_to) == 0 && g.now() - lost < 20s) step();
+    Duration took = g.now() - lost;
+    BOOST_TEST((took <= t.leader_silence * 8 / 5 + t.heartbeat + 50ms), took.count());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
