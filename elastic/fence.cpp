@@ -79,16 +79,19 @@ bool Member::State::doubtful(NodeIndex node) const {
     return silence(node) >= config.timings.leader_silence * 7 / 10;
 }
 
-/// In a large group on a bad network there is always one.
 void Member::State::look_for_doubts() {
-    bool any = false;
-    for (std::uint32_t i = 0; i < node_count() && !any; ++i) any = doubtful(NodeIndex(i));
-    doubts_since = any ? doubts_since.value_or(now) : std::optional<Time>{};
+    bool any_lost = false, any_doubtful = false;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        any_lost = any_lost || lost(NodeIndex(i));
+        any_doubtful = any_doubtful || doubtful(NodeIndex(i));
+    }
+    held_since = any_lost && any_doubtful ? held_since.value_or(now) : std::optional<Time>{};
 }
 
-/// Nodes that go together are taken together; but the lost ones do not wait for one doubt after the other.
+/// Nodes that go together are taken together. But in a large group on a bad network there is always one that
+/// is late, and what is lost does not wait for one after the other.
 bool Member::State::waits_for(NodeIndex node) const {
-    bool long_since = doubts_since && now - *doubts_since >= config.timings.leader_silence;
+    bool long_since = held_since && now - *held_since >= config.timings.leader_silence;
     return doubtful(node) && !long_since;
 }
 

@@ -31,7 +31,7 @@ void Member::State::begin_reign() {
     look_due = false;
     began = next_look = now;
     majority_lost.reset();
-    doubts_since.reset();
+    held_since.reset();
     for (Peer &p : peers) {
         p.joined = p.granted;
         p.alive_at = p.granted ? stood : Time::min() / 2;

@@ -264,7 +264,7 @@ struct Member::State {
     Time looked_at{Time::min() / 2};    ///< at all nodes, where GroupConfig::look_pause
     bool look_due = false;              ///< and since then somebody has said something
     std::optional<Time> majority_lost;  ///< candidate: no majority since then
-    std::optional<Time> doubts_since;   ///< leader: at each look since then some node was doubtful
+    std::optional<Time> held_since;     ///< leader: at each look since then a node was lost, and one doubtful
     std::uint64_t sequence = 0, removal_sequence = 0;
     std::uint64_t told_from = 0;   ///< the first heartbeat after the newest Commit
     std::uint64_t heard_from = 0;  ///< answers to this heartbeat or a later one tell of all that is held
