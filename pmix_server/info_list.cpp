@@ -90,6 +90,10 @@ void InfoList::add(const char *key, JobDatum::RankNumber rank) {
     PMIX_VALUE_LOAD(&info.value, &number, PMIX_PROC_RANK);
 }
 
+void InfoList::add(const char *key, JobDatum::Yes) {
+    add_flag(key);
+}
+
 void InfoList::add_regex(const char *key, const char *regex) {
     auto &info = next(key);
     PMIX_VALUE_LOAD(&info.value, regex, PMIX_REGEX);

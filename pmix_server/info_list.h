@@ -24,6 +24,7 @@ class InfoList {
     void add(const char *key, std::uint64_t number);
     void add(const char *key, double number);
     void add(const char *key, JobDatum::RankNumber rank);
+    void add(const char *key, JobDatum::Yes yes);
     /// true.
     void add_flag(const char *key);
     void add_bytes(const char *key, std::span<const std::uint8_t> bytes);

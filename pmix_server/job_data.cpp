@@ -37,14 +37,17 @@ std::vector<JobDatum> rank_data(const World &world, std::uint32_t place, std::ui
 
 }  // namespace
 
-JobData make_job_data(const World &world) {
+JobData make_job_data(const World &world, const std::string &sessions) {
     JobData data;
+    const std::string own = sessions + "/generation";
     std::vector<std::string> lists;
     for (std::uint32_t place = 0; place < world.nodes.size(); ++place) {
         lists.push_back(ranks_text(world.first_rank(place), world.ranks_per_node[place]));
         for (std::uint32_t local = 0; local < world.ranks_per_node[place]; ++local)
             data.ranks.push_back(rank_data(world, place, local));
     }
+    for (std::size_t rank = 0; rank < data.ranks.size(); ++rank)
+        data.ranks[rank].push_back({PMIX_PROCDIR, own + "/" + std::to_string(rank)});
     std::uint32_t size = world.size(), first = world.first_rank(world.place), here = world.ranks_here();
     data.job = {{PMIX_JOBID, world.name_space},
                 {PMIX_JOB_SIZE, size},
@@ -59,7 +62,10 @@ JobData make_job_data(const World &world) {
                 {PMIX_LOCAL_SIZE, here},
                 {PMIX_NODE_SIZE, here},
                 {PMIX_LOCAL_PEERS, ranks_text(first, here)},
-                {PMIX_LOCALLDR, JobDatum::RankNumber{first}}};
+                {PMIX_LOCALLDR, JobDatum::RankNumber{first}},
+                {PMIX_TMPDIR, sessions},
+                {PMIX_NSDIR, own},
+                {PMIX_TDIR_RMCLEAN, JobDatum::Yes{}}};
     return data;
 }
 

@@ -20,7 +20,11 @@ struct JobDatum {
         std::uint32_t rank;
         friend bool operator==(RankNumber, RankNumber) = default;
     };
-    using Value = std::variant<std::uint32_t, std::uint16_t, std::uint64_t, double, RankNumber, std::string>;
+    struct Yes {
+        friend bool operator==(Yes, Yes) = default;
+    };
+    using Value =
+        std::variant<std::uint32_t, std::uint16_t, std::uint64_t, double, RankNumber, Yes, std::string>;
 
     const char *key;  ///< one of PMIx's
     Value value;
@@ -32,7 +36,9 @@ struct JobData {
     std::vector<std::vector<JobDatum>> ranks;  ///< of each, its own number first
 };
 
-JobData make_job_data(const World &world);
+/// `sessions`: a folder for the files of the ranks' own libraries, which somebody else removes in the end;
+/// they make it themselves.
+JobData make_job_data(const World &world, const std::string &sessions);
 
 /// As in DLROVER_GENERATION.
 std::string generation_text(const World &world);

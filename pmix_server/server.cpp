@@ -29,6 +29,8 @@ struct FreeWords {
     }
 };
 
+std::string own_folder;  ///< private, for PMIx's files
+
 /// All but its number, which is the same for no two of them.
 Result<Variables> variables_of(const pmix_proc_t &proc) {
     char **words = nullptr;
@@ -77,6 +79,7 @@ Status Server::start(const std::string &folder, Security security, pmix_server_m
         {"PMIX_MCA_gds", "hash"}, {"PMIX_MCA_psec", proof}, {"PMIX_MCA_pmix_hwloc_hole_kind", "none"}};
     for (auto [name, value] : settings)
         if (::setenv(name, value, 1) != 0) return Status::from_errno("setenv");
+    own_folder = folder;
     InfoList info;
     info.add(PMIX_SERVER_TMPDIR, folder);
     info.add(PMIX_SYSTEM_TMPDIR, folder);
@@ -86,7 +89,7 @@ Status Server::start(const std::string &folder, Security security, pmix_server_m
 }
 
 Result<Variables> Server::add(const World &world) {
-    auto info = make_info(make_job_data(world));
+    auto info = make_info(make_job_data(world, own_folder + "/sessions"));
     if (!info) return info.take_status();
     pmix_status_t status =
         PMIx_server_register_nspace(world.name_space.c_str(), static_cast<int>(world.ranks_here()),

@@ -20,7 +20,9 @@ namespace local = proto::local;
 using namespace std::chrono_literals;
 constexpr EventLoop::Time first_pause = 50ms, longest_pause = 1s;
 constexpr EventLoop::Time most_room = 1s;  ///< for the last words, where libpmix or a rank is slow
-constexpr EventLoop::Time send_interval = 1ms;
+/// For the ranks' end: they have timing.stop_grace (5 s). The daemon waits for longer (PmixRelay::patience).
+constexpr EventLoop::Time most_farewell = 8s;
+constexpr EventLoop::Time send_interval = 1ms, end_interval = 5ms;
 constexpr unsigned libpmix_queues = 3;  ///< from its call to its socket
 constexpr EventLoop::Time look_interval = 2s;
 constexpr unsigned most_looks = 5;
@@ -205,7 +207,8 @@ void Service::leave_world() {
 void Service::make_room() {
     if (renew_timer_) return;
     stop_exchange("another one begins");
-    renew_timer_ = loop_.after(most_room, [this] { renew(); });
+    farewell_ends_ = loop_.now() + most_farewell;
+    renew_timer_ = loop_.after(most_room, [this] { renew_without_clients(); });
     renew_after(libpmix_queues);
 }
 
@@ -213,8 +216,17 @@ void Service::make_room() {
 /// out, a message at a time. What their kernel has of it they can read after this process, too.
 void Service::renew_after(unsigned queues) {
     if (queues > 0) return Server::look(loop_, [this, queues] { renew_after(queues - 1); });
-    if (!has_unsent()) return renew();
+    if (!has_unsent()) return renew_without_clients();
     send_timer_ = loop_.after(send_interval, [this] { renew_after(0); });
+}
+
+/// libpmix deletes the files that a rank has registered (PMIX_REGISTER_CLEANUP: Open MPI's shared memory,
+/// say) when it notices its end. The next ranks of this node do not begin before that.
+void Service::renew_without_clients() {
+    if (loop_.now() >= farewell_ends_) return renew();
+    renew_timer_ = loop_.after(farewell_ends_ - loop_.now(), [this] { renew(); });
+    if (!has_clients()) return Server::look(loop_, [this] { renew(); });
+    send_timer_ = loop_.after(end_interval, [this] { renew_without_clients(); });
 }
 
 void Service::renew() {

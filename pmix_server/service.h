@@ -53,6 +53,7 @@ class Service final : public Upcalls {
     Status change_world(const proto::local::PmixWorldT &message);
     void make_room();
     void renew_after(unsigned queues);
+    void renew_without_clients();
     [[noreturn]] void renew();
     void leave_world();
     void look_at_pmix();
@@ -114,6 +115,7 @@ class Service final : public Upcalls {
     Exchange::Token last_token_ = 0;
     Board board_;  ///< until the first generation begins
     Renew renew_;
+    EventLoop::Time farewell_ends_{0};
     EventLoop::Time pause_{0};
     UniqueFd watched_;    ///< the connection's, but closed when nobody watches it any more
     unsigned looks_ = 0;  ///< since PMIx has answered

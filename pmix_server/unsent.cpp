@@ -29,8 +29,17 @@ bool has_held_back(int fd) {
     return ::ioctl(fd, SIOCOUTQNSD, &bytes) == 0 && bytes > 0;
 }
 
+bool is_connected(int fd) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    return ::getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &size) == 0;
+}
+
+/// What is waited for of a socket of the Internet's families.
+using Looks = bool (*)(int fd, unsigned events);
+
 /// Of proc(5)'s fdinfo: "tfd: NUMBER events: MASK data: ...", the mask in hexadecimal.
-bool has_unsent(std::istream &fdinfo) {
+bool any_waited_for(std::istream &fdinfo, Looks is) {
     for (std::string word; fdinfo >> word;) {
         if (word != "tfd:") continue;
         int fd = -1;
@@ -38,7 +47,7 @@ bool has_unsent(std::istream &fdinfo) {
         if (!(fdinfo >> fd >> label >> mask) || label != "events:") return false;
         unsigned events = 0;
         std::from_chars(mask.data(), mask.data() + mask.size(), events, 16);
-        if (is_internet_socket(fd) && ((events & EPOLLOUT) != 0 || has_held_back(fd))) return true;
+        if (is_internet_socket(fd) && is(fd, events)) return true;
     }
     return false;
 }
@@ -54,17 +63,26 @@ std::ifstream open_fdinfo(const std::string &fd) {
     return file;
 }
 
-}  // namespace
-
-bool has_unsent() {
+bool any_waited_for(Looks is) {
     std::error_code error;
     for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
         auto target = std::filesystem::read_symlink(entry, error);
         if (error || target != "anon_inode:[eventpoll]") continue;
         auto fdinfo = open_fdinfo(entry.path().filename().string());
-        if (has_unsent(fdinfo)) return true;
+        if (any_waited_for(fdinfo, is)) return true;
     }
     return false;
+}
+
+}  // namespace
+
+bool has_unsent() {
+    return any_waited_for(
+        [](int fd, unsigned events) { return (events & EPOLLOUT) != 0 || has_held_back(fd); });
+}
+
+bool has_clients() {
+    return any_waited_for([](int fd, unsigned) { return is_connected(fd); });
 }
 
 }  // namespace dlrover::pmix

@@ -12,4 +12,8 @@ namespace dlrover::pmix {
 /// to wait than epoll).
 bool has_unsent();
 
+/// Whether one that this process waits for in that way is connected: a client that has not ended, or of which
+/// libpmix has not noticed it. False where that can not be seen.
+bool has_clients();
+
 }  // namespace dlrover::pmix

@@ -37,12 +37,16 @@ T get(const std::vector<JobDatum> &data, std::string_view key) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(what_programs_hear_of_the_job) {
-    auto data = make_job_data(sample());
+    auto data = make_job_data(sample(), "/scratch/sessions");
     BOOST_TEST(get<std::uint32_t>(data.job, PMIX_JOB_SIZE) == 6u);
     BOOST_TEST(get<std::uint32_t>(data.job, PMIX_NUM_NODES) == 3u);
     BOOST_TEST(get<std::uint32_t>(data.job, PMIX_LOCAL_SIZE) == 3u);
     BOOST_TEST(get<std::string>(data.job, PMIX_LOCAL_PEERS) == "2,3,4");
     BOOST_TEST(get<JobDatum::RankNumber>(data.job, PMIX_LOCALLDR).rank == 2u);
+    BOOST_TEST(get<std::string>(data.job, PMIX_TMPDIR) == "/scratch/sessions");
+    BOOST_TEST(get<std::string>(data.job, PMIX_NSDIR) == "/scratch/sessions/generation");
+    BOOST_TEST(find(data.job, PMIX_TDIR_RMCLEAN).has_value());
+    BOOST_TEST(get<std::string>(data.ranks[3], PMIX_PROCDIR) == "/scratch/sessions/generation/3");
     auto nodes = find(data.job, PMIX_NODE_MAP), ranks = find(data.job, PMIX_PROC_MAP);
     BOOST_TEST(std::get<std::string>(nodes->value) == "n3,n1,n7");
     BOOST_TEST(std::get<std::string>(ranks->value) == "0,1;2,3,4;5");
@@ -51,7 +55,7 @@ BOOST_AUTO_TEST_CASE(what_programs_hear_of_the_job) {
 }
 
 BOOST_AUTO_TEST_CASE(what_programs_hear_of_each_rank) {
-    auto data = make_job_data(sample());
+    auto data = make_job_data(sample(), "/scratch/sessions");
     BOOST_REQUIRE(data.ranks.size() == 6u);
     for (std::uint32_t rank = 0; rank < 6; ++rank) {
         // PMIx takes the first for the rank that the others are about.
