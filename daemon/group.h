@@ -252,6 +252,7 @@ class Group : private JobMemory {
 
     // group_rollback.cpp
     std::string rollback_refusal(const local::RollbackRequestT &request) const;
+    std::string restart_refusal(std::int64_t step) const;
 
     // group_preempted.cpp
     /// Nodes of the job itself that are before this one and were not lost.

@@ -40,6 +40,14 @@ local::RollbackReplyT Group::roll_back(const local::RollbackRequestT &request, s
     return reply;
 }
 
+/// Its program may have made the step up; whether an older one is kept the world's beginning finds out.
+std::string Group::restart_refusal(std::int64_t step) const {
+    if (step < 0 && !complete_) return "all ranks have saved no step yet";
+    if (step < 0 || (complete_ && static_cast<std::uint64_t>(step) <= complete_->value())) return {};
+    std::string newest = complete_ ? ": the newest is " + std::to_string(complete_->value()) : "";
+    return "all ranks have saved no step " + std::to_string(step) + " yet" + newest;
+}
+
 /// Refusals are told in the time line too: PMIx has no place for words.
 local::PmixRestartReplyT Group::pmix_restart(const local::PmixRestartRequestT &request) {
     local::RollbackRequestT wanted;
@@ -49,7 +57,8 @@ local::PmixRestartReplyT Group::pmix_restart(const local::PmixRestartRequestT &r
     if (newest && complete_) wanted.train_step = complete_->value();
     local::PmixRestartReplyT reply;
     reply.state = local::RollbackState::Refused;
-    reply.text = newest && !complete_ ? "all ranks have saved no step yet" : rollback_refusal(wanted);
+    reply.text = restart_refusal(request.step);
+    if (reply.text.empty()) reply.text = rollback_refusal(wanted);
     if (!reply.text.empty()) {
         add_event(proto::EventKind::Warning,
                   "The program's request to begin again is refused: " + reply.text + ".");

@@ -354,7 +354,9 @@ BOOST_AUTO_TEST_CASE(pmix_ranks_may_have_all_begin_again) {
     g.save_everywhere(5);
     g.run(1s);
     BOOST_TEST((g.p2->restart(4) == State::Refused), "no older step is kept");
-    BOOST_TEST(count_events(g.n2, "request to begin again is refused") == 2);
+    BOOST_TEST((g.p2->restart(6) == State::Refused), "nobody has saved it");
+    BOOST_TEST(count_events(g.n2, "request to begin again is refused") == 3);
+    BOOST_TEST(count_events(g.n2, "have saved no step 6 yet: the newest is 5") == 1);
     GenerationId first = g.p2->generation();
     BOOST_TEST((g.p2->restart(-1) == State::Begun));
     g.await_worlds();
