@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An MPI program that knows nothing of this suite: what each rank finds goes to stdout as "rank R: NAME VALUE", the same wherever and by
-// whomever it is started. With "die FOLDER" rank 1 ends by a signal in its first run, in the midst of a barrier of the others; with "hold FOLDER"
-// all wait there for the file "go".
+// whomever it is started. With "die FOLDER" rank 1 ends by a signal in its first run, in the midst of a barrier of the others, with "abort FOLDER" by
+// MPI_Abort; with "hold FOLDER" all wait there for the file "go".
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -70,7 +70,15 @@ static int local_size(void) {
     return count;
 }
 
-static void die_once(const char *folder) {
+static void kill_oneself(void) {
+    raise(SIGKILL);
+}
+
+static void abort_all(void) {
+    MPI_Abort(MPI_COMM_WORLD, 77);
+}
+
+static void end_once(const char *folder, void (*end)(void)) {
     char name[4096];
     snprintf(name, sizeof name, "%s/died", folder);
     if (access(name, F_OK) == 0) return;
@@ -78,7 +86,7 @@ static void die_once(const char *folder) {
         sleep(1);  // the others are in the barrier
         FILE *file = fopen(name, "w");
         if (file == NULL || fclose(file) != 0) abort();
-        raise(SIGKILL);
+        end();
     }
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -100,7 +108,8 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Get_processor_name(host, &length);
-    if (argc == 3 && strcmp(argv[1], "die") == 0) die_once(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "die") == 0) end_once(argv[2], kill_oneself);
+    if (argc == 3 && strcmp(argv[1], "abort") == 0) end_once(argv[2], abort_all);
     if (argc == 3 && strcmp(argv[1], "hold") == 0) hold(argv[2]);
     MPI_Barrier(MPI_COMM_WORLD);
     say("size", size);

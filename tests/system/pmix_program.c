@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that speaks PMIx alone; what each rank finds goes to stdout as "rank R: NAME VALUE". "publish FOLDER": each rank publishes under a
 // name of its own and finds what all the others have; all make a group. In its first run rank 1 ends by a signal then; in the next one all find what the first one
-// has left, before they publish again.
+// has left, before they publish again. "abort FOLDER": in its first run rank 1 ends by PMIx_Abort with words of its own.
 #include <pmix.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,24 +74,32 @@ static long make_group(void) {
     return (long)number;
 }
 
-static void die_once(const char *folder) {
-    char name[4096];
-    snprintf(name, sizeof name, "%s/died", folder);
+static void end_first_run(const char *note, int by_word) {
     if (self.rank == 1) {
-        FILE *file = fopen(name, "w");
+        FILE *file = fopen(note, "w");
         if (file == NULL || fclose(file) != 0) abort();
-        raise(SIGKILL);
+        if (!by_word) raise(SIGKILL);
+        expect("abort", PMIx_Abort(78, "the paper is used up", NULL, 0));
+        _exit(78);
     }
     pause();
 }
 
 int main(int argc, char **argv) {
     char name[4096];
-    if (argc != 3 || strcmp(argv[1], "publish") != 0) return 2;
+    int aborts = argc == 3 && strcmp(argv[1], "abort") == 0;
+    if (!aborts && (argc != 3 || strcmp(argv[1], "publish") != 0)) return 2;
     snprintf(name, sizeof name, "%s/died", argv[2]);
     expect("init", PMIx_Init(&self, NULL, 0));
     size = job_size();
     int again = access(name, F_OK) == 0;
+    if (aborts) {
+        say("size", size);
+        expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
+        if (!again) end_first_run(name, 1);
+        expect("finalize", PMIx_Finalize(NULL, 0));
+        return 0;
+    }
     if (again) say("left", look_up());
     say("group", make_group());
     expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
@@ -99,7 +107,7 @@ int main(int argc, char **argv) {
     expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
     say("published", look_up());
     expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
-    if (!again) die_once(argv[2]);
+    if (!again) end_first_run(name, 0);
     expect("finalize", PMIx_Finalize(NULL, 0));
     return 0;
 }

@@ -87,6 +87,31 @@ class Pmix(unittest.TestCase):
         self.expect_generations("killed", 2)
         expect_nothing_left(self.cluster, killed=True)
 
+    def test_a_rank_that_aborts_ends_the_others_and_all_begin_again(self) -> None:
+        done = self.cluster.run(*self.elastic("abort", str(folder(self.cluster, "abort")), job="aborted"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(results(done.stdout), expected())
+        self.expect_aborted("aborted", 77, "N/A")  # Open MPI has no other words
+        expect_nothing_left(self.cluster, killed=True)
+
+    def test_the_words_of_a_rank_that_aborts(self) -> None:
+        program = build(self.cluster, "pmix_program")
+        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="words"), program, "abort", str(folder(self.cluster, "words")))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), sorted(2 * [f"rank {rank}: size {SIZE}" for rank in range(SIZE)]))
+        self.expect_aborted("words", 78, "the paper is used up")
+        expect_nothing_left(self.cluster)
+
+    def expect_aborted(self, job: str, status: int, words: str) -> None:
+        """Rank 1 has, with this status, in the first of two generations; it is said once."""
+        self.expect_generations(job, 2)
+        events = self.cluster.events(self.cluster.job_id(job))
+        first = next(e["generation"] for e in events if e["kind"] == "world-published")
+        said = [(e["rank"], e["generation"]) for e in events if e["text"] == f"The program aborted with status {status}: {words}."]
+        self.assertEqual(said, [(1, first)], "\n".join(e["text"] for e in events))
+        failed = [(e["rank"], e["text"].partition(" on ")[0], e["text"].partition(" exited with ")[2]) for e in events if e["kind"] == "worker-failed"]
+        self.assertEqual(failed, [(1, "rank 1", f"code {status}")])
+
     def expect_published(self, job: str, *command: str) -> str:
         """Each rank of the program finds what all have published, in two generations, and in the second what the first had left."""
         done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job=job), *command)
