@@ -3,8 +3,10 @@
 since the epoch, host, generation, event, and what the event carries, with tabs; it takes steps until FOLDER/go names the last one."""
 
 import os
+import pathlib
 import signal
 import statistics
+import subprocess
 import unittest
 
 from cluster import Cluster, Process, wait_until
@@ -22,6 +24,17 @@ class Heard:
         time_us, self.host, self.generation, self.event = head.split()
         self.rank, self.time_us = rank, int(time_us)
         self.values = dict(value.split("=", 1) for value in values)
+
+
+def ask(process: subprocess.Popen, files: pathlib.Path, what: str) -> str:
+    """Rank 0 of pmix_events.c asks for it; PMIx's answer."""
+    answer = files / "answer"
+    (files / "request.new").write_text(what + "\n")
+    (files / "request.new").rename(files / "request")
+    wait_until(lambda: answer.exists() or process.poll() is not None, 30, f"an answer to {what}", 0.05)
+    text = answer.read_text().strip()
+    answer.unlink()
+    return text
 
 
 class Listeners:

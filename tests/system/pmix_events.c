@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that speaks PMIx and saves by dlrover.h: takes steps, each with a fence and a checkpoint, up to the one that the file FOLDER/go
 // names, and writes what it hears into FOLDER/heard-RANK, one line each: microseconds since the epoch, host, generation, event, and what the event
-// carries. What FOLDER/request says ("extend N", "release N") rank 0 asks for, and writes the status into FOLDER/answer. At the end rank 0 asks how the group stands: "asked NAME VALUE" on stdout.
+// carries. What FOLDER/request says ("extend N", "release N", "checkpoint", "restart STEP") rank 0 asks for, and writes the status into FOLDER/answer. On stdout: "rank R of GENERATION from step N",
+// and at the end how the group stands, which rank 0 asks: "asked NAME VALUE".
 #include <dlrover.h>
 #include <dlrover_pmix.h>
 #include <pmix.h>
@@ -31,7 +32,8 @@ static const struct {
               {DLROVER_PMIX_EVENT_STEP_SAFE, "safe"},
               {DLROVER_PMIX_EVENT_STEP_DURABLE, "durable"},
               {DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, "allocation"},
-              {DLROVER_PMIX_EVENT_DRAINING, "draining"}};
+              {DLROVER_PMIX_EVENT_DRAINING, "draining"},
+              {PMIX_JCTRL_CHECKPOINT, "checkpoint"}};
 enum { event_count = sizeof events / sizeof events[0] };
 
 static void print_value(FILE *file, const pmix_value_t *value) {
@@ -112,23 +114,41 @@ static uint64_t last_step(const char *folder) {
     return step;
 }
 
+static pmix_status_t allocate(pmix_alloc_directive_t directive, const char *nodes) {
+    pmix_info_t info, *results = NULL;
+    size_t count = 0;
+    uint64_t number = strtoul(nodes, NULL, 10);
+    PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &number, PMIX_UINT64);
+    return PMIx_Allocation_request(directive, &info, 1, &results, &count);
+}
+
+static pmix_status_t control(const char *directive, const char *id) {
+    pmix_info_t info, *results = NULL;
+    size_t count = 0;
+    PMIX_INFO_LOAD(&info, directive, id, PMIX_STRING);
+    return PMIx_Job_control(NULL, 0, &info, 1, &results, &count);
+}
+
+static pmix_status_t ask_for(const char *what, const char *value) {
+    if (strcmp(what, "extend") == 0) return allocate(PMIX_ALLOC_EXTEND, value);
+    if (strcmp(what, "release") == 0) return allocate(PMIX_ALLOC_RELEASE, value);
+    if (strcmp(what, "checkpoint") == 0) return control(PMIX_JOB_CTRL_CHECKPOINT, value);
+    if (strcmp(what, "restart") == 0) return control(PMIX_JOB_CTRL_RESTART, value);
+    expect("request", 0);
+    return PMIX_ERROR;
+}
+
 /// The answer comes into its place as a whole.
-static void allocate(const char *folder) {
-    char name[4096], made[4096], what[16];
-    unsigned long nodes = 0;
+static void answer(const char *folder) {
+    char name[4096], made[4096], what[16] = "", value[32] = "";
     snprintf(name, sizeof name, "%s/request", folder);
     FILE *file = fopen(name, "r");
     if (file == NULL) return;
-    int good = fscanf(file, "%15s %lu", what, &nodes);
+    int good = fscanf(file, "%15s %31s", what, value);
     fclose(file);
     remove(name);
-    expect("request", good == 2);
-    pmix_info_t info, *results = NULL;
-    size_t count = 0;
-    uint64_t number = nodes;
-    PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &number, PMIX_UINT64);
-    pmix_alloc_directive_t directive = strcmp(what, "extend") == 0 ? PMIX_ALLOC_EXTEND : PMIX_ALLOC_RELEASE;
-    pmix_status_t status = PMIx_Allocation_request(directive, &info, 1, &results, &count);
+    expect("request", good >= 1);
+    pmix_status_t status = ask_for(what, value);
     snprintf(name, sizeof name, "%s/answer", folder);
     snprintf(made, sizeof made, "%s/answer.new", folder);
     file = fopen(made, "w");
@@ -145,8 +165,10 @@ static void train(const char *folder) {
     uint64_t whole = 512, begin = 0;  // all ranks have the same, however many they are
     expect("protect", dlrover_protect_array(context, 0, "state", state, DLROVER_UINT64, 1, &whole, &begin, &whole) == DLROVER_OK);
     if (dlrover_restart(context) == DLROVER_OK) step = state[0];
+    printf("rank %u of %s from step %lu\n", self.rank, getenv("DLROVER_GENERATION"), (unsigned long)step);
+    fflush(stdout);
     for (uint64_t last = 0; last == 0 || step < last; last = last_step(folder)) {
-        if (self.rank == 0) allocate(folder);
+        if (self.rank == 0) answer(folder);
         state[0] = ++step;
         usleep(20000);
         if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS) leave();

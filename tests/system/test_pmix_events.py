@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ranks of a PMIx program hear of their group: ranks and nodes that are lost, why generations end, checkpoints that are safe and on storage."""
 
+import re
 import unittest
 
-from cluster import NIGHTLY, prefix
-from events_case import SIZE, EventsCase
+from cluster import NIGHTLY, prefix, wait_until
+from events_case import SIZE, EventsCase, ask
 from pmix_case import MISSING, build
 
 
@@ -22,6 +23,24 @@ class PmixEvents(EventsCase):
         asked = {name: float(value) for _, name, value in (line.split() for line in out.splitlines() if line.startswith("asked "))}
         self.assertEqual(set(asked), {"dlrover.step.safe", "dlrover.step.durable", "dlrover.goodput"})
         self.assertTrue(0 < asked["dlrover.step.safe"] <= last and 0 < asked["dlrover.step.durable"] <= last and 0 < asked["dlrover.goodput"] < 1, asked)
+
+    def test_a_rank_asks_for_a_checkpoint_and_for_another_beginning(self) -> None:
+        everybody = set(range(SIZE))
+        ranks = self.start()
+        stored = min(int(line.values["dlrover.step"]) for line in ranks.wait_for("durable", everybody))
+        first = ranks.newest_generation()
+        self.assertEqual(ask(ranks.process, ranks.files, "checkpoint tonight"), "SUCCESS")
+        self.assertEqual(len(ranks.wait_for("checkpoint", everybody, first)), SIZE, "each once")
+        self.assertEqual(ask(ranks.process, ranks.files, "restart never"), "BAD-PARAM")
+        self.assertEqual(ranks.newest_generation(), first)
+
+        wait_until(lambda: max(int(line.values["dlrover.step"]) for line in ranks.heard("safe")) > stored + 20, 60, "steps after the one to go back to")
+        self.assertEqual(ask(ranks.process, ranks.files, f"restart {stored}"), "SUCCESS")
+        second = ranks.wait_for_next_generation(first)
+        self.assertEqual({line.generation for line in ranks.heard("checkpoint")}, {first})
+        _, out = ranks.let_end()
+        begun = sorted((generation, int(rank), int(step)) for rank, generation, step in re.findall(r"^rank (\d+) of (\S+) from step (\d+)$", out, re.M))
+        self.assertEqual(begun, sorted((generation, rank, step) for generation, step in ((first, 0), (second, stored)) for rank in everybody))
 
     @unittest.skipUnless(NIGHTLY, "only nightly: a minute of a job's time has to pass")
     def test_every_rank_hears_that_the_jobs_time_is_nearly_over(self) -> None:

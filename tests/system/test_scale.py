@@ -5,6 +5,7 @@ import json
 import unittest
 
 from cluster import Cluster, prefix, wait_until
+from events_case import ask
 from heat import Run, reference, start_with_copies
 from pmix_case import MISSING, build, folder
 
@@ -83,16 +84,11 @@ class PmixScale(unittest.TestCase):
         return json.loads(done.stdout)["groups"][0]
 
     def ask(self, what: str) -> str:
-        answer = self.files / "answer"
-        (self.files / "request.new").write_text(what + "\n")
-        (self.files / "request.new").rename(self.files / "request")
-        wait_until(lambda: answer.exists() or self.process.poll() is not None, 30, f"an answer to {what}", 0.05)
-        text = answer.read_text().strip()
-        answer.unlink()
-        return text
+        return ask(self.process, self.files, what)
 
-    def heard(self, nodes: int) -> bool:
-        return any(f"allocation\tdlrover.node.count={nodes}\n" in path.read_text() for path in self.files.glob("heard-*"))
+    def heard(self, nodes: int, ranks: int) -> bool:
+        """Each of the first so many ranks has."""
+        return all(f"allocation\tdlrover.node.count={nodes}\n" in (self.files / f"heard-{rank}").read_text() for rank in range(ranks))
 
     def wait_for_nodes(self, nodes: int) -> None:
         wait_until(lambda: self.status()["world_nodes"] == nodes and self.status()["state"] == "running", 90, f"{nodes} nodes", 0.2)
@@ -112,10 +108,10 @@ class PmixScale(unittest.TestCase):
         self.assertEqual(self.ask("release 2"), "BAD-PARAM")
         self.assertEqual(self.ask("release 1"), "SUCCESS")
         self.wait_for_nodes(2)
-        wait_until(lambda: self.heard(2), 30, "ranks that hear of two nodes", 0.2)
+        wait_until(lambda: self.heard(2, ranks=2), 30, "ranks that hear of two nodes", 0.2)
         self.assertEqual(self.ask("extend 1"), "SUCCESS")
         self.wait_for_nodes(3)
-        self.assertTrue(self.heard(3))
+        wait_until(lambda: self.heard(3, ranks=2), 30, "ranks that hear of three nodes", 0.2)  # the third rank came with the third node
         last = self.status()["copies"]["safe_step"] + 200  # no rank is there yet
         (self.files / "go.new").write_text(f"{last}\n")
         (self.files / "go.new").rename(self.files / "go")
