@@ -4,9 +4,11 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 
 import pytest
 from cluster import TOP, Cluster, prefix, wait_until
+from pmix_case import MISSING, MPI_SETTINGS, build, folder
 
 BUILD = pathlib.Path(os.environ.get("DLROVER_BUILD", "."))
 PROBE = BUILD / "tests" / "system" / "message_probe"
@@ -192,3 +194,59 @@ def test_the_peer_port_lets_no_user_in(cluster, bobs_job):
               "sys.exit(1 if data else 0)\n")
     done = cluster.run("python3", "-c", script, user="alice", node="n1")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+#: What comes to its port it sends on to another one, and back.
+RELAY = """
+import socket, sys, threading
+def copy(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+door = socket.create_server(("127.0.0.1", 0))
+print(door.getsockname()[1], flush=True)
+while True:
+    mine, other = door.accept()[0], socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    for ends in ((mine, other), (other, mine)):
+        threading.Thread(target=copy, args=ends, daemon=True).start()
+"""
+
+
+@pytest.mark.skipif(bool(MISSING), reason="needs " + " and ".join(MISSING))
+def test_alice_is_no_rank_of_bobs_program(cluster):
+    """She knows port and namespace, says that she is bob, and has no use of it. Where the same connection is bob's she is let in: it is the kernel's word alone that keeps her out."""
+    cluster.work.chmod(0o777)
+    files, program, stranger = folder(cluster, "posed"), cluster.work / "mpi_program", build(cluster, "pmix_stranger")
+    subprocess.run(["mpicc", "-O1", "-o", str(program), str(TOP / "tests" / "system" / "mpi_program.c")], check=True)
+    job = cluster.start("env", *MPI_SETTINGS, "srun", "--dlrover-elastic", "--dlrover-pmix=yes", "-N2", "-n2", "--mem=200M", "-J", "posed", str(program), "hold", str(files), user="bob")
+    try:
+        wait_until(lambda: len(list(files.glob("held-*"))) == 2 or job.poll() is not None, 60, "two ranks of bob's program")
+        rank = next(p for node, p in cluster.processes() if node == "n1" and p.command[:1] == [str(program)])
+        variables = {key: value for key, value in rank.environment().items() if key.startswith("PMIX_")}
+        port = next(re.search(r"tcp4://127\.0\.0\.1:(\d+)", value)[1] for key, value in variables.items() if key.startswith("PMIX_SERVER_URI"))
+        variables.update(PMIX_SECURITY_MODE="native", POSE_AS=f"{rank.uid}:{os.stat(f'/proc/{rank.pid}').st_gid}")
+
+        def pose(user, by_port):
+            words = [f"{key}={value.replace(f':{port}', f':{by_port}')}" for key, value in variables.items()]
+            return cluster.run("env", *words, stranger, user=user, node="n1", timeout=60).stdout
+
+        let_in = f"init SUCCESS {variables['PMIX_NAMESPACE']} {variables['PMIX_RANK']}\nsize 2\n"
+        refused = pose("alice", port)
+        assert refused.startswith("init ") and "SUCCESS" not in refused and "size" not in refused, refused
+        assert pose("bob", port) == let_in
+        relay = cluster.start("python3", "-c", RELAY, port, user="bob", node="n1")
+        try:
+            assert pose("alice", relay.stdout.readline().strip()) == let_in
+        finally:
+            relay.kill()
+            relay.communicate()
+        assert pose("alice", port) == refused
+        (files / "go").touch()
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == 0 and "rank 1: size 2\n" in out, out + err
+    finally:
+        cluster.run("scancel", "--name=posed", user="bob")
+        job.communicate(timeout=60)
+    events = cluster.events(cluster.job_id("posed"))
+    assert len({str(e["generation"]) for e in events if e["kind"] == "world-published"}) == 1, events
+    assert not [e for e in events if e["kind"] in ("worker-failed", "warning")], events
