@@ -151,6 +151,9 @@ class EventsCase(unittest.TestCase):
         left = {rank for rank in range(SIZE) if ranks.place_of(rank, generation) != node}
         lost = ranks.wait_for("node-lost", left, generation)
         self.assertEqual({line.values["dlrover.node"] for line in lost}, {node})
+        changed = ranks.wait_for("allocation", left, generation)
+        self.assertEqual({line.values["dlrover.node.count"] for line in changed}, {str(NODES)})
+        self.assertEqual(len(changed), len(left), "each once")
         ends = ranks.wait_for("generation", left, generation)
         removed = self.line_of(ranks.job, "warning", f"{node} removed", node)["time_us"]
         self.tell_delays("node lost", lost, removed)

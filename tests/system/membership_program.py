@@ -15,13 +15,15 @@ import dlrover_slurm as dlrover  # noqa: E402
 Kind = dlrover.EventKind
 LONGEST_S = 5.0
 NAMES = {Kind.GENERATION_ENDS: "generation", Kind.RANK_LOST: "rank-lost", Kind.NODE_LOST: "node-lost", Kind.CHECKPOINT_SAFE: "safe", Kind.CHECKPOINT_DURABLE: "durable",
-         Kind.DRAINING: "draining"}
+         Kind.ALLOCATION_CHANGED: "allocation", Kind.DRAINING: "draining"}
 
 
 def values(event: "dlrover.Event") -> "dict[str, object]":
     found: "dict[str, object]" = {"rank": event.rank, "node": event.node or None, "step": event.step}
     if event.kind == Kind.GENERATION_ENDS:
         found.update(generation=":".join(map(str, event.generation)), reason=event.text)
+    if event.kind == Kind.ALLOCATION_CHANGED:
+        found["node.count"] = event.text.removeprefix("the group has ").removesuffix(" nodes now")
     return {"dlrover." + name: value for name, value in found.items() if value is not None}
 
 

@@ -2,13 +2,14 @@
 """PMIx as it is without an option: there for programs that want it, and no failure of those that do not where a node has no server."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
 import unittest
 
 from cluster import Cluster, prefix, wait_until
-from pmix_case import MISSING, MPI_SETTINGS, SERVER, expect_nothing_left, servers
+from pmix_case import MISSING, MPI_SETTINGS, SERVER, expect_nothing_left, folder, servers
 
 HELLO = r"""
 #include <mpi.h>
@@ -49,6 +50,9 @@ class PmixDefault(unittest.TestCase):
         self.addCleanup(self.cluster.run, "umount", program, user="root", node=node, check=True)
         return node
 
+    def waits_for(self, go: pathlib.Path, first: str = "") -> "list[str]":
+        return ["sh", "-c", f"{first}for i in $(seq 900); do [ -e {go} ] && exit 0; sleep 0.1; done; exit 1"]
+
     def test_mpi_needs_no_option(self) -> None:
         done = self.cluster.run(*self.srun("plain", str(self.program)))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -56,12 +60,18 @@ class PmixDefault(unittest.TestCase):
         expect_nothing_left(self.cluster)
 
     def test_it_can_be_switched_off(self) -> None:
-        done = self.cluster.run(*self.srun("off", "--dlrover-pmix=no", "sh", "-c", "echo have $PMIX_NAMESPACE"))
-        self.assertEqual((done.returncode, done.stdout), (0, "have\nhave\n"), done.stderr)
+        go, files = self.cluster.work / "off", folder(self.cluster, "ranks")
+        process = self.cluster.start(*self.srun("off", "--dlrover-pmix=no", *self.waits_for(go, f"echo have $PMIX_NAMESPACE; touch {files}/$RANK; ")))
+        self.addCleanup(process.kill)
+        wait_until(lambda: len(list(files.iterdir())) == 2, 30, "two ranks")
+        self.assertEqual(servers(self.cluster), [])
+        go.touch()
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (0, "have\nhave\n"), err)
 
     def test_a_server_that_nobody_uses_may_be_killed(self) -> None:
         go = self.cluster.work / "go"
-        process = self.cluster.start(*self.srun("unused", "sh", "-c", f"for i in $(seq 900); do [ -e {go} ] && exit 0; sleep 0.1; done; exit 1"))
+        process = self.cluster.start(*self.srun("unused", *self.waits_for(go)))
         self.addCleanup(process.kill)
         wait_until(lambda: len(servers(self.cluster)) == 2, 30, "servers on both nodes")
         job = self.cluster.job_id("unused")
