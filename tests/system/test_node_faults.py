@@ -53,6 +53,20 @@ class NodeFaults(NodeLosses):
         for case in (early, late):
             wait_until(lambda c=case: "JobState=COMPLETED " in self.job(c), 30, f"the job's end: {self.job(case)}", 0.1)
             self.assertIn("ExitCode=0:0 ", self.job(case))
+            self.expect_accounted(case)
+
+    def expect_accounted(self, case: Case) -> None:
+        """slurmctld has no step of it any more, and in the accounting job, script and step are over (those of before Slurm gave a node up are RESIZING)."""
+        job = str(case.run.job_id())
+        self.assertEqual(self.cluster.run("squeue", "-h", "-s", "-j", job, user="root", check=True).stdout, "")
+        rows: "list[str]" = []
+        def over() -> bool:
+            rows[:] = self.cluster.run("sacct", "-j", job, "-D", "-n", "-P", "-o", "JobID,State,End", user="root", check=True).stdout.splitlines()
+            return {f"{job}{part}" for part in ("", ".batch", ".0")} <= {row.split("|")[0] for row in rows} and not any("RUNNING" in row or "Unknown" in row for row in rows)
+        try:
+            wait_until(over, 20, f"the accounting of {case.run.label}", 0.5)
+        finally:
+            print(f"{case.run.label}: {', '.join(rows)}")
 
     def job(self, case: Case) -> str:
         return self.cluster.run("scontrol", "-o", "show", "job", str(case.run.job_id()), user="root").stdout
