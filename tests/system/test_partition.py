@@ -74,6 +74,7 @@ class Trial:
         self.before, self.safe = self.run.generation(), self.run.safe_step(self.names[0])
         self.one, self.other = cell.sides(self.names, self.run.nodes_with_ranks(self.names[0]), self.run.status(self.names[0])["leader"])
         self.began = 0.0
+        self.losers: "list[str]" = []
 
     def carry_out(self) -> None:
         if not self.cell.slurm:
@@ -136,8 +137,8 @@ class Trial:
         self.test.assertLess(min(words) - rest, 15, self.story())
 
     def events(self) -> "list[dict]":
-        """Since the fault: who is asked asks those of its side."""
-        able = [self.one[0], *([] if self.separated and self.cell.what == "frozen" else self.other[:1])]
+        """Since the fault: who is asked asks those of its side. All are asked when they are no longer separated."""
+        able = [self.one[0], *([] if self.cell.what == "frozen" else self.other[:1])] if self.separated else self.cluster.nodes
         return [event for event in self.cluster.events(self.run.job_id(), able) if event["time_us"] / 1e6 > self.began and not event["kind"].startswith("checkpoint-")]
 
     def story(self) -> str:
@@ -151,21 +152,31 @@ class Trial:
         self.test.assertEqual(len(sides), 1, self.story())
         if self.cell.what != "halves" or self.cell.nodes == 2:
             self.test.assertEqual(sides[0], self.one)
-        losers = [name for name in self.names if name not in sides[0] and not (self.cell.what == "frozen")]
-        left = LEASE + 2 - (time.time() - self.began)
-        wait_until(lambda: not self.ranks_on(losers), max(left, 1), f"the end of ranks on {losers}", 0.1)
+        self.losers = [name for name in self.names if name not in sides[0]]
+        if self.cell.what != "frozen":
+            self.expect_no_ranks(LEASE + 2 - (time.time() - self.began))
         first = min(event["time_us"] / 1e6 for event in self.worlds())
         print(f"{self.cell}: {', '.join(sides[0])} went on, the world came {first - back:.2f} s after that")
         self.test.assertGreaterEqual(min(page.restored_step for page in self.run.pages), self.safe)
 
+    def expect_no_ranks(self, seconds: float) -> None:
+        """Of those that did not go on."""
+        wait_until(lambda: not self.ranks_on(self.losers), max(seconds, 1), f"the end of ranks on {self.losers}", 0.1)
+
     def expect_result(self) -> None:
         run, test = self.run, self.test
+        joined = time.time()
+        self.expect_no_ranks(5)
+        print(f"{self.cell}: no rank is left on {', '.join(self.losers)} {time.time() - joined:.2f} s after they can reach each other again")
         wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 60, f"{self.cell}: all ranks done")
         test.assertEqual(run.violations(), "")
         test.assertEqual(run.out.read_bytes(), reference(self.cluster, 256, STEPS), "the field differs from the undisturbed one")
         code = run.finish(60)
         print(f"{self.cell}: srun ended with {code}")
         test.assertIn("all ranks finished", self.story())
+        for name in self.losers:
+            test.assertIn(name, {event["node"] for event in self.cluster.events(run.job_id(), [name])}, "it does not tell its part any more")
+        test.assertEqual([event for event in self.worlds() if event["node"] in self.losers], [], self.story())
         # Slurm kills the tasks of a node that it has taken out, and that it hears again: srun says so.
         test.assertIn(code, (0, 137), run.output())
         self.over = True
