@@ -58,9 +58,11 @@ class NodeBack(unittest.TestCase):
             text = self.wait_for("n4 has joined the group", 60)
         finally:
             print(*self.texts(), sep="\n")
-        print(f"n4 let in {time.time() - began:.1f} s after its srun began: {text}")
+        took = time.time() - began
+        print(f"n4 let in {took:.1f} s after its srun began: {text}")
         self.assertIn("checked in", text)
         self.assertIn("exchange", text)
+        self.assertLess(took, 15)
 
     @unittest.skipUnless(NIGHTLY, "only nightly: it takes a while")
     def test_a_slow_node_is_refused_and_drained(self) -> None:
