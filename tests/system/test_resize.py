@@ -89,7 +89,7 @@ class Resize(unittest.TestCase):
 
 
 class GrowsBack(Resize):
-    """One more node is free."""
+    """There is one more node."""
     steps = 2000
     test_three_of_four_nodes_go_on = test_two_of_four_nodes_go_on = None
 
@@ -101,6 +101,37 @@ class GrowsBack(Resize):
         self.start("grow", "partner:1")
         began = time.time()
         self.lose(1)
+        self.expect_four_again(began)
+        self.expect_result()
+
+    def test_a_companion_that_has_to_wait_makes_it_four_again(self) -> None:
+        """Another user's job has the only other node: three go on until it ends."""
+        over = self.cluster.work / "over"
+        bobs = self.cluster.run("sbatch", "--parsable", "-w", "n5", "--exclusive", "-o", "/dev/null", "--wrap", f"until test -e {over}; do sleep 0.1; done", user="bob", check=True).stdout.strip()
+        wait_until(lambda: "JobState=RUNNING " in self.show(bobs), 30, "bob's job on n5", 0.1)
+        self.start("waits", "partner:1")
+        began = time.time()
+        self.lose(1)
+        wait_until(lambda: self.companions() == ["PENDING"], 30, "a companion job that waits", 0.2)
+        safe = self.safe_step()
+        wait_until(lambda: self.safe_step() > safe + 50, 30, "safe steps of three nodes", 0.1)
+        self.assertEqual(self.companions(), ["PENDING"])
+        self.assertEqual(len(self.begins(8)), 8, "a fourth node has come from nowhere")
+        self.assertIn("JobState=RUNNING ", self.show(bobs))
+        over.touch()
+        freed = time.time()
+        self.expect_four_again(began)
+        print(f"8 ranks again {time.time() - freed:.1f} s after n5 was free")
+        self.assertRegex(self.show(bobs), r" JobState=COMPLETED .* Restarts=0 .* ExitCode=0:0 ")
+        self.expect_result()
+
+    def show(self, job: str) -> str:
+        return self.cluster.run("scontrol", "-o", "show", "job", job, user="root", check=True).stdout
+
+    def companions(self) -> "list[str]":
+        return self.cluster.run("squeue", "-h", "-n", f"dlrover-{self.job}-node", "-o", "%T", user="root", check=True).stdout.split()
+
+    def expect_four_again(self, began: float) -> None:
         try:
             wait_until(lambda: len(self.begins(8)) >= 16, 60, "a world of four nodes again", 0.05)
         finally:
@@ -112,7 +143,6 @@ class GrowsBack(Resize):
         self.assertEqual({line[3] for line in again}, {"6"}, "saved by 6 ranks")
         self.assertEqual(len({line[2] for line in again}), 1, "one step for all")
         self.assertIn("n5", {line[6] for line in again})
-        self.expect_result()
 
 
 if __name__ == "__main__":
