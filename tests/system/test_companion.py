@@ -6,22 +6,23 @@ import pathlib
 import time
 import unittest
 
-from cluster import Cluster, wait_until
-from heat import Run, reference, start_with_copies
+from cluster import NIGHTLY, Cluster, stopped, wait_until
+from heat import Run, held_back, reference, start_with_copies
 
 SIZE, STEPS = 256, 6000
+LONG = 4200  # steps of 20 ms: a node is asked for again after a minute
 
 
 class Companion(unittest.TestCase):
-    def cluster(self) -> Cluster:
+    def cluster(self, nodes: int = 5) -> Cluster:
         """With slurmdbd: without it Slurm changes a job's size only once."""
-        cluster = Cluster("companion", nodes=5, arguments=("--slurmdbd",))
+        cluster = Cluster("companion", nodes=nodes, arguments=("--slurmdbd",))
         self.addCleanup(cluster.__enter__().__exit__, None, None, None)
         return cluster
 
-    def start(self, cluster: Cluster, label: str) -> Run:
-        """n1 to n3 work, n4 is the spare, n5 has no part in the step."""
-        run = start_with_copies(cluster, label, nodes=4, spares=1, copies=1, size=SIZE, steps=STEPS, save_every=5, step_us=4000)
+    def start(self, cluster: Cluster, label: str, steps: int = STEPS, step_us: int = 4000) -> Run:
+        """n1 to n3 work, n4 is the spare, the others have no part in the step."""
+        run = start_with_copies(cluster, label, nodes=4, spares=1, copies=1, size=SIZE, steps=steps, save_every=5, step_us=step_us)
         self.addCleanup(lambda: run.running() and run.process.terminate())
         return run
 
@@ -30,12 +31,12 @@ class Companion(unittest.TestCase):
         done = cluster.run("squeue", "-h", "-n", f"dlrover-{job}-node", "-o", "%i %T %N", user="root", check=True)
         return done.stdout.splitlines()
 
-    def expect_end(self, run: Run) -> None:
+    def expect_end(self, run: Run, steps: int = STEPS) -> None:
         cluster = run.cluster
         wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 120, "all ranks done")
         self.assertEqual(run.finish(40), 0, run.output())
         self.assertEqual(run.violations(), "")
-        self.assertEqual(run.out.read_bytes(), reference(cluster, SIZE, STEPS), "the field differs from the undisturbed one")
+        self.assertEqual(run.out.read_bytes(), reference(cluster, SIZE, steps), "the field differs from the undisturbed one")
         wait_until(lambda: not cluster.run("squeue", "-h", user="root").stdout.strip(), 30, "an empty queue", 0.2)
 
     def test_its_node_works_in_place_of_a_lost_one(self) -> None:
@@ -78,6 +79,54 @@ class Companion(unittest.TestCase):
         self.assertEqual(run.finish(40), 0, run.output())
         self.assertEqual(run.out.read_bytes(), reference(cluster, SIZE, STEPS))
         wait_until(lambda: not self.queue(cluster, job), 20, "no companion job that waits", 0.2)
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: a node is asked for again after a minute")
+    def test_a_replacement_dies_before_it_asks_to_join(self) -> None:
+        """Its job runs, its daemon is held back."""
+        cluster = self.cluster(nodes=6)
+        run = self.start(cluster, "unasked", LONG, 20000)
+        with held_back(cluster, ["n5", "n6"]):
+            generation, began = run.generation(), cluster.lose("n3")
+            dead = self.runs_on(run)
+            cluster.lose(dead)
+        print(f"{dead} was lost {time.time() - began:.1f} s after n3")
+        self.expect_another(run, dead, generation, began)
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: a node is asked for again after a minute")
+    def test_a_replacement_dies_before_it_counts(self) -> None:
+        """It has its place in the table, and never answers: its keeper, without which it promises nothing, stands still."""
+        cluster = self.cluster(nodes=6)
+        run = self.start(cluster, "uncounted", LONG, 20000)
+        keepers = [host["keeper"] for host in cluster.describe()["hosts"] if host["host"] in ("n5", "n6")]
+        with stopped(keepers):
+            generation, began = run.generation(), cluster.lose("n3")
+            dead = self.runs_on(run)
+            wait_until(lambda: any(dead in text for text in run.status("n1")["joined"]), 30, f"{dead} in the table", 0.1)
+            cluster.lose(dead)
+        print(f"{dead} was lost {time.time() - began:.1f} s after n3")
+        self.expect_another(run, dead, generation, began)
+
+    def runs_on(self, run: Run) -> str:
+        """The companion job's node, as soon as it has one."""
+        nodes = lambda: [line.split()[2] for line in self.queue(run.cluster, run.job_id()) if " RUNNING " in line]
+        return wait_until(nodes, 40, "a companion job that runs", 0.05)[0]
+
+    def expect_another(self, run: Run, dead: str, generation: int, began: float) -> None:
+        """The group goes on as if nobody had come, and gets the other node."""
+        self.addCleanup(lambda: print(run.time_line()))
+        other = "n5" if dead == "n6" else "n6"
+        run.wait_for_steps(after=generation)
+        generation = run.generation()
+        wait_until(lambda: any(f"{other} has joined the group" in e["text"] for e in run.notes()) or not run.running(), 120, f"{other} in the group", 0.5)
+        print(f"{other} had joined {time.time() - began:.1f} s after n3 was lost")
+        wait_until(lambda: any(e["kind"] == "node-ready" and e["node"] == other for e in run.notes()) or not run.running(), 30, "its agents", 0.2)
+        self.assertTrue(run.running(), run.output())
+        self.assertEqual([text.split()[0] for text in run.status("n1")["joined"]], [other])
+        self.assertEqual(run.generation(), generation, "nobody was disturbed")
+        self.expect_end(run, LONG)
+        line = run.time_line()
+        self.assertNotIn(f"{dead} has joined", line)
+        self.assertEqual(line.count("Asked Slurm for a node in place of"), 2)
 
 
 class Unmoved(unittest.TestCase):
