@@ -14,9 +14,9 @@ LONG = 4200  # steps of 20 ms: a node is asked for again after a minute
 
 
 class Companion(unittest.TestCase):
-    def cluster(self, nodes: int = 5) -> Cluster:
-        """With slurmdbd: without it Slurm changes a job's size only once."""
-        cluster = Cluster("companion", nodes=nodes, arguments=("--slurmdbd",))
+    def cluster(self, *arguments: str, nodes: int = 5, slurmdbd: bool = True) -> Cluster:
+        """Without slurmdbd Slurm changes a job's size only once."""
+        cluster = Cluster("companion", nodes=nodes, arguments=(*(("--slurmdbd",) if slurmdbd else ()), *arguments))
         self.addCleanup(cluster.__enter__().__exit__, None, None, None)
         return cluster
 
@@ -40,7 +40,24 @@ class Companion(unittest.TestCase):
         wait_until(lambda: not cluster.run("squeue", "-h", user="root").stdout.strip(), 30, "an empty queue", 0.2)
 
     def test_its_node_works_in_place_of_a_lost_one(self) -> None:
-        cluster = self.cluster()
+        self.expect_replaced(self.cluster())
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: the same again, where Slurm takes out one lost node and not the next one")
+    def test_without_slurmdbd(self) -> None:
+        """Of the second loss the time line says that Slurm is waited for; three of four nodes need not."""
+        line = self.expect_replaced(self.cluster(slurmdbd=False))
+        self.assertIn("n3 removed: Slurm took them out of the job", line)
+        self.assertIn("slurmdbd", line)
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: the same again, where Slurm takes out no lost node")
+    def test_where_no_job_may_shrink(self) -> None:
+        """The nodes that are left say in the job's AdminComment that they go on without the others."""
+        shrink = "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,disable_job_shrink"
+        line = self.expect_replaced(self.cluster("--conf", shrink))
+        self.assertIn("disable_job_shrink", line)
+
+    def expect_replaced(self, cluster: Cluster) -> str:
+        """The time line."""
         run = self.start(cluster, "replaced")
         job = run.job_id()
         began, generation = cluster.lose("n3"), run.generation()
@@ -61,6 +78,7 @@ class Companion(unittest.TestCase):
         shown = cluster.run("scontrol", "-o", "show", "job", str(companion), user="root", check=True).stdout
         self.assertIn("JobState=COMPLETED", shown)
         self.assertIn("UserId=alice", shown)
+        return line
 
     def test_no_node_is_free(self) -> None:
         cluster = self.cluster()
