@@ -228,6 +228,24 @@ BOOST_AUTO_TEST_CASE(a_slow_node_is_refused) {
     BOOST_TEST(g.notes("it is slow") == 1u);
 }
 
+/// In a group of two there is one other only, which leads and works.
+BOOST_AUTO_TEST_CASE(with_one_partner_a_sound_node_is_let_in) {
+    Returning g(2);
+    auto told = g.actions<RunCheck>(g.back);
+    BOOST_REQUIRE(told.size() == 1u);
+    BOOST_TEST((told[0].partner == NodeIndex(0)));
+    BOOST_TEST(told[0].work);
+    BOOST_TEST(!g.is_in());
+    g.answer([](auto, auto) { return Duration(100ms); });
+    BOOST_TEST(g.is_in());
+    BOOST_TEST(g.notes("n1 has joined the group (job 57), checked in") == 1u);
+    BOOST_TEST(g.notes("exchange 100 ms") == 1u);
+    BOOST_TEST(g.notes("(others") == 0u, "there is nobody to compare it with");
+    BOOST_TEST(g.count<NodeUnfit>(g.leader()) == 0u);
+    BOOST_TEST(g.count<RunCheck>(g.back) == 1u);
+    BOOST_TEST(g.count<RunCheck>(0) == 0u);
+}
+
 /// With one other nobody can tell whose fault it is: tried again, then refused, and nobody is drained.
 BOOST_AUTO_TEST_CASE(with_one_partner_a_failure_says_nothing) {
     Returning g(2);
