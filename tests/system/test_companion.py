@@ -8,6 +8,7 @@ import unittest
 
 from cluster import NIGHTLY, Cluster, stopped, wait_until
 from heat import Run, held_back, reference, start_with_copies
+from loss_case import Neighbour
 
 SIZE, STEPS = 256, 6000
 LONG = 4200  # steps of 20 ms: a node is asked for again after a minute
@@ -37,7 +38,7 @@ class Companion(unittest.TestCase):
         self.assertEqual(run.finish(40), 0, run.output())
         self.assertEqual(run.violations(), "")
         self.assertEqual(run.out.read_bytes(), reference(cluster, SIZE, steps), "the field differs from the undisturbed one")
-        wait_until(lambda: not cluster.run("squeue", "-h", user="root").stdout.strip(), 30, "an empty queue", 0.2)
+        wait_until(lambda: not cluster.run("squeue", "-h", "-u", "alice", user="root").stdout.strip(), 30, "nothing of alice's in the queue", 0.2)
 
     def test_its_node_works_in_place_of_a_lost_one(self) -> None:
         self.expect_replaced(self.cluster())
@@ -58,6 +59,8 @@ class Companion(unittest.TestCase):
 
     def expect_replaced(self, cluster: Cluster) -> str:
         """The time line."""
+        neighbour = Neighbour(cluster)
+        neighbour.begin()
         run = self.start(cluster, "replaced")
         job = run.job_id()
         began, generation = cluster.lose("n3"), run.generation()
@@ -72,7 +75,10 @@ class Companion(unittest.TestCase):
         cluster.lose("n4")
         run.wait_for_steps(after=generation)
         self.assertIn("n5", run.nodes_with_ranks("n1"), run.time_line())
+        for node in ("n3", "n4"):
+            neighbour.forget(node)
         self.expect_end(run)
+        neighbour.expect_untouched(self)
         line = run.time_line()
         self.assertIn(f"Asked Slurm for a node in place of n3: job {companion}.", line)
         shown = cluster.run("scontrol", "-o", "show", "job", str(companion), user="root", check=True).stdout

@@ -8,6 +8,7 @@ import time
 import unittest
 
 from cluster import NIGHTLY, Cluster, wait_until
+from loss_case import Neighbour
 from mcluster import net
 from mcluster.cluster import Cluster as Hosts
 
@@ -67,6 +68,9 @@ class NodeBack(unittest.TestCase):
     @unittest.skipUnless(NIGHTLY, "only nightly: it takes a while")
     def test_a_slow_node_is_refused_and_drained(self) -> None:
         self.lose_and_boot()
+        neighbour = Neighbour(self.cluster)
+        neighbour.begin()
+        wait_until(lambda: "n4" in neighbour.running(), 60, "bob's job on n4", 0.2)
         net.narrow(Hosts.load(self.cluster.name), "n4", rate="8mbit", queue="400ms")
         began = time.time()
         newcomer = self.join()
@@ -84,6 +88,7 @@ class NodeBack(unittest.TestCase):
         self.assertIn("dlrover: two-node check failed", shown)
         self.assertFalse(any("n4 has joined" in line for line in self.texts()))
         self.assertIsNone(self.step.poll(), "the group goes on")
+        neighbour.expect_untouched(self)
 
 
 if __name__ == "__main__":

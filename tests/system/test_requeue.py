@@ -7,6 +7,7 @@ import unittest
 
 from cluster import NIGHTLY, Cluster, wait_until
 from heat import Run, reference
+from loss_case import Neighbour
 
 SIZE, STEPS = 256, 3000
 
@@ -53,6 +54,8 @@ class Requeue(RequeueCase):
         self.cluster = self.enterContext(Cluster("requeue", nodes=4))
 
     def test_too_few_nodes(self) -> None:
+        neighbour = Neighbour(self.cluster)
+        neighbour.begin()
         run, job = self.submit("few", 3, "partner:1")
         batch_host = self.cluster.run("squeue", "-h", "-j", str(job), "-o", "%B", user="root").stdout.strip()
         wait_until(lambda: self.group(job, batch_host)["copies"]["safe_step"] > 100, 30, "safe steps that go on", 0.1)
@@ -73,6 +76,8 @@ class Requeue(RequeueCase):
         self.assertIn("Restarts=1", self.show(job))
         self.assertTrue(any("fetched from" in text for text in self.texts(job)))
         self.expect_result(run, job)
+        neighbour.forget(victim)
+        neighbour.expect_untouched(self)
 
     def test_a_lost_node_is_excluded_for_a_minute(self) -> None:
         """There is no other one but that which the user does not want."""
