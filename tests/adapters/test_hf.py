@@ -17,35 +17,38 @@ needs_daemon = pytest.mark.skipif(not all(p.exists() for p in [*PROGRAMS, BUILD 
 class KillAt(TrainerCallback):
     def __init__(self, step):
         self.step = step
+        self.trained = []  # the steps of this process
 
     def on_step_end(self, args, state, control, **_):
+        self.trained.append(state.global_step)
         if state.global_step == self.step:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run(rank, folder, every, kill_at, expect_resume):
+def run(rank, folder, every, kill_at, resumes_from):
     from dlrover_slurm.hf import DlroverCallback
 
-    callback = DlroverCallback(every)
-    made = trainer(folder, [callback, KillAt(kill_at)] if every else [KillAt(kill_at)])
-    path = callback.resume() if every else None
-    assert (path is not None) == expect_resume
+    callback, steps = DlroverCallback(every), KillAt(kill_at)
+    made = trainer(folder, [callback, steps])
+    path = callback.resume()
+    assert (os.path.basename(path) if path else None) == resumes_from
     made.train(resume_from_checkpoint=path)
     assert path is None or not os.path.exists(os.path.dirname(path))
     logs = {entry["step"]: (entry["loss"], entry["learning_rate"]) for entry in made.state.log_history if "loss" in entry}
-    return logs, {k: v.tolist() for k, v in made.model.state_dict().items()}
+    return logs, {k: v.tolist() for k, v in made.model.state_dict().items()}, steps.trained
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_losses_as_without_the_interruption(ranks, tmp_path, count):
-    """Saved every 2nd step, killed in the 7th: it goes on from the 6th, with dropout, a warm-up and the next batches."""
-    alone = ranks(count, run, str(tmp_path), 1000, -1, False)
-    assert all(isinstance(result, Killed) for result in ranks(count, run, str(tmp_path), 2, 7, False))
-    resumed = ranks(count, run, str(tmp_path), 2, -1, True)
-    for (losses, weights), (all_losses, all_weights) in zip(resumed, alone):
-        assert sorted(all_losses) == list(range(1, STEPS + 1))
+    """Saved every 2nd step, killed in the 7th: it goes on from the 6th and trains no other step again, with dropout, a warm-up and the next batches."""
+    alone = ranks(count, run, str(tmp_path), 1000, -1, None)
+    assert all(isinstance(result, Killed) for result in ranks(count, run, str(tmp_path), 2, 7, None))
+    resumed = ranks(count, run, str(tmp_path), 2, -1, "checkpoint-6")
+    for (losses, weights, trained), (all_losses, all_weights, all_trained) in zip(resumed, alone):
+        assert sorted(all_losses) == all_trained == list(range(1, STEPS + 1))
+        assert trained == list(range(7, STEPS + 1))
         assert weights == all_weights
-        assert {step: all_losses[step] for step in losses if step > 6} == {s: v for s, v in losses.items() if s > 6}
+        assert losses == {step: values for step, values in all_losses.items() if step != 6}, "the 6th is logged after it is saved"
 
 
 def told_early(rank, folder, every):
