@@ -60,7 +60,7 @@ EXTRA_DIST += tests/system/cluster.py tests/system/cycles_worker.py tests/system
 
 # Against PyTorch from PyPI, not part of "make check": tests/adapters/run.
 dist_noinst_SCRIPTS += tests/adapters/run
-EXTRA_DIST += tests/adapters/conftest.py tests/adapters/models.py tests/adapters/real_models.py tests/adapters/test_compat.py tests/adapters/test_dcp.py tests/adapters/test_export.py tests/adapters/test_extras.py tests/adapters/test_gpu.py tests/adapters/test_gpu_training.py tests/adapters/test_hf.py tests/adapters/test_node_loss.py tests/adapters/test_open_mpi.py tests/adapters/sharded_training.py \
+EXTRA_DIST += tests/adapters/conftest.py tests/adapters/test_alone.py tests/adapters/models.py tests/adapters/real_models.py tests/adapters/test_compat.py tests/adapters/test_dcp.py tests/adapters/test_export.py tests/adapters/test_extras.py tests/adapters/test_gpu.py tests/adapters/test_gpu_training.py tests/adapters/test_hf.py tests/adapters/test_node_loss.py tests/adapters/test_open_mpi.py tests/adapters/sharded_training.py \
 	tests/adapters/test_memory.py tests/adapters/test_plan.py tests/adapters/ranks.py tests/adapters/test_real_models.py tests/adapters/test_replicated.py tests/adapters/test_stored.py tests/adapters/stored.py tests/adapters/test_examples.py tests/adapters/test_sizes.py tests/adapters/trainers.py
 
 # On a machine with an NVIDIA GPU: tests/gpu/run.

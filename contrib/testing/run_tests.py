@@ -228,7 +228,8 @@ class Runner:
     def stage_adapters(self):
         """The framework adapters with current PyTorch from PyPI."""
         build = self.environment["DLROVER_BUILD"]
-        if not self.make(build, "tests/adapters/to_storage", "tests/adapters/stored_daemon", "tests/fakes/libcuda.la", "bench/stored_ranks"):
+        if not self.make(build, "tests/adapters/to_storage", "tests/adapters/stored_daemon", "tests/fakes/libcuda.la", "bench/stored_ranks",
+                         "tests/system/faults/libdlrover.la"):
             return self.results.add("adapters: build", "fail")
         environment = dict(self.environment)
         environment.setdefault("DLROVER_TORCH_VENV", os.path.join(self.work, "torch-venv"))
