@@ -32,13 +32,15 @@ RANKS = 4
 LIMIT_S = 150.0
 WORKER_POINTS = ("mid_copy", "before_seal", "after_seal")
 WRITER_POINTS = ("writer_before_file", "writer_mid_file", "writer_before_rename", "writer_before_index", "writer_before_manifest", "writer_after_manifest")
+#: Of a rank without a daemon, whose checkpoints are files.
+ALONE_POINTS = ("mid_copy", "before_rename", "after_seal")
 #: What the writer of rank 0's node alone does.
 COMMIT_POINTS = ("writer_before_index", "writer_before_manifest", "writer_after_manifest")
 #: Daemons and agents die also at a moment of what they serve, wherever they are then.
 MOMENTS = ("save", "flush", "commit", "any")
 POINTS = tuple([f"worker:{name}" for name in (*WORKER_POINTS, "any", "restart")] + [f"writer:{name}" for name in (*WRITER_POINTS, "any")]
                + [f"daemon:{name}" for name in MOMENTS] + ["daemons:any", "several:flush", "agent:save", "agent:flush", "agent:any", "guard:any"]
-               + [f"alone:{name}" for name in ("mid_copy", "before_rename", "after_seal")]
+               + [f"alone:{name}" for name in ALONE_POINTS]
                + [f"{program}:{name}" for program, names in fault_twins.POINTS.items() for name in names])
 
 SETTINGS = """
