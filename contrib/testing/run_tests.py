@@ -65,6 +65,7 @@ class Runner:
         self.environment = dict(os.environ, CCACHE_DIR=os.environ.get("CCACHE_DIR", os.path.join(self.work, "ccache")),
                                 DLROVER_PREFIX=self.prefix, DLROVER_BUILD=os.path.join(self.work, "build"),
                                 DLROVER_NIGHTLY="1" if options.nightly else "0", PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8")
+        self.environment.setdefault("DLROVER_TORCH_VENV", os.path.join(self.work, "torch-venv"))
         self.environment.setdefault("CCACHE_BASEDIR", TOP)  # what one clone has compiled serves another
         self.environment["PATH"] = "/usr/bin:/bin:/usr/sbin:/sbin:" + self.environment.get("PATH", "")
 
@@ -231,8 +232,7 @@ class Runner:
         if not self.make(build, "tests/adapters/to_storage", "tests/adapters/stored_daemon", "tests/fakes/libcuda.la", "bench/stored_ranks",
                          "tests/system/faults/libdlrover.la"):
             return self.results.add("adapters: build", "fail")
-        environment = dict(self.environment)
-        environment.setdefault("DLROVER_TORCH_VENV", os.path.join(self.work, "torch-venv"))
+        environment = self.environment
         if self.with_torch("adapters", "tests/adapters/run", environment):
             # What Debian's torch has not: its newer types and scalers. What starts many processes takes long with this one.
             chosen = () if self.options.nightly else ("-k", "test_cuda or test_torch or test_values or test_plan")
