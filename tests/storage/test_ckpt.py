@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """dlrover ckpt ls, show, verify, rm, rollback."""
 import ctypes
+import fcntl
 import json
 import os
 import pty
+import re
 import select
 import shutil
+import signal
+import struct
 import subprocess
 import tempfile
+import termios
+import threading
+import time
 
 import h5py
 import pytest
 
-from conftest import DLROVER, flip, write_sample
+from conftest import DLROVER, flip, write_safetensors, write_sample
 
 
 def states(ckpt, folder):
@@ -168,11 +175,15 @@ def test_rm_leaves_what_links_name(ckpt, lineage, tmp_path):
     assert not link.is_symlink() and (elsewhere / "important.txt").read_text() == "mine"
 
 
-def on_terminal(words, answer):
-    """Runs dlrover ckpt on a terminal and types an answer when asked; (exit status, what was on the screen)."""
+def on_terminal(words, answer=b"", columns=0, halting=False):
+    """Runs dlrover ckpt on a terminal and types an answer when asked; (exit status, what was on the screen). ``columns``: 0: not known.
+    ``halting``: it stands still for longer than a bar is left as it is, again and again."""
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     child = subprocess.Popen([DLROVER, "ckpt", *map(str, words)], stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
+    if halting:
+        threading.Thread(target=halt_and_go, args=(child,)).start()
     screen, asked = b"", False
     while select.select([master], [], [], 60)[0]:
         try:
@@ -185,6 +196,51 @@ def on_terminal(words, answer):
             os.write(master, answer)
     os.close(master)
     return child.wait(60), screen.decode()
+
+
+def halt_and_go(child):
+    while child.poll() is None:
+        child.send_signal(signal.SIGSTOP)
+        time.sleep(0.12)
+        child.send_signal(signal.SIGCONT)
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def large(ckpt, tmp_path):
+    """A lineage of step 3, 16 MiB in 64 tensors."""
+    write_safetensors(tmp_path / "in", {f"t{i}": ("F32", [1 << 16], bytes(1 << 18)) for i in range(64)})
+    ckpt("import", tmp_path / "in", "--to", tmp_path / "large", "--lineage", "l", "--step", 3)
+    return tmp_path / "large" / "l"
+
+
+BAR = re.compile(r"\r\x1b\[K([^\r\n]+)(?=\r\x1b)")
+
+
+def bars(words, columns=0):
+    """What was drawn on one line, again and again, until there was some; and what stood on the screen at the end."""
+    drawn, end = [], time.monotonic() + 60
+    while not drawn and time.monotonic() < end:
+        status, screen = on_terminal(words, columns=columns, halting=True)
+        assert status == 0, screen
+        drawn = BAR.findall(screen)
+    assert drawn, screen
+    return drawn, screen.rpartition("\r\x1b[K")[2]
+
+
+@pytest.mark.parametrize("what", ["verify step 3", "export"])
+def test_a_terminal_is_shown_how_far_it_is(large, tmp_path, what):
+    words = ["verify", large] if what != "export" else ["export", large, "--to", "safetensors", tmp_path / "out", "--force"]
+    drawn, left = bars(words)
+    for bar in drawn:
+        form = rf"{what}  \[(#*)( *)\] +(\d+) %  ([\d.]+) (B|KiB|MiB) of 16 MiB(, [\d.]+ \w+/s, .* left)?"
+        match = re.fullmatch(form, bar)
+        assert match, bar
+        hashes, rest, percent = match.group(1, 2, 3)
+        assert len(hashes + rest) == 24 and 24 * int(percent) // 100 <= len(hashes) <= 24 * (int(percent) + 1) // 100
+    assert left.count("\n") == 1 and ("whole" in left if what != "export" else "64 tensors" in left)
+    narrow, _ = bars(words, columns=30)
+    assert all(len(bar) == 29 and bar.startswith(f"{what}  [") for bar in narrow), narrow
 
 
 def test_a_person_is_asked(ckpt, lineage):
