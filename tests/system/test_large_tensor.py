@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor of more than 2^31 elements: into memory, to storage, read there by plain h5py, and back from both. Nightly: it needs 14 GiB of memory."""
+"""A tensor of more than 2^31 elements: into memory, to storage, read there by plain h5py, in its rank's file and through the index, and back from both.
+Nightly: it needs 14 GiB of memory."""
 
 import sys
 import unittest
@@ -67,13 +68,13 @@ class LargeTensor(unittest.TestCase):
         out = self.train()
         self.assertIn("saved\n", out)
         self.assertIn("restored step 3\n", out, "after the crash, from memory")
-        file = next(self.top.glob("*/step-3.*/rank-0.h5"))
-        with h5py.File(file) as f:
-            data = next(d for d in f["chunks"].values() if d.attrs["name"] == "x")
-            self.assertEqual((data.shape, data.dtype), ((COUNT,), numpy.dtype("u1")))
-            for at in (0, 2**31 - 10, COUNT - 1000):
-                piece = data[at:at + 1000]
-                self.assertTrue(numpy.array_equal(piece, numpy.arange(at, at + piece.size) % PERIOD), at)
+        for name, group in (("rank-0.h5", "chunks"), ("index.h5", "tensors")):
+            with self.subTest(name), h5py.File(next(self.top.glob(f"*/step-3.*/{name}"))) as file:
+                data = next(d for d in file[group].values() if d.attrs["name"] == "x")
+                self.assertEqual((data.shape, data.dtype), ((COUNT,), numpy.dtype("u1")))
+                for at in (0, 2**31 - 10, COUNT - 1000):
+                    piece = data[at:at + 1000]
+                    self.assertTrue(numpy.array_equal(piece, numpy.arange(at, at + piece.size) % PERIOD), at)
         self.assertEqual(self.train(), "restored step 3\n", "another job, from storage")
 
 
