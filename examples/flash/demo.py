@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dlrover_slurm import compat  # was: dlrover.trainer.torch.flash_checkpoint
-from dlrover_slurm.compat import StorageType
+from dlrover_slurm.compat import DdpCheckpointer, FsdpFullCheckpointer, FsdpShardCheckpointer, StorageType  # was: dlrover.trainer.torch.flash_checkpoint.ddp and .fsdp
 
 
 def parse_options() -> argparse.Namespace:
@@ -43,8 +42,8 @@ class Saving:
     """The three checkpointers behind one face: DDP's takes a state, those for FSDP model and optimizer."""
 
     def __init__(self, kind: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        names = {"ddp": "DdpCheckpointer", "fsdp-shard": "FsdpShardCheckpointer", "fsdp-full": "FsdpFullCheckpointer"}
-        self.checkpointer = getattr(compat, names[kind])("checkpoints")
+        checkpointers: "dict[str, Callable[[str], Any]]" = {"ddp": DdpCheckpointer, "fsdp-shard": FsdpShardCheckpointer, "fsdp-full": FsdpFullCheckpointer}
+        self.checkpointer = checkpointers[kind]("checkpoints")
         self.ddp, self.model, self.optimizer = kind == "ddp", model, optimizer
 
     def state(self, step: int) -> "dict[str, Any]":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples that use DLRover's names, under a real keeper and daemon: a rank crashes, and the end is that of a run without that."""
 
+import ast
 import os
 import re
 import socket
@@ -11,6 +12,7 @@ import pytest
 from conftest import nightly
 from ranks import TOP
 from stored import Stored, needs_programs, served
+from test_compat import DLROVERS
 from test_memory import standalone
 from test_memory import pytestmark as needs_daemon
 
@@ -33,6 +35,15 @@ def expect_equal_ends(tmp_path, program, options, pattern, variable):
     begun, out = run(tmp_path, program, *options, **{variable: "7"})
     assert begun[0] == 0 and len(begun) == 2 and 0 < begun[1] <= 7, out
     assert sorted(set(re.findall(pattern, out, re.M))) == ends
+
+
+@pytest.mark.parametrize("program", ["gpt/train.py", "flash/demo.py"])
+def test_one_import_is_all_that_differs(program):
+    """DLRover's names from one line, and ours nowhere else."""
+    tree = ast.parse((TOP / "examples" / program).read_text())
+    [changed] = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) and "dlrover" in ast.unparse(node)]
+    assert isinstance(changed, ast.ImportFrom) and changed.module == "dlrover_slurm.compat"
+    assert {name.name for name in changed.names} <= {*DLROVERS, "StorageType"} and not any(name.asname for name in changed.names)
 
 
 @needs_daemon
