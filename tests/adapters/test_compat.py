@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import inspect
+import json
+import os
 import re
+import subprocess
 
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import nightly
 from models import build, digest, train
-from stored import needs_programs, served
+from stored import BUILD, needs_programs, served
 from test_memory import PROGRAMS, standalone
 
 needs_memory = pytest.mark.skipif(not all(p.exists() for p in PROGRAMS), reason="dlrover-run, dlrover-keeper and dlroverd are not built here")
@@ -81,8 +85,6 @@ def test_fsdp(ranks, name, kind):
 
 
 def to_storage(rank, environment, name):
-    import os
-
     from dlrover_slurm import UnsupportedError, compat
 
     os.environ.update(environment)
@@ -146,6 +148,42 @@ def test_parameters_are_dlrovers(name):
             assert (parameter.default is parameter.empty) == (default is ...)
             assert default is ... or given == default or (default == {} and given is None), (method, parameter)
     assert [kind.name for kind in compat.StorageType] == ["MEMORY", "DISK"]
+
+
+#: Of the real package: as DLROVERS has it.
+ASK_DLROVER = """
+import enum, inspect, json
+from dlrover.trainer.torch.flash_checkpoint import checkpointer, ddp, fsdp
+
+def default_of(parameter):
+    if parameter.default is parameter.empty:
+        return "required"
+    return parameter.default.name if isinstance(parameter.default, enum.Enum) else parameter.default
+
+def parameters_of(function):
+    return [[p.name, default_of(p), p.kind.name] for p in list(inspect.signature(function).parameters.values())[1:]]
+
+classes = [ddp.DdpCheckpointer, fsdp.FsdpShardCheckpointer, fsdp.FsdpFullCheckpointer]
+methods = {c.__name__: {n: parameters_of(m) for n, m in inspect.getmembers(c, inspect.isfunction) if n == "__init__" or n[0] != "_"} for c in classes}
+print(json.dumps({"methods": methods, "storage": [[kind.name, kind.value] for kind in checkpointer.StorageType]}))
+"""
+BENCH_VENV = os.environ.get("DLROVER_BENCH_VENV") or str(BUILD / "bench-venv")
+
+
+@nightly
+@pytest.mark.skipif(not os.path.exists(f"{BENCH_VENV}/bin/python"), reason="no environment with DLRover: name one in DLROVER_BENCH_VENV (bench/ckpt_save --dlrover makes it)")
+def test_what_is_called_dlrovers_is_the_packages():
+    from dlrover_slurm import compat
+
+    done = subprocess.run([f"{BENCH_VENV}/bin/python", "-W", "ignore", "-c", ASK_DLROVER], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    wanted = {
+        name: {method: [[p, "required" if default is ... else default, "POSITIONAL_OR_KEYWORD"] for p, default in parameters.items()] for method, parameters in methods.items()}
+        for name, methods in DLROVERS.items()
+    }
+    assert found["methods"] == wanted
+    assert found["storage"] == [[kind.name, kind.value] for kind in compat.StorageType]
 
 
 def test_a_strategy_of_deleting_is_told_to_have_no_effect():
