@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves from (fake) GPU memory through the C interface, on plain files and in a daemon's slots.
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/fault.h"
 #include "fake_cuda.h"
 #include "lib_fake_daemon.h"
 #include "lib_fixture.h"
@@ -62,6 +64,43 @@ void check_gpu(dlrover_context *c, std::int64_t step, const std::vector<char> &b
     BOOST_REQUIRE(count == bytes.size());
     BOOST_TEST(std::memcmp(data, bytes.data(), bytes.size()) == 0);
 }
+
+#ifdef DLROVER_FAULT_INJECTION
+
+int save_gpu(dlrover_context *c, std::uint64_t step, const std::vector<char> &bytes, void *stream) {
+    return dlrover_save_commit(begin_gpu(c, step, on_device(bytes), bytes.size(), stream));
+}
+
+/// In a child: saves step 1, and is killed in the save of step 2 when one of its blocks has its checksum.
+void die_in_checksum(const std::vector<char> &first, const std::vector<char> &second, void *stream) noexcept {
+    try {
+        auto c = open_context();
+        if (save_gpu(c.get(), 1, first, stream) == DLROVER_OK) {
+            ::setenv("DLROVER_FAULT", "mid_checksum:2", 1);
+            (void)save_gpu(c.get(), 2, second, stream);
+        }
+    } catch (...) {
+    }
+    ::_exit(1);
+}
+
+/// What the dead process was saving is nowhere, and the next one saves it again.
+void check_death_in_checksum(void *stream) {
+    auto first = pattern(3 << 20, 1), second = pattern(3 << 20, 2);  // several blocks of the checksum
+    pid_t child = ::fork();
+    BOOST_REQUIRE(child >= 0);
+    if (child == 0) die_in_checksum(first, second, stream);
+    int status = 0;
+    BOOST_REQUIRE(::waitpid(child, &status, 0) == child);
+    BOOST_TEST(WIFSIGNALED(status));
+    BOOST_TEST(WTERMSIG(status) == SIGKILL);
+    auto c = open_context();
+    check_gpu(c.get(), 1, first);
+    BOOST_TEST(save_gpu(c.get(), 2, second, stream) == DLROVER_OK, dlrover_error_text());
+    check_gpu(c.get(), 2, second);
+}
+
+#endif
 
 }  // namespace
 
@@ -175,6 +214,12 @@ BOOST_AUTO_TEST_CASE(a_child_has_no_stage) {
     check_gpu(c.get(), 1, bytes);
 }
 
+#ifdef DLROVER_FAULT_INJECTION
+BOOST_AUTO_TEST_CASE(killed_in_the_checksums_the_step_before_is_in_its_file) {
+    check_death_in_checksum(stream);
+}
+#endif
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_FIXTURE_TEST_SUITE(lib_cuda_save_slots, Slots)
@@ -236,5 +281,11 @@ BOOST_AUTO_TEST_CASE(memory_lost_with_the_daemon_is_unregistered) {
     }
     BOOST_TEST(count_calls("cuMemHostUnregister") > 0u);
 }
+
+#ifdef DLROVER_FAULT_INJECTION
+BOOST_AUTO_TEST_CASE(killed_in_the_checksums_the_step_before_is_in_its_slot) {
+    check_death_in_checksum(stream);
+}
+#endif
 
 BOOST_AUTO_TEST_SUITE_END()
