@@ -32,6 +32,7 @@ class PmixEvents(EventsCase):
         self.assertEqual(ask(ranks.process, ranks.files, "checkpoint tonight"), "SUCCESS")
         self.assertEqual(len(ranks.wait_for("checkpoint", everybody, first)), SIZE, "each once")
         self.assertEqual(ask(ranks.process, ranks.files, "restart never"), "BAD-PARAM")
+        self.assertEqual(ask(ranks.process, ranks.files, f"restart {stored + 1000000}"), "NOT-SUPPORTED")
         self.assertEqual(ranks.newest_generation(), first)
 
         wait_until(lambda: max(int(line.values["dlrover.step"]) for line in ranks.heard("safe")) > stored + 20, 60, "steps after the one to go back to")
