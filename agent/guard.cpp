@@ -72,6 +72,7 @@ class Guard {
                 pass_on(signal);
         }
         fault_point("guard_agent_ended");
+        take_leave(taken);
         clear_rest(taken);
         fault_point("guard_before_exit");
         return exit_code_;
@@ -138,6 +139,20 @@ class Guard {
         }
         spared_lives = config_.spared != 0 && ::kill(config_.spared, 0) == 0;
         return !spared_lives || !kill_descendants(::getpid(), config_.spared);
+    }
+
+    /// Ranks of other agents may not have ended yet.
+    void take_leave(const sigset_t &taken) {
+        auto last = std::find_if(helpers_.begin(), helpers_.end(), [this](const Helper &helper) {
+            return helper.pid != 0 && helper.program == config_.last_helper;
+        });
+        if (last == helpers_.end()) return;
+        ::kill(last->pid, SIGUSR2);
+        constexpr timespec interval{0, 10 * 1000 * 1000};
+        for (int i = 0; i < 100 && last->pid != 0; ++i) {
+            ::sigtimedwait(&taken, nullptr, &interval);
+            reap();
+        }
     }
 
     /// The agent ends its tree itself; this is for an agent that was killed.

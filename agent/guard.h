@@ -19,6 +19,8 @@ struct GuardConfig {
     /// Paths of programs that run beside the agent, are started again when they end, and are killed with the
     /// rest.
     std::vector<std::string> helpers;
+    std::string
+        last_helper;  ///< of those, or empty: gets SIGUSR2 when the agent has ended, and a second to end
     std::vector<std::string> helper_environment;  ///< "NAME=value"
 };
 

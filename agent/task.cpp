@@ -69,13 +69,15 @@ int run_agent(const TaskSpec &spec, const GuardedContext &context, const std::st
 void add_helpers(const TaskSpec &spec, GuardConfig &guard) {
     if (!spec.under_slurm || spec.task != 0) return;
     auto add = [&](const char *name) {
-        if (auto program = find_own_program(name); program.ok()) guard.helpers.push_back(*program);
+        auto program = find_own_program(name);
+        if (program.ok()) guard.helpers.push_back(*program);
+        return program.ok();
     };
     const std::string &copies = value_of(spec.env, "DLROVER_REDUNDANCY");
     if (!value_of(spec.env, "DLROVER_CKPT_DIR").empty()) add("dlrover-writer");
     if (!copies.empty() && copies != "single") add("dlrover-mover");
-    if (const std::string &pmix = value_of(spec.env, "DLROVER_PMIX"); pmix == "yes" || pmix == "auto")
-        add("dlrover-pmixd");
+    const std::string &pmix = value_of(spec.env, "DLROVER_PMIX");
+    if ((pmix == "yes" || pmix == "auto") && add("dlrover-pmixd")) guard.last_helper = guard.helpers.back();
     guard.helper_environment = to_strings(spec.env);
     guard.helper_environment.push_back("DLROVER_SCRATCH=" + guard.scratch);
 }

@@ -267,7 +267,8 @@ void Member::State::publish(const World &w) {
 /// A leader that was cut off has given up what a newer one goes on with.
 bool Member::State::is_outdated(const Finish &m) const {
     bool gives_up = m.exit_code != 0 && m.next_run == NextRun::none;
-    return gives_up && m.term < promise.term && role != Role::candidate && leader;
+    bool led = role == Role::leader ? acting() : leader && now - leader_contact < config.timings.election;
+    return gives_up && m.term < promise.term && led;
 }
 
 void Member::State::on_finish(NodeIndex from, const Finish &m) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // dlrover-pmixd: the PMIx server of an elastic step's ranks on this node. Started by the agent's guard.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,15 +106,32 @@ pmix::Board board_from_before() {
     return board ? std::move(*board) : pmix::Board();
 }
 
+/// For the guard's word that the agent has ended. Before there are other threads.
+Result<UniqueFd> catch_farewell() {
+    sigset_t farewell;
+    ::sigemptyset(&farewell);
+    ::sigaddset(&farewell, SIGUSR2);
+    ::sigprocmask(SIG_BLOCK, &farewell, nullptr);
+    ::signal(SIGUSR2, SIG_DFL);  // what is ignored is not told
+    UniqueFd fd(::signalfd(-1, &farewell, SFD_CLOEXEC | SFD_NONBLOCK));
+    return fd ? Result<UniqueFd>(std::move(fd)) : Status::from_errno("signalfd");
+}
+
 /// Comes back only where it can not begin.
 Status serve(const helper::Environment &environment, const std::string &folder, pmix::Security security,
              pmix::Board board, pmix::Service::Renew renew) {
     // They are PMIx's too, whose threads never end.
     auto &loop = *new AsioLoop();
+    auto farewell = catch_farewell();
+    if (!farewell) return farewell.take_status();
     auto &service = *new pmix::Service(loop, environment, std::move(board), std::move(renew));
     auto module = pmix::make_server_module(loop, service);
     DLROVER_TRY(pmix::Server::start(folder, security, module));
     service.begin();
+    auto told = loop.when_readable(farewell->get(), [&service, fd = farewell->get()] {
+        signalfd_siginfo word;
+        if (::read(fd, &word, sizeof word) > 0) service.end_with_clients();
+    });
     loop.run();
     return Status(Code::internal, "the loop has ended");
 }

@@ -229,6 +229,13 @@ void Service::renew_without_clients() {
     send_timer_ = loop_.after(end_interval, [this] { renew_without_clients(); });
 }
 
+/// As above, at the end of the step. The guard does not wait for long.
+void Service::end_with_clients() {
+    farewell_.reset();
+    if (!has_clients()) return Server::look(loop_, [] { std::_Exit(0); });
+    farewell_ = loop_.after(end_interval, [this] { end_with_clients(); });
+}
+
 void Service::renew() {
     renew_(exchange_->release_board());
     std::abort();  // it does not come back

@@ -25,6 +25,8 @@ class Service final : public Upcalls {
         : loop_(loop), environment_(environment), board_(std::move(board)), renew_(std::move(renew)) {}
     /// Connects to the daemon, again and again.
     void begin();
+    /// Ends this process when no client is connected any more.
+    void end_with_clients();
 
     void on_client() override;
     void on_fence(Fence fence, std::shared_ptr<DataCompletion> done) override;
@@ -116,6 +118,7 @@ class Service final : public Upcalls {
     Board board_;  ///< until the first generation begins
     Renew renew_;
     EventLoop::Time farewell_ends_{0};
+    EventLoop::Handle farewell_;
     EventLoop::Time pause_{0};
     UniqueFd watched_;    ///< the connection's, but closed when nobody watches it any more
     unsigned looks_ = 0;  ///< since PMIx has answered

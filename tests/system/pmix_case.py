@@ -46,12 +46,15 @@ def servers(cluster: Cluster) -> "list[tuple[str, Process]]":
     return [(node, p) for node, p in cluster.processes() if p.state != "Z" and p.command and p.command[0].endswith("/" + SERVER)]
 
 
-def expect_nothing_left(cluster: Cluster, killed: bool = False) -> None:
-    """No process, no file, no socket of ours or of PMIx. A rank of Open MPI that was killed leaves files of its own."""
+def segments(cluster: Cluster) -> "list[pathlib.Path]":
+    """Open MPI's, of shared memory."""
+    hosts = [host for host in cluster.describe()["hosts"] if host.get("slurmd")]
+    return [path for host in hosts for path in pathlib.Path(f"/proc/{host['slurmd']}/root/dev/shm").glob("vader_segment.*")]
+
+
+def expect_nothing_left(cluster: Cluster) -> None:
+    """No process, no file, no socket of ours, of PMIx or of Open MPI."""
     roots = {host["host"]: pathlib.Path(f"/proc/{host['slurmd']}/root") for host in cluster.describe()["hosts"] if host.get("slurmd")}
-    for root in roots.values() if killed else ():
-        for segment in (root / "dev/shm").glob("vader_segment.*"):
-            segment.unlink()
     cluster.expect_clean()
     for node, root in roots.items():
         left = [str(p) for p in (root / "tmp").iterdir() if p.name.startswith(("dlrover-", "pmix"))]

@@ -222,6 +222,12 @@ BOOST_DATA_TEST_CASE(seeds_of_all_kinds_that_once_failed, boost::unit_test::data
     BOOST_TEST(run(seed, 100).violation == "");
 }
 
+/// As in the last of those, but the newer leader was lost: who is left, the batch host, has to believe the
+/// word that it is over.
+BOOST_AUTO_TEST_CASE(what_was_given_up_is_over_where_nobody_leads_on) {
+    BOOST_TEST(run(20802, 3, PlantedBug::none, 1).violation == "");
+}
+
 /// Found among 100,000: rank 0's daemon died after it had promised a generation, and came back without the
 /// port.
 BOOST_AUTO_TEST_CASE(a_small_group_that_once_failed) {
