@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 from cluster import TOP, Cluster, wait_until
-from pmix_case import MISSING, MPI_SETTINGS, UCX_SETTINGS, build, event_code, expect_nothing_left, folder, servers
+from pmix_case import MISSING, MPI_SETTINGS, UCX_SETTINGS, build, event_code, expect_nothing_left, folder, segments, servers
 
 NODES, RANKS_HERE = 4, 2
 SIZE = NODES * RANKS_HERE
