@@ -151,7 +151,7 @@ void Simulator::lose_lease(std::uint32_t node, GenerationId generation) {
 }
 
 bool Simulator::whole(const Run &run) const {
-    if (run.running < run.world.nodes.size()) return false;
+    if (run.world.nodes.empty() || run.running < run.world.nodes.size()) return false;
     std::uint32_t first = run.world.nodes.front().value();
     for (NodeIndex w : run.world.nodes) {
         const Node &n = nodes_[w.value()];
