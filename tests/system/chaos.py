@@ -141,7 +141,7 @@ class ChaosRun(Run):
         if schedule.storage:
             srun += [f"--dlrover-ckpt-dir={cluster.work / label / 'stored'}", "--dlrover-ckpt-every=10"]
         super().__init__(cluster, label, srun=tuple(srun), spares=schedule.spares, nodes=schedule.workers + schedule.spares, size=SIZE, steps=STEPS,
-                         save_every=5, step_us=STEP_US, ballast_mb=2, older_may_live=True)
+                         save_every=5, step_us=STEP_US, ballast_mb=2 if schedule.least == schedule.workers else 0, older_may_live=True)  # ballast is a rank's own
 
     def elastic(self, spares: int) -> "list[str]":
         return [f"--dlrover-elastic={self.schedule.least}:{self.schedule.workers}", f"--dlrover-spares={spares}"]
