@@ -46,7 +46,7 @@ class NodeMoments(NodeLosses):
 
     def test_in_the_midst_of_a_save(self) -> None:
         """One of its ranks has copied half, the others have sealed or wait."""
-        case = Case(self, "save", ballast_mb=12, steps=800)
+        case = Case(self, "save", ballast_mb=12, steps=2500)
         node = "n3"
         rank = case.ranks_of(node)[0]
         self.stop_in(case, rank, "copy")
@@ -60,7 +60,7 @@ class NodeMoments(NodeLosses):
 
     def test_while_it_sends_copies(self) -> None:
         """The partner's mover stands still: nothing newer than what was safe before is there."""
-        case = Case(self, "sends", steps=800)
+        case = Case(self, "sends", steps=2500)
         node = "n3"
         with self.hold("dlrover-mover", *case.partners(node)):
             self.wait_for_copies_that_wait(case, node)
@@ -69,7 +69,7 @@ class NodeMoments(NodeLosses):
         case.expect_result()
 
     def test_while_copies_come_to_it(self) -> None:
-        case = Case(self, "comes", steps=800)
+        case = Case(self, "comes", steps=2500)
         node = "n3"
         with self.hold("dlrover-mover", node):
             sender = next(other for other in ("n1", "n2", "n4") if node in case.partners(other))
