@@ -46,10 +46,14 @@ def servers(cluster: Cluster) -> "list[tuple[str, Process]]":
     return [(node, p) for node, p in cluster.processes() if p.state != "Z" and p.command and p.command[0].endswith("/" + SERVER)]
 
 
-def segments(cluster: Cluster) -> "list[pathlib.Path]":
-    """Open MPI's, of shared memory."""
+#: Open MPI's shared memory; a name says which node's and whose it is.
+SEGMENTS = "dev/shm/vader_segment.*"
+
+
+def files_on_nodes(cluster: Cluster, pattern: str) -> "list[pathlib.Path]":
+    """As each node sees its own folders."""
     hosts = [host for host in cluster.describe()["hosts"] if host.get("slurmd")]
-    return [path for host in hosts for path in pathlib.Path(f"/proc/{host['slurmd']}/root/dev/shm").glob("vader_segment.*")]
+    return [path for host in hosts for path in pathlib.Path(f"/proc/{host['slurmd']}/root").glob(pattern)]
 
 
 def expect_nothing_left(cluster: Cluster) -> None:

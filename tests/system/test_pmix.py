@@ -9,7 +9,7 @@ import subprocess
 import unittest
 
 from cluster import TOP, Cluster, wait_until
-from pmix_case import MISSING, MPI_SETTINGS, UCX_SETTINGS, build, event_code, expect_nothing_left, folder, segments, servers
+from pmix_case import MISSING, MPI_SETTINGS, SEGMENTS, UCX_SETTINGS, build, event_code, expect_nothing_left, files_on_nodes, folder, servers
 
 NODES, RANKS_HERE = 4, 2
 SIZE = NODES * RANKS_HERE
@@ -174,7 +174,7 @@ class Pmix(unittest.TestCase):
         self.assertEqual(results(out), expected())
         self.expect_generations("server", 2)
         # Which files its ranks had registered it alone knew.
-        left = segments(self.cluster)
+        left = files_on_nodes(self.cluster, SEGMENTS)
         self.assertEqual({path.name.split(".")[1] for path in left} - {running[-1][0]}, set(), left)
         for path in left:
             path.unlink()

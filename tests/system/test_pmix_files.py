@@ -2,17 +2,16 @@
 """Files of Open MPI's ranks: segments of shared memory, session folders. The ranks have registered them with the PMIx server (PMIX_REGISTER_CLEANUP), which deletes them
 where a rank is killed."""
 
-import pathlib
 import subprocess
 import unittest
 
 from cluster import TOP, Cluster, wait_until
 from heat import Run, program
-from pmix_case import MISSING as MISSING_PMIX, MPI_SETTINGS, expect_nothing_left, folder
+from pmix_case import MISSING as MISSING_PMIX, MPI_SETTINGS, SEGMENTS, expect_nothing_left, files_on_nodes, folder
 
 NODES, GENERATIONS = 4, 5
 MISSING = [*MISSING_PMIX, *([] if program("heat-mpi").exists() else ["a build with the MPI example"])]
-SEGMENTS, SESSIONS = "dev/shm/vader_segment.*", "tmp/ompi.*/jf.*"
+SESSIONS = "tmp/ompi.*/jf.*"
 
 
 @unittest.skipIf(MISSING, "needs " + " and ".join(MISSING))
@@ -22,8 +21,7 @@ class PmixFiles(unittest.TestCase):
         self.cluster.work.chmod(0o777)
 
     def files(self, pattern: str) -> "list[str]":
-        hosts = [host for host in self.cluster.describe()["hosts"] if host.get("slurmd")]
-        return sorted(f"{host['host']}: {path.name}" for host in hosts for path in pathlib.Path(f"/proc/{host['slurmd']}/root").glob(pattern))
+        return sorted(path.name for path in files_on_nodes(self.cluster, pattern))
 
     def expect_files(self, segments: int, sessions: int) -> None:
         try:

@@ -341,28 +341,6 @@ BOOST_AUTO_TEST_CASE(a_minority_requeues_nothing_as_soon_as_slurm_is_back) {
     BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 1u);
 }
 
-/// It was cut off when it gave up. That all ranks have finished, or that Slurm has requeued the job, is true
-/// whoever says it.
-BOOST_AUTO_TEST_CASE(what_an_earlier_leader_gave_up_goes_on) {
-    auto ended = [](int code, NextRun next_run) {
-        TestGroup g(TestGroup::config(4, 2, 4));
-        g.start();
-        auto first = g.leader();
-        Term term = g.view(first).term;
-        g.slurm = SlurmAnswer::Result::unreachable;
-        g.cut(first);
-        g.run(10s);
-        auto second = g.leader();
-        BOOST_REQUIRE(second != first);
-        Finish word{term, code, "given up", {}, next_run};
-        for (std::uint32_t node : {0u, second}) g.feed(node, PeerMessage{NodeIndex(first), word});
-        return std::pair(g.count<End>(0), g.count<End>(second));
-    };
-    BOOST_TEST((ended(1, NextRun::none) == std::pair(std::size_t{0}, std::size_t{0})));
-    BOOST_TEST((ended(0, NextRun::none) == std::pair(std::size_t{1}, std::size_t{1})));
-    BOOST_TEST((ended(1, NextRun::comes) == std::pair(std::size_t{1}, std::size_t{1})));
-}
-
 /// The smaller side may hear Slurm, and have the job requeued then.
 BOOST_AUTO_TEST_CASE(a_majority_that_does_not_hear_slurm_stops_after_a_while) {
     TestGroup g(TestGroup::config(4, 2, 4));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each node hears beside worlds: who was lost, which steps are safe, which are on storage.
+// What each node hears beside worlds: who was lost, which steps are safe, which are on storage, that all is
+// over.
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 
@@ -162,6 +163,28 @@ BOOST_AUTO_TEST_CASE(the_next_leader_knows_the_jobs_end_from_slurm) {
         BOOST_REQUIRE(!told.empty());
         BOOST_TEST(told.back().in.has_value());
     }
+}
+
+/// It was cut off when it gave up. That all ranks have finished, or that Slurm has requeued the job, is true
+/// whoever says it.
+BOOST_AUTO_TEST_CASE(what_an_earlier_leader_gave_up_goes_on) {
+    auto ended = [](int code, NextRun next_run) {
+        TestGroup g(TestGroup::config(4, 2, 4));
+        g.start();
+        auto first = g.leader();
+        Term term = g.view(first).term;
+        g.slurm = SlurmAnswer::Result::unreachable;
+        g.cut(first);
+        g.run(10s);
+        auto second = g.leader();
+        BOOST_REQUIRE(second != first);
+        Finish word{term, code, "given up", {}, next_run};
+        for (std::uint32_t node : {0u, second}) g.feed(node, PeerMessage{NodeIndex(first), word});
+        return std::pair(g.count<End>(0), g.count<End>(second));
+    };
+    BOOST_TEST((ended(1, NextRun::none) == std::pair(std::size_t{0}, std::size_t{0})));
+    BOOST_TEST((ended(0, NextRun::none) == std::pair(std::size_t{1}, std::size_t{1})));
+    BOOST_TEST((ended(1, NextRun::comes) == std::pair(std::size_t{1}, std::size_t{1})));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
