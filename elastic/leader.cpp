@@ -279,9 +279,9 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     forget_dropped(from, std::exchange(p.report, report), report);
     take_scaling(report.scaling);
     count_seals(from, report);
-    // What ended after a step was complete counts from there.
+    // What ended after a step was complete counts from there; what was safe is not called so any longer.
     bool ends = report.signal != 0 || (!report.exits.empty() && !incident);
-    if (look_due && ends) recount();
+    if (look_due && (ends || protection.dropped)) recount();
     if (role != Role::leader || finish) return;
     if (durable_here(report.durable) && !finish) send_heartbeats();
     // What ends the step of a node that has joined is no word to the group: that node will be gone.

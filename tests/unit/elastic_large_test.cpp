@@ -39,6 +39,11 @@ struct Fixture {
             for (NodeIndex node : {w.nodes[r], w.partners[r]})
                 g.feed(node.value(), LocalSealed{Seal{TrainStep(step), Rank(r), 4, w.id}});
     }
+    std::optional<Rank> rank_at(NodeIndex node) {
+        World w = g.world(1);
+        auto at = std::ranges::find(w.nodes, node);
+        return at == w.nodes.end() ? std::nullopt : std::optional(Rank(at - w.nodes.begin()));
+    }
     TestGroup g;
 };
 
@@ -88,6 +93,18 @@ BOOST_AUTO_TEST_CASE(what_all_have_sealed_is_complete_and_safe_a_moment_later) {
         BOOST_TEST_REQUIRE(f.g.count<StepSafe>(node) == 1u);
         BOOST_TEST((f.g.actions<StepSafe>(node)[0].id == CheckpointId{f.g.world(1).id, TrainStep(5)}));
     }
+}
+
+/// What a node has dropped is looked at with its word, not a moment later.
+BOOST_AUTO_TEST_CASE(a_step_of_which_a_part_is_damaged_is_not_called_safe_any_longer) {
+    Fixture f;
+    f.seal(5);
+    f.g.run(1s);
+    BOOST_TEST_REQUIRE(f.g.view(1).safe.has_value());
+    World w = f.g.world(1);
+    CheckpointId id{w.id, TrainStep(5)};
+    f.g.feed(1, LocalDamaged{{id, *f.rank_at(NodeIndex(1))}});
+    BOOST_TEST(!f.g.view(1).safe.has_value());
 }
 
 BOOST_AUTO_TEST_CASE(a_process_that_ends_and_a_node_that_is_lost) {

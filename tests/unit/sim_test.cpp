@@ -51,7 +51,8 @@ Outcome run(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug = PlantedBug
     return Simulator(options).run();
 }
 
-Outcome run_damaged(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug, std::uint32_t copies = 0,
+Outcome run_damaged(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug,
+                    std::optional<std::uint32_t> copies = 0,
                     std::optional<elastic::CodeSize> code = std::nullopt) {
     Options options;
     options.seed = seed;
@@ -156,6 +157,12 @@ BOOST_AUTO_TEST_CASE(what_is_said_of_a_world_comes_together_or_not_at_all) {
 /// A world of one node was lost to a spare that led, which began another before that one's lease was over.
 BOOST_AUTO_TEST_CASE(the_lease_of_a_world_that_is_lost_as_a_whole_runs_out_first) {
     BOOST_TEST(run_scaled(752, 4, PlantedBug::none, std::nullopt, elastic::CodeSize{2, 1}).violation == "");
+}
+
+/// An object was damaged, and its rank ended, as a large group's leader was about to look: it called the step
+/// safe once more.
+BOOST_AUTO_TEST_CASE(damage_that_the_leader_has_heard_of_is_looked_at_before_it_speaks) {
+    BOOST_TEST(run_damaged(1575, 6, PlantedBug::none, std::nullopt, elastic::CodeSize{2, 1}).violation == "");
 }
 
 /// A flipped bit in the only checkpoint, amid other faults.
