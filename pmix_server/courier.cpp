@@ -67,11 +67,7 @@ void Courier::on_piece(std::uint32_t from, const Parcel &piece) {
         message.swap(in.bytes);
         ++in.message;
     }
-    Parcel answer;
-    answer.kind = Kind::Received;
-    answer.message = in.message;
-    answer.at = static_cast<std::uint32_t>(in.bytes.size());
-    hooks_.send(from, answer);
+    greet(from);
     if (whole) hooks_.arrived(from, message);
 }
 
@@ -82,7 +78,8 @@ void Courier::on_received(Time now, std::uint32_t from, const Parcel &parcel) {
     Position reached{parcel.message, parcel.at};
     // Also after sending again: what the other side has needs not be sent.
     Position last{out.acknowledged.message + out.letters.size(), 0};
-    if (reached <= out.acknowledged || reached > last) return;
+    if (reached == out.acknowledged) return on_nothing_new(now, from, out);
+    if (reached < out.acknowledged || reached > last) return;
     if (reached < last && reached.at >= out.letters[reached.message - out.acknowledged.message]->size())
         return;
     while (out.acknowledged.message < reached.message) {
@@ -97,13 +94,34 @@ void Courier::on_received(Time now, std::uint32_t from, const Parcel &parcel) {
     advance(now, from, out);
 }
 
+/// A later piece has come, or that side has just begun: what it lacks was lost. Once for all that is under
+/// way, since each piece that comes twice is answered so, too.
+void Courier::on_nothing_new(Time now, std::uint32_t to, Outgoing &out) {
+    if (out.letters.empty() || out.acknowledged < out.sent_again) return;
+    send_again(now, to, out);
+}
+
+void Courier::send_again(Time now, std::uint32_t to, Outgoing &out) {
+    out.sent_again = std::max(out.sent_again, out.sent);
+    out.sent = out.acknowledged;
+    out.due = Time::max();
+    advance(now, to, out);
+}
+
+void Courier::greet(std::uint32_t to) {
+    const Incoming &in = incoming_[to];
+    Parcel word;
+    word.kind = Kind::Received;
+    word.message = in.message;
+    word.at = static_cast<std::uint32_t>(in.bytes.size());
+    hooks_.send(to, word);
+}
+
 void Courier::tick(Time now) {
     for (auto &[to, out] : outgoing_) {
         if (out.due > now) continue;
-        out.sent = out.acknowledged;
         out.patience = std::min(2 * out.patience, longest_patience);
-        out.due = Time::max();
-        advance(now, to, out);
+        send_again(now, to, out);
     }
 }
 

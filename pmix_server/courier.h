@@ -34,6 +34,8 @@ class Courier {
     /// resource_exhausted: that place does not take what was sent before.
     Status send(Time now, std::uint32_t to, Letter letter);
     void receive(Time now, std::uint32_t from, const Parcel &parcel);
+    /// Says how far this side is: with each piece, and where it begins while others may have begun before.
+    void greet(std::uint32_t to);
     /// Sends again what was not acknowledged in time.
     void tick(Time now);
     /// When tick() has something to do; Time::max(): nothing is under way.
@@ -48,6 +50,7 @@ class Courier {
     struct Outgoing {
         std::deque<Letter> letters;  ///< the first is number `acknowledged.message`
         Position acknowledged, sent;
+        Position sent_again;  ///< what is before it has been under way more than once
         std::size_t queued_bytes = 0;
         Time due = Time::max(), patience = first_patience;
     };
@@ -56,6 +59,8 @@ class Courier {
         proto::Bytes bytes;  ///< of that message, so far
     };
     void advance(Time now, std::uint32_t to, Outgoing &out);
+    void on_nothing_new(Time now, std::uint32_t to, Outgoing &out);
+    void send_again(Time now, std::uint32_t to, Outgoing &out);
     void on_piece(std::uint32_t from, const Parcel &piece);
     void on_received(Time now, std::uint32_t from, const Parcel &parcel);
     static std::size_t bytes_under_way(const Outgoing &out);

@@ -32,6 +32,9 @@ Exchange::Exchange(World world, Board board, Hooks hooks)
 
 void Exchange::begin(Time now) {
     now_ = now;
+    // The others' first words go to the first place, whose daemon drops them where it is the last to begin.
+    for (std::uint32_t place = 1; world_.place == 0 && place < world_.nodes.size(); ++place)
+        courier_.greet(place);
     notices_.begin();
     settle();
 }

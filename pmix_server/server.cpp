@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmix_server/server.h"
 
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,6 +13,9 @@ namespace dlrover::pmix {
 namespace {
 
 constexpr std::size_t max_variable_bytes = 4096, max_variables = 64;
+/// Free in the folder's file system. libpmix 4.2.2 takes two files of 4 MiB for a namespace, and more of them
+/// for thousands of ranks; where it gets none it does not take the namespace.
+constexpr std::uint64_t store_room = std::uint64_t{256} << 20;
 
 Status failed(const char *what, pmix_status_t status) {
     return Status(Code::internal, std::string("PMIx could not ") + what + ": " + PMIx_Error_string(status));
@@ -30,6 +34,16 @@ struct FreeWords {
 };
 
 std::string own_folder;  ///< private, for PMIx's files
+
+/// In shared memory ranks find by themselves what others have put; else each asks this process. A rank that
+/// is killed while it reads leaves a lock there, for which libpmix waits when it writes the next time. That
+/// would be for a fence without that rank: in the next generation this process begins anew.
+const char *store_in(const std::string &folder) {
+    struct statvfs there {};
+    bool has_room = ::statvfs(folder.c_str(), &there) == 0 &&
+                    std::uint64_t{there.f_bavail} * there.f_frsize >= store_room;
+    return has_room ? "^ds12" : "hash";  // ds12: an older one, which would be kept as well
+}
 
 /// All but its number, which is the same for no two of them.
 Result<Variables> variables_of(const pmix_proc_t &proc) {
@@ -70,13 +84,14 @@ pmix_proc_t Server::proc_of(const World &world, std::uint32_t rank) {
 }
 
 Status Server::start(const std::string &folder, Security security, pmix_server_module_t &module) {
-    // No store in shared memory: a rank that is killed would leave its lock. Clients whose PMIx was built
-    // without MUNGE say who they are: nobody else gets as far as that (accept_guard.h).
+    // Clients whose PMIx was built without MUNGE say who they are: nobody else gets as far as that
+    // (accept_guard.h).
     const char *proof = security == Security::munge ? "munge,native" : "native";
     // Nor the topology as a file, which a rank in a container of its own /tmp would look for in vain: as
     // text.
-    const std::pair<const char *, const char *> settings[] = {
-        {"PMIX_MCA_gds", "hash"}, {"PMIX_MCA_psec", proof}, {"PMIX_MCA_pmix_hwloc_hole_kind", "none"}};
+    const std::pair<const char *, const char *> settings[] = {{"PMIX_MCA_gds", store_in(folder)},
+                                                              {"PMIX_MCA_psec", proof},
+                                                              {"PMIX_MCA_pmix_hwloc_hole_kind", "none"}};
     for (auto [name, value] : settings)
         if (::setenv(name, value, 1) != 0) return Status::from_errno("setenv");
     own_folder = folder;

@@ -70,19 +70,26 @@ class PmixGenerations(unittest.TestCase):
         roots = [pathlib.Path(f"/proc/{host['slurmd']}/root") for host in self.cluster.describe()["hosts"] if host.get("slurmd")]
         return [str(path) for root in roots for path in (root / "tmp").glob("dlrover-*/**/*")]
 
+    def most_files(self) -> int:
+        """Of the next generations: between two of them there are fewer."""
+        generation, most = self.generation(), 0
+        while self.generation() < generation + 3:
+            most = max(most, len(self.files_of_pmix()))
+        return most
+
     def test_generations_leave_nothing_behind(self) -> None:
         self.process = self.cluster.start("srun", "--job-name", "generations", f"-N{NODES}", f"--ntasks-per-node={RANKS_HERE}", "--overcommit", "--mem=400", "--dlrover-elastic", "--dlrover-pmix=yes",
                                           self.build("pmix_generations"), str(self.files), str(GENERATIONS))
         self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
         begun = self.measure(GENERATIONS // 5)
-        files = len(self.files_of_pmix())
+        files = self.most_files()
         self.wait_for(GENERATIONS)
         try:
             wait_until(lambda: not self.grown(begun), 10, "nothing has grown", 0.5)
         finally:
             print(*(f"{name}: {begun[name][0]} KiB and {begun[name][1]} descriptors; {GENERATIONS * 4 // 5} generations later {kib} KiB and {count}"
                     for name, (kib, count) in sorted(self.measure_now().items()) if name in begun), sep="\n")
-        self.assertLessEqual(len(self.files_of_pmix()), files)
+        self.assertLessEqual(len(self.files_of_pmix()), files)  # the last one's
         (self.files / "go").touch()
         out, err = self.process.communicate(timeout=120)
         self.assertEqual(self.process.returncode, 0, out + err)

@@ -96,6 +96,47 @@ BOOST_AUTO_TEST_CASE(what_is_lost_comes_again) {
     BOOST_TEST(p.arrived[1].size() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_lost_before_another_message_comes_with_that_one) {
+    Pair p;
+    int lost = 0;
+    p.loses = [&](const auto &) { return lost++ < 1; };
+    for (const char *text : {"one", "two", "three"}) BOOST_TEST(p.a.send(p.now, 1, letter_of(text)).ok());
+    p.deliver();
+    BOOST_TEST(p.arrived[1].size() == 3u);
+    BOOST_TEST(p.sent_bytes == 2 * 11u, "each twice, though two answers say that the first was lost");
+    BOOST_TEST((p.a.next_tick() == Time::max()));
+}
+
+BOOST_AUTO_TEST_CASE(whoever_begins_last_gets_what_was_lost_before) {
+    Pair p;
+    bool begun = false;
+    p.loses = [&](const auto &) { return !begun; };
+    BOOST_TEST(p.a.send(p.now, 1, letter_of("one")).ok());
+    p.deliver();
+    begun = true;
+    p.b.greet(0);
+    p.deliver();
+    BOOST_TEST(p.arrived[1].size() == 1u);
+    p.b.greet(0);
+    p.deliver();
+    BOOST_TEST(p.sent_bytes == 2 * 3u);
+}
+
+/// Each piece that comes twice is answered twice; were each such answer a reason to send again, all would
+/// come twice for ever.
+BOOST_AUTO_TEST_CASE(what_comes_twice_is_no_reason_to_send_again) {
+    Pair p;
+    auto big = letter_of(max_data_bytes, 1);
+    int lost = 0;
+    p.loses = [&](const auto &flying) { return flying.to == 1 && lost++ < 1; };
+    BOOST_TEST(p.a.send(p.now, 1, big).ok());
+    for (int i = 0; i < 20; ++i) BOOST_TEST(p.a.send(p.now, 1, letter_of(200000, 2)).ok());
+    p.deliver();
+    BOOST_TEST(p.arrived[1].size() == 21u);
+    std::size_t all = big->size() + 20 * 200000;
+    BOOST_TEST(p.sent_bytes <= all + 2 * Courier::window_bytes);
+}
+
 BOOST_AUTO_TEST_CASE(a_lost_answer_brings_nothing_twice) {
     Pair p;
     p.loses = [&](const auto &flying) { return flying.to == 0 && p.now < 3s; };
