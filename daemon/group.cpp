@@ -171,6 +171,7 @@ elastic::GroupConfig Group::config() const {
     c.spares = r.options->spares;
     c.node_unit = r.options->node_unit;
     c.max_restarts = r.options->max_restarts;
+    c.requeues_without_host = r.options->requeue_without_host;
     c.slurm_restart_count = r.restart_count;
     c.storage = !r.options->ckpt_dir.empty();
     c.copies = copies();

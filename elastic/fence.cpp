@@ -17,6 +17,7 @@ constexpr Duration longest_mark_pause = std::chrono::seconds(10);
 constexpr std::uint32_t refusals_to_requeue = 2;
 constexpr const char *gone_on = "the group has gone on without this node";
 constexpr const char *host_gone = "the batch host is gone", *given_back = "given back to Slurm";
+constexpr const char *too_few_left = "too few nodes are left", *host_lost = "the batch host is lost";
 constexpr int requeue_waits = 4;  ///< fence waits before a minority, or too few nodes, ask for a requeue
 
 }  // namespace
@@ -120,7 +121,7 @@ void Member::State::fence_lost() {
     bool must_read = slurm.unsure || slurm.inherited || only_batch_host(gone) || slurm.requeue_wanted;
     if (must_read && !slurm.read_fresh && !bugged(PlantedBug::asks_slurm_twice))
         return ask(AskSlurm::What::read_job, {});
-    if (slurm.requeue_wanted) return ask_requeue();
+    if (slurm.requeue_wanted) return ask_requeue(too_few_left);
     // Of the job is who is named, and a node that is being added has no index to be named by for a moment.
     if (needs_shrink(gone) && promise.roster.added.size() > promise.roster.firm_added) return;
     take_out(gone);
@@ -133,7 +134,13 @@ void Member::State::take_out(const std::vector<NodeIndex> &gone) {
         if (n != config.batch_host) (is_companion(n) ? companions : others).push_back(n);
     if (!others.empty()) return slurm.unable ? leave_behind(others) : ask_shrink(others);
     if (!companions.empty()) return ask_end(companions);
+    if (requeues_for(gone)) return ask_requeue(host_lost);
     leave_behind({*config.batch_host});
+}
+
+/// Without the batch host enough are left, but the job is to run again.
+bool Member::State::requeues_for(const std::vector<NodeIndex> &gone) const {
+    return config.requeues_without_host && !slurm.keeps_job && only_batch_host(gone);
 }
 
 bool Member::State::needs_shrink(const std::vector<NodeIndex> &gone) const {
@@ -262,7 +269,10 @@ void Member::State::fence_half() {
     if (!slurm.read_fresh && !bugged(PlantedBug::fence_without_reread))
         return ask(AskSlurm::What::read_job, {});
     bool marks_only = slurm.unable && needs_shrink(gone) && !bugged(PlantedBug::half_leaves_behind);
-    if (half && enough && !marks_only && slurm.refusals < refusals_to_requeue) return take_out(gone);
+    // A host that gives no vote may follow a leader: a requeue for it waits as any other of a candidate.
+    bool for_host = enough && requeues_for(gone);
+    if (half && enough && !marks_only && !for_host && slurm.refusals < refusals_to_requeue)
+        return take_out(gone);
     // Who has granted its vote some time ago may be on another side by now.
     std::size_t here = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
@@ -271,7 +281,8 @@ void Member::State::fence_half() {
     }
     slurm.retry_at = now + slurm_retry;
     if (others_may_act(here, heard_newest(gone))) return;
-    if (now - slurm_reached(*majority_lost) >= config.timings.fence_wait * requeue_waits) ask_requeue();
+    if (now - slurm_reached(*majority_lost) >= config.timings.fence_wait * requeue_waits)
+        ask_requeue(for_host ? host_lost : too_few_left);
 }
 
 /// Since when Slurm is, after `contact`: a node that was cut off may reach it first, and those that have gone
@@ -292,7 +303,7 @@ void Member::State::fence_alone() {
     if (now - contact < wait * (requeue_waits + 1)) return;
     if (!slurm.read_fresh) return ask(AskSlurm::What::read_job, {});
     slurm.retry_at = now + slurm_retry;
-    if (now - slurm_reached(contact) >= wait * 2 && !others_may_act(1, contact)) ask_requeue();
+    if (now - slurm_reached(contact) >= wait * 2 && !others_may_act(1, contact)) ask_requeue(too_few_left);
 }
 
 void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes) {
@@ -329,7 +340,7 @@ void Member::State::ask_end(const std::vector<NodeIndex> &companions) {
     ask(AskSlurm::What::end_companion, companions);
 }
 
-void Member::State::ask_requeue() {
+void Member::State::ask_requeue(const char *why) {
     std::vector<NodeIndex> bad = role == Role::candidate ? unheard() : std::vector<NodeIndex>{};
     for (std::uint32_t i = 0; i < node_count() && role != Role::candidate; ++i) {
         NodeIndex n(i);
@@ -338,8 +349,9 @@ void Member::State::ask_requeue() {
     }
     add_all(bad, promise.removed);
     std::erase_if(bad, [&](NodeIndex n) { return n.value() >= node_count(); });
-    note(Note::Kind::warning, "too few nodes are left: Slurm is asked to requeue the job");
+    note(Note::Kind::warning, std::string(why) + ": Slurm is asked to requeue the job");
     slurm.excluded = bad;
+    slurm.requeue_why = why;
     ask(AskSlurm::What::requeue, std::move(bad));
 }
 
@@ -389,15 +401,11 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
         slurm.retry_at = now + (slurm.refusals > 1 ? slurm_retry : Duration(0));
         // Each once more after a look at the job: it may be over, or this node out of it.
         if (slurm.what == AskSlurm::What::leave_behind && slurm.refusals > 1) return on_mark_refused(m);
-        if (slurm.what == AskSlurm::What::requeue && slurm.refusals > 1)
-            return finish_group(1,
-                                "too few nodes are left to go on (a majority of the job's nodes is needed), "
-                                "and Slurm refuses to requeue the job");
+        if (slurm.what == AskSlurm::What::requeue && slurm.refusals > 1) return on_requeue_refused();
         return;
     }
     if (slurm.what == AskSlurm::What::requeue)
-        return finish_group(1, "too few nodes are left: the job was requeued", NextRun::comes,
-                            slurm.excluded);
+        return finish_group(1, slurm.requeue_why + ": the job was requeued", NextRun::comes, slurm.excluded);
     if (slurm.what == AskSlurm::What::shrink_to) {
         slurm.inherited = false;
         slurm.unsure = node_count() > slurm.known_nodes;  // who came since was not named, and may be out too
@@ -411,6 +419,17 @@ void Member::State::on_slurm(const SlurmAnswer &m) {
     }
     if (slurm.what == AskSlurm::What::end_companion)
         adopt_removal(slurm.asked, releases ? given_back : "their jobs are over");
+}
+
+/// Of a job that has lost its batch host alone the group goes on.
+void Member::State::on_requeue_refused() {
+    if (slurm.requeue_why != host_lost)
+        return finish_group(1,
+                            "too few nodes are left to go on (a majority of the job's nodes is needed), "
+                            "and Slurm refuses to requeue the job");
+    slurm.keeps_job = true;
+    slurm.refusals = 0;
+    note(Note::Kind::warning, "Slurm refuses to requeue the job: the group goes on without its batch host");
 }
 
 /// A leader in office goes on all the same. Marks are no compare-and-swap: of two halves each could leave the

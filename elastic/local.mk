@@ -9,7 +9,7 @@ libelastic_la_LIBADD = libbase.la
 
 check_PROGRAMS += tests/unit/member_flow_test
 tests_unit_member_flow_test_SOURCES = tests/unit/main.cpp tests/unit/elastic_absence_test.cpp tests/unit/elastic_budget_test.cpp tests/unit/elastic_check_test.cpp tests/unit/elastic_coding_test.cpp tests/unit/elastic_damage_test.cpp tests/unit/elastic_exit_test.cpp tests/unit/elastic_flusher_test.cpp tests/unit/elastic_group.h tests/unit/elastic_join_test.cpp tests/unit/elastic_kept_test.cpp tests/unit/elastic_large_test.cpp tests/unit/elastic_mark_test.cpp \
-	tests/unit/elastic_daemon_test.cpp tests/unit/elastic_member_test.cpp tests/unit/elastic_news_test.cpp tests/unit/elastic_skips_test.cpp tests/unit/elastic_protection_test.cpp tests/unit/elastic_scaling_test.cpp tests/unit/elastic_seal_tally_test.cpp tests/unit/elastic_signs_test.cpp tests/unit/elastic_suspect_test.cpp tests/unit/elastic_sums_test.cpp tests/unit/goodput_meter_test.cpp tests/unit/member_flow_test.cpp \
+	tests/unit/elastic_daemon_test.cpp tests/unit/elastic_host_loss_test.cpp tests/unit/elastic_member_test.cpp tests/unit/elastic_news_test.cpp tests/unit/elastic_skips_test.cpp tests/unit/elastic_protection_test.cpp tests/unit/elastic_scaling_test.cpp tests/unit/elastic_seal_tally_test.cpp tests/unit/elastic_signs_test.cpp tests/unit/elastic_suspect_test.cpp tests/unit/elastic_sums_test.cpp tests/unit/goodput_meter_test.cpp tests/unit/member_flow_test.cpp \
 	tests/unit/placement_test.cpp
 tests_unit_member_flow_test_LDADD = libelastic.la
 TESTS += tests/unit/member_flow_test

@@ -94,7 +94,9 @@ struct SlurmTalk {
     bool unable = false;            ///< it can not take nodes out of this job
     Duration mark_pause{0};         ///< after marks that it has refused
     bool requeue_wanted = false;
+    std::string requeue_why;
     std::vector<NodeIndex> excluded;  ///< from the job's next run, as Slurm was asked last
+    bool keeps_job = false;           ///< Slurm has refused a requeue for the batch host
     bool inherited = false;           ///< a leader before may have asked, and Slurm may hear of it only now
 };
 
@@ -673,7 +675,9 @@ struct Member::State {
     void pause_marks(const std::string &why);
     bool needs_shrink(const std::vector<NodeIndex> &gone) const;
     bool in_job(const SlurmAnswer &m, NodeIndex node) const;
-    void ask_requeue();
+    void ask_requeue(const char *why);
+    bool requeues_for(const std::vector<NodeIndex> &gone) const;
+    void on_requeue_refused();
     void on_slurm(const SlurmAnswer &m);
     void wait_for_slurm(const std::string &why);
     bool go_on_without_slurm();

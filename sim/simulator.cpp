@@ -49,6 +49,7 @@ Simulator::Simulator(const Options &options) : options_(options), random_(option
     config_.min_nodes = 1 + random_.below(config_.max_nodes);
     if (random_.chance(20) && config_.min_nodes % 2 == 0) config_.node_unit = 2;
     config_.max_restarts = random_.chance(20) ? 1 : 50;
+    config_.requeues_without_host = options.host_requeues;
     config_.slurm_restart_count = random_.below(2);
     Timings &t = config_.timings;
     t.heartbeat = milliseconds(n > 20 ? 300 : 200);

@@ -35,6 +35,7 @@ struct Options {
     bool rollbacks = false;      ///< persons want older steps back (dlrover rollback)
     bool damage = false;         ///< what nodes hold turns out to be damaged; without storage
     bool scales = false;         ///< persons want more nodes or fewer (dlrover scale)
+    bool host_requeues = false;  ///< a lost batch host has the job requeued
     std::uint32_t switches = 0;  ///< on which the nodes hang; 0: nothing is known of them
 };
 

@@ -52,6 +52,11 @@ constexpr std::array<OptionSpec, option_count> specs = {{
      "is "
      "told), yes (such a node is a failure) or no",
      Argument::required},
+    {OptionId::on_batch_loss, "dlrover-on-batch-loss", "DLROVER_ON_BATCH_LOSS", "continue|requeue",
+     "when the batch host, and with it the job's script, is lost: go on without them (default), or have "
+     "Slurm "
+     "requeue the job",
+     Argument::required},
 }};
 
 constexpr std::uint64_t max_join_number = 0xffffffef;  // Slurm has its own meaning for those above
@@ -66,6 +71,8 @@ constexpr std::uint64_t max_ckpt_steps = 1000000000;
 constexpr std::chrono::microseconds shortest_ckpt_time = std::chrono::seconds(1);
 constexpr std::chrono::microseconds longest_ckpt_time = std::chrono::hours(24 * 30);
 constexpr std::string_view default_ckpt_every = "10min", default_ckpt_keep = "all";
+
+constexpr std::string_view continue_word = "continue", requeue_word = "requeue";
 
 std::string option_name(OptionId id) {
     return std::string("--") + specs[static_cast<std::size_t>(id)].name;
@@ -241,6 +248,13 @@ Status parse_join(std::string_view text, Options &options) {
     return {};
 }
 
+Status parse_batch_loss(std::string_view text, Options &options) {
+    if (text != continue_word && text != requeue_word)
+        return refuse(OptionId::on_batch_loss, text, "give continue or requeue");
+    options.requeue_without_host = text == requeue_word;
+    return {};
+}
+
 std::string nodes_text(std::uint64_t n) {
     return std::to_string(n) + (n == 1 ? " node" : " nodes");
 }
@@ -287,6 +301,8 @@ Status parse_option(OptionId id, std::string_view text, Options &options) {
             return parse_join(text, options);
         case OptionId::pmix:
             return parse_pmix(text, options.pmix);
+        case OptionId::on_batch_loss:
+            return parse_batch_loss(text, options);
     }
     return Status(Code::internal, "unknown option");
 }

@@ -28,8 +28,9 @@ enum class OptionId : std::uint8_t {
     companion,
     join,
     pmix,
+    on_batch_loss,
 };
-inline constexpr std::size_t option_count = 13;
+inline constexpr std::size_t option_count = 14;
 
 enum class Argument : std::uint8_t { none, required, optional };
 
@@ -72,6 +73,7 @@ struct Options {
     bool optional = false;
     bool companion = true;
     Pmix pmix = Pmix::automatic;
+    bool requeue_without_host = false;  ///< --dlrover-on-batch-loss
     std::optional<JoinTarget> join;
 
     bool operator==(const Options &) const = default;

@@ -108,6 +108,7 @@ std::string encode_request(const StepRequest &request) {
     append_field(line, name(OptionId::optional), o.optional ? "yes" : "no");
     if (!o.companion) append_field(line, name(OptionId::companion), "no");
     append_field(line, name(OptionId::pmix), text_of(o.pmix));
+    if (o.requeue_without_host) append_field(line, name(OptionId::on_batch_loss), "requeue");
     if (o.join) append_field(line, name(OptionId::join), join_text(*o.join));
     if (!request.cwd.empty()) append_field(line, cwd_key, request.cwd);
     return line;

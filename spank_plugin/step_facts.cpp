@@ -46,6 +46,7 @@ std::unique_ptr<proto::ElasticOptionsT> make_options(const Options &options, con
     out->redundancy = options.redundancy;
     out->optional = options.optional;
     out->companions = options.companion;
+    out->requeue_without_host = options.requeue_without_host;
     switch (options.pmix) {
         case Pmix::no:
             out->pmix = proto::PmixMode::No;

@@ -15,13 +15,13 @@ SIZE, STEPS = 256, 3000
 class RequeueCase(unittest.TestCase):
     cluster: Cluster
 
-    def submit(self, label: str, nodes: int, redundancy: str, options: str = "", first: str = "true") -> "tuple[Run, int]":
-        """A batch job on some of the nodes, all of them needed. ``first``: what its script does before."""
+    def submit(self, label: str, nodes: int, redundancy: str, options: str = "", first: str = "true", least: int = 0) -> "tuple[Run, int]":
+        """A batch job on some of the nodes, ``least`` (0: all) of them needed. ``first``: what its script does before."""
         run = Run(self.cluster, label, nodes=nodes, size=SIZE, steps=STEPS, save_every=5, step_us=4000, ballast_mb=8)
         words = ["srun", *(word for word in run.options if not word.startswith("--dlrover-")), *run.command]
         script, output = run.folder / "job.sh", run.folder / "stdout"
         script.write_text(f"#!/bin/bash\n#SBATCH -N{nodes} --ntasks-per-node=2 --job-name={label} --requeue --open-mode=append\n"
-                          f"#SBATCH --dlrover-elastic={nodes}:{nodes} --dlrover-redundancy={redundancy} {options}\n"
+                          f"#SBATCH --dlrover-elastic={least or nodes}:{nodes} --dlrover-redundancy={redundancy} {options}\n"
                           f"{first}\n{' '.join(words)}\ncode=$?\necho $code >{run.folder}/code-$SLURM_RESTART_COUNT\nexit $code\n")
         self.cluster.run("sbatch", "-o", str(output), str(script), check=True)
         self.addCleanup(lambda: print(output.read_text()[-4000:]))
@@ -78,6 +78,28 @@ class Requeue(RequeueCase):
         self.expect_result(run, job)
         neighbour.forget(victim)
         neighbour.expect_untouched(self)
+
+    def test_for_the_batch_host(self) -> None:
+        """Enough nodes are left, but the script is to be done to its end."""
+        run, job = self.submit("host", 3, "partner:1", options="--dlrover-on-batch-loss=requeue", least=1)
+        host = self.cluster.run("squeue", "-h", "-j", str(job), "-o", "%B", user="root").stdout.strip()
+        wait_until(lambda: self.group(job, host)["copies"]["safe_step"] > 60, 30, "safe steps", 0.1)
+        safe, old, began = self.group(job, host)["copies"]["safe_step"], {page.started_us for page in run.pages}, time.time()
+        self.cluster.lose(host)
+        try:
+            wait_until(lambda: self.all_new(run, old), 120, "all ranks stepping again", 0.002)
+        finally:
+            print(self.show(job), *self.texts(job)[:40], sep="\n")
+        restored = {page.restored_step for page in run.pages}
+        print(f"all ranks stepping again {time.time() - began:.2f} s after the loss, in the job's next run, from step {min(restored)}; step {safe} was safe")
+        self.assertEqual(len(restored), 1)
+        self.assertGreaterEqual(min(restored), safe)
+        self.assertIn("Restarts=1", self.show(job))
+        logs = [path.read_text() for path in (self.cluster.folder / "log").glob("dlroverd-n*.log")]
+        self.assertTrue(any("the batch host is lost: Slurm is asked to requeue the job" in log for log in logs))
+        self.expect_result(run, job)
+        self.assertEqual((run.folder / "code-1").read_text(), "0\n")
+        self.assertFalse((run.folder / "code-0").exists(), "the script of the run that was lost")
 
     def test_a_lost_node_is_excluded_for_a_minute(self) -> None:
         """There is no other one but that which the user does not want."""

@@ -130,6 +130,7 @@ class TestGroup {
     /// Slurm's answers; asked() keeps what was wanted.
     SlurmAnswer::Result slurm = SlurmAnswer::Result::done;
     std::string no_change;       ///< why Slurm can be read only; empty: changes are made
+    bool no_requeue = false;     ///< it refuses
     bool no_shrink = false;      ///< it can not take nodes out of the job
     bool no_marks = false;       ///< it refuses AskSlurm::What::leave_behind
     bool keeps_answers = false;  ///< until give_answers()
@@ -194,6 +195,8 @@ class TestGroup {
                 answer.result = SlurmAnswer::Result::refused;
             else if (a->what == AskSlurm::What::leave_behind && slurm == SlurmAnswer::Result::done)
                 add_all(left, a->nodes);
+            if (no_requeue && a->what == AskSlurm::What::requeue)
+                answer.result = SlurmAnswer::Result::refused;
             if (no_shrink && a->what == AskSlurm::What::shrink_to) {
                 answer.result = SlurmAnswer::Result::unable;
                 answer.text = "it can not take nodes out of this job";

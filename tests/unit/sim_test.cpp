@@ -211,6 +211,20 @@ BOOST_DATA_TEST_CASE(
     BOOST_TEST(run_damaged(c.seed, c.nodes, PlantedBug::none, c.copies).violation == "");
 }
 
+/// --dlrover-on-batch-loss=requeue.
+BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_a_lost_batch_host_has_the_job_requeued,
+                     boost::unit_test::data::make({2u, 3u, 4u, 6u}), nodes) {
+    for (std::uint64_t seed = 1; seed <= sample(500); ++seed) {
+        Options options;
+        options.seed = seed;
+        options.nodes = nodes;
+        options.host_requeues = true;
+        Outcome outcome = Simulator(options).run();
+        BOOST_REQUIRE_MESSAGE(outcome.violation.empty(),
+                              "seed " << seed << " of " << nodes << " nodes: " << outcome.violation);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_hundred_nodes_keep_the_rules) {
     expect_clean(100, 60);
 }

@@ -73,6 +73,9 @@ BOOST_AUTO_TEST_CASE(elastic_refuses_with_reason_and_leaves_the_value) {
 }
 
 BOOST_AUTO_TEST_CASE(counts_name_their_range) {
+    BOOST_TEST(take(OptionId::on_batch_loss, "continue") == "");
+    BOOST_TEST(take(OptionId::on_batch_loss, "requeue") == "");
+    BOOST_TEST(contains(take(OptionId::on_batch_loss, "stop"), "give continue or requeue"));
     BOOST_TEST(take(OptionId::max_restarts, "0") == "");
     BOOST_TEST(take(OptionId::max_restarts, "10000") == "");
     BOOST_TEST(contains(take(OptionId::max_restarts, "10001"), "from 0 to 10000"));
@@ -213,6 +216,7 @@ StepRequest full_request() {
     StepRequest r;
     r.options = elastic("2:4", 1, 2);
     r.options.max_restarts = 7;
+    r.options.requeue_without_host = true;
     r.options.name = "run-1";
     r.options.ckpt_dir = "/data/with space/100%/\xc3\xa4";
     r.options.ckpt_every = "2h";
