@@ -62,9 +62,11 @@ void Group::look_at_job() {
     if (!watches_job()) return;
     auto since = services_.loop.now() - ended_at_;
     bool anyhow = without_host() && since >= host_patience;
+    // What its script had to do after this step nobody else does.
+    bool again = registration().options->requeue_without_host && record_.exit_code == 0;
     auto ended = since >= script_patience ? std::optional(step()) : std::nullopt;
     services_.slurm.complete_headless(
-        job(), {registration().restart_count, record_.exit_code, ended, anyhow},
+        job(), {registration().restart_count, record_.exit_code, ended, anyhow, again},
         [this, alive = alive_, anyhow](const Result<bool> &over) {
             if (!*alive || (over.ok() && *over)) return;
             job_timer_ = services_.loop.after(job_pause_, [this] { look_at_job(); });

@@ -163,7 +163,7 @@ class MemorySlurm final : public SlurmClient {
             bool has_host = std::find(j.nodes.begin(), j.nodes.end(), j.batch_host) != j.nodes.end();
             if (!end.anyhow && (has_host || has_steps)) return false;
             j.running = false;
-            note("complete", job, {std::to_string(end.exit_code)});
+            note(end.again ? "again" : "complete", job, {std::to_string(end.exit_code)});
             return true;
         });
     }

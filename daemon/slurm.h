@@ -116,6 +116,7 @@ struct HeadlessEnd {
     int exit_code = 0;
     std::optional<StepId> over = {};  ///< this step has ended, whatever Slurm says
     bool anyhow = false;              ///< also where Slurm still counts on the host and other steps
+    bool again = false;               ///< the job is to run again; where Slurm refuses that it ends
 };
 
 /// A node that a job was expanded by.

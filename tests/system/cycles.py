@@ -86,8 +86,8 @@ def worker_environment(**more: str) -> "dict[str, str]":
     return {"PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1", "DLROVER_LIBRARY": str(fault_library()), **more}
 
 
-def worker_argv(folder: pathlib.Path, rows: int, steps: int, pause: float) -> "list[str]":
-    return ["/usr/bin/python3", str(folder / "cycles_worker.py"), str(folder), str(rows), str(steps), str(pause)]
+def worker_argv(folder: pathlib.Path, rows: int, steps: int, pause: float, alike: int = 0) -> "list[str]":
+    return ["/usr/bin/python3", str(folder / "cycles_worker.py"), str(folder), str(rows), str(steps), str(pause), str(alike)]
 
 
 def read_restored(folder: pathlib.Path, rank: int) -> "list[dict]":
@@ -105,7 +105,7 @@ class Checkpoint:
         step, *generation = map(int, re.fullmatch(r"step-(\d+)\.gen-(\d+)\.(\d+)\.(\d+)\.manifest", manifest.name).groups())
         self.step, self.key = step, (*generation, step)
 
-    def verify(self, rows: int) -> None:
+    def verify(self, rows: int, alike: int) -> None:
         """Every rank's file is there, as long as the manifest says, and plain h5py reads the state of this one step."""
         told = json.loads(self.manifest.read_text())
         if (told["train_step"], told["world_size"], len(told["ranks"])) != (self.step, RANKS, RANKS):
@@ -118,6 +118,18 @@ class Checkpoint:
                 raise Found(f"the index of {self.manifest.name} is of step {index.attrs['train_step']} and {len(index['ranks'])} ranks")
         for rank, entry in enumerate(told["ranks"]):
             self.verify_rank(folder / entry["file"], entry["bytes"], rank, rows)
+        if alike:
+            self.verify_alike([folder / entry["file"] for entry in told["ranks"]], alike)
+
+    def verify_alike(self, paths: "list[pathlib.Path]", rows: int) -> None:
+        """One rank has written it for all."""
+        found = []
+        for path in paths:
+            with h5py.File(path) as file:
+                found += [data[...].view("<u8") for data in file["chunks"].values() if data.shape == (rows * cycles_worker.COLUMNS,)]
+        wrong = cycles_worker.differs(found[0], self.step + 1, cycles_worker.NOBODY) if len(found) == 1 else f"it is there {len(found)} times"
+        if wrong:
+            raise Found(f"what all ranks of {self.manifest.name} hold alike: {wrong}")
 
     def verify_rank(self, path: pathlib.Path, size: int, rank: int, rows: int) -> None:
         if path.stat().st_size != size:
@@ -134,8 +146,8 @@ class Checkpoint:
 class Folder:
     """The lineage's folder on storage."""
 
-    def __init__(self, top: pathlib.Path, rows: int) -> None:
-        self.top, self.rows = top, rows
+    def __init__(self, top: pathlib.Path, rows: int, alike: int) -> None:
+        self.top, self.rows, self.alike = top, rows, alike
         self.verified: "set[str]" = set()
         self.highest: "tuple[int, ...]" = ()
 
@@ -173,7 +185,7 @@ class Folder:
             if checkpoint.manifest.name in self.verified:
                 continue
             try:
-                checkpoint.verify(self.rows)
+                checkpoint.verify(self.rows, self.alike)
             except (OSError, KeyError) as error:
                 if checkpoint.manifest.exists():  # else it was not to be kept, and the writer has removed it meanwhile
                     raise Found(f"{checkpoint.manifest}: {error}") from error
@@ -190,7 +202,7 @@ class Training:
         self.log = folder / f"output-{number}"
         argv = ["srun", "--job-name", self.label, "-N2", "--ntasks-per-node=2", "--dlrover-elastic", "--dlrover-max-restarts=1000", "--dlrover-name=walk",
                 f"--dlrover-ckpt-dir={folder / 'ckpt'}", f"--dlrover-ckpt-every={options.every}", "--dlrover-ckpt-keep=3",
-                *worker_argv(folder, options.rows, 1_000_000_000, options.pause)]
+                *worker_argv(folder, options.rows, 1_000_000_000, options.pause, options.alike)]
         with open(self.log, "w") as log:
             # The guard looks for the writer there first.
             environment = worker_environment(DLROVER_SBINDIR=str(folder / "programs"), DLROVER_FAULT_ORDER=str(orders.path("agent")))
@@ -336,7 +348,7 @@ class Campaign:
         self.cycles = self.jobs = self.checkpoints = self.restores = 0
         self.training: "Training | None" = None
         self.folder = cluster.work / "cycles"
-        self.storage = Folder(self.folder / "ckpt", options.rows)
+        self.storage = Folder(self.folder / "ckpt", options.rows, options.alike)
         self.seen = 0
         self.prepare()
 
@@ -677,6 +689,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--points", default="*", help=f"patterns with commas between them, of {', '.join(POINTS)}")
     parser.add_argument("--rows", type=int, default=600, help="a rank's state, each of 8000 bytes")
+    parser.add_argument("--alike", type=int, default=0, help="rows that all ranks hold alike besides, not as many as --rows (needs Debian's python3-torch)")
     parser.add_argument("--every", type=int, default=3, help="of the complete steps goes to storage")
     parser.add_argument("--pause", type=float, default=0.05, help="seconds that a step takes besides the save")
     options = parser.parse_args()

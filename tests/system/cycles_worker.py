@@ -21,6 +21,8 @@ COLUMNS = 1000
 FIELDS = {"begun": 0, "saved": 8, "saved_before": 16, "phase": 24}
 PLACE_BYTES = 64
 COMPUTING, SAVING = 1, 2
+#: What all ranks hold alike is the walk of a rank that there is not.
+NOBODY = 1 << 20
 
 
 def first_row(rank: int) -> "numpy.ndarray":
@@ -72,12 +74,15 @@ def take_order(folder: pathlib.Path, rank: int) -> None:
 
 
 class Rank:
-    def __init__(self, folder: pathlib.Path, rows: int) -> None:
+    """``alike``: so many rows more, which all ranks hold alike, as a tensor of torch. A node keeps them once."""
+
+    def __init__(self, folder: pathlib.Path, rows: int, alike: int) -> None:
         import dlrover_slurm  # not for those who only want to know what a state must be
         self.dlrover, self.folder = dlrover_slurm, folder
         self.world = dlrover_slurm.world()
         self.rank = self.world.rank
         self.x = numpy.tile(first_row(self.rank), rows)
+        self.w = numpy.tile(first_row(NOBODY), alike)
         self.first = self.restore()
 
     def restore(self) -> int:
@@ -97,7 +102,19 @@ class Rank:
         self.x[:] = found.state["x"]
         if found.state["steps"] != found.step + 1 or found.ledger != found.step:
             return f"the state of step {found.step} says {found.state['steps']} steps and a ledger of {found.ledger}"
-        return differs(self.x, found.step + 1, self.rank)
+        wrong = differs(self.x, found.step + 1, self.rank)
+        if wrong or not self.w.size:
+            return wrong
+        self.w[:] = found.state["w"].numpy().view("<u8")
+        wrong = differs(self.w, found.step + 1, NOBODY)
+        return f"what all hold alike: {wrong}" if wrong else ""
+
+    def save(self, step: int) -> bool:
+        if not self.w.size:
+            return self.dlrover.save(step, {"x": self.x, "steps": step + 1}, ledger=step)
+        import torch  # starts slowly
+        state = {"x": self.x, "steps": step + 1, "w": torch.from_numpy(self.w.view("<i8"))}
+        return self.dlrover.save(step, state, ledger=step, replicated=lambda name: name == "w")
 
     def keep_pace(self, step: int) -> None:
         """As a training's collectives do: nobody is more than a step ahead."""
@@ -110,10 +127,12 @@ class Rank:
             self.keep_pace(step)
             self.x *= numpy.uint64(MULTIPLIER)
             self.x += numpy.uint64(INCREMENT)
+            self.w *= numpy.uint64(MULTIPLIER)
+            self.w += numpy.uint64(INCREMENT)
             self.dlrover.report_step(step)
             take_order(self.folder, self.rank)
             self.page.set(self.rank, "phase", SAVING)
-            if self.dlrover.save(step, {"x": self.x, "steps": step + 1}, ledger=step):
+            if self.save(step):
                 self.page.set(self.rank, "saved_before", self.page.get(self.rank, "saved"))
                 self.page.set(self.rank, "saved", step + 1)
             self.page.set(self.rank, "phase", COMPUTING)
@@ -121,4 +140,4 @@ class Rank:
 
 
 if __name__ == "__main__":
-    Rank(pathlib.Path(sys.argv[1]), rows=int(sys.argv[2])).train(steps=int(sys.argv[3]), pause=float(sys.argv[4]))
+    Rank(pathlib.Path(sys.argv[1]), rows=int(sys.argv[2]), alike=int(sys.argv[5])).train(steps=int(sys.argv[3]), pause=float(sys.argv[4]))

@@ -303,7 +303,8 @@ namespace {
 
 struct Finished : TwoNodes {
     SlurmJob &job = slurm.jobs.at(JobId(7));
-    Finished() {
+    explicit Finished(const StepOf &step = {}) : TwoNodes(step) {
+        await_worlds();
         for (std::uint16_t rank : {0, 1}) {
             n1.exited(a1, w1, rank, 0);
             n2.exited(a2, w2, rank, 0);
@@ -402,6 +403,15 @@ BOOST_FIXTURE_TEST_CASE(a_job_whose_batch_host_is_lost_at_the_groups_end_is_ende
     slurm.away = false;
     loop.advance(10min);
     BOOST_TEST(slurm.changes == std::vector<std::string>{"complete 7 0"}, boost::test_tools::per_element());
+}
+
+/// Its script was not at its end.
+BOOST_AUTO_TEST_CASE(a_job_that_is_to_run_again_without_its_batch_host_does_after_the_groups_end_too) {
+    Finished f(StepOf{.requeue_without_host = true});
+    f.lose_batch_host();
+    f.slurm.steps.clear();
+    f.loop.advance(2min);
+    BOOST_TEST(f.slurm.changes == Lines{"again 7 0"}, per_element());
 }
 
 BOOST_FIXTURE_TEST_CASE(a_job_that_goes_on_after_the_group_is_looked_at_after_growing_pauses, Finished) {

@@ -131,6 +131,7 @@ struct StepOf {
     std::string program = "train";
     proto::PmixMode pmix = proto::PmixMode::No;
     std::uint64_t memory_spec_bytes = 0;  ///< what Slurm leaves to the daemons
+    bool requeue_without_host = false;
 };
 
 struct Node {
@@ -177,6 +178,7 @@ struct Node {
         s.argv = {step.program};
         s.options = std::make_unique<proto::ElasticOptionsT>();
         s.options->min_nodes = step.min_nodes;
+        s.options->requeue_without_host = step.requeue_without_host;
         s.options->max_nodes = 2;
         s.options->ckpt_dir = step.ckpt_dir;
         s.options->ckpt_every_steps = step.ckpt_every_steps;
