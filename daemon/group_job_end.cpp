@@ -62,8 +62,9 @@ void Group::look_at_job() {
     if (!watches_job()) return;
     auto since = services_.loop.now() - ended_at_;
     bool anyhow = without_host() && since >= host_patience;
-    // What its script had to do after this step nobody else does.
-    bool again = registration().options->requeue_without_host && record_.exit_code == 0;
+    // What its script had to do after this step nobody else does. A job that has gone on without the host, as
+    // Slurm has refused to have it run again, does not begin its training once more.
+    bool again = registration().options->requeue_without_host && record_.exit_code == 0 && !without_host();
     auto ended = since >= script_patience ? std::optional(step()) : std::nullopt;
     services_.slurm.complete_headless(
         job(), {registration().restart_count, record_.exit_code, ended, anyhow, again},

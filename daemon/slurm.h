@@ -158,7 +158,8 @@ class SlurmClient {
     virtual void mark_left(JobId job, std::uint32_t restart_count, std::vector<std::string> marks,
                            Done done) = 0;
     /// Completes a batch job whose batch host Slurm has taken out of it, and none of whose steps is left:
-    /// with no-kill nobody else would. true: nothing is left to be done, now or later.
+    /// with no-kill nobody else would; or has it run again, where it is to. true: nothing is left to be done,
+    /// now or later.
     virtual void complete_headless(JobId job, HeadlessEnd end, Answer<bool> over) = 0;
     /// As the user of that job. invalid_argument, permission_denied: Slurm refuses, or the job is one that
     /// can have none; timeout, unavailable: unknown whether it was done.

@@ -233,7 +233,11 @@ class LibSlurmCalls final : public SlurmCalls {
             if (!steps) return steps.take_status();
             if (*steps) return false;
         }
-        if (end.again && ::slurm_requeue(id.value(), 0) == SLURM_SUCCESS) return true;
+        if (end.again) {
+            Status again = requeue_job(id);
+            if (again.ok() || again.code() == Code::stale) return true;
+            if (again.code() == Code::unavailable || again.code() == Code::timeout) return again;
+        }
         // As from wait(2).
         auto status = static_cast<std::uint32_t>(end.exit_code & 0xff) << 8;
         if (::slurm_complete_job(id.value(), status) != SLURM_SUCCESS)

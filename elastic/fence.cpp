@@ -369,6 +369,9 @@ void Member::State::wait_for_slurm(const std::string &why) {
 bool Member::State::go_on_without_slurm() {
     if (bugged(PlantedBug::waits_for_slurm)) return false;
     bool silent = slurm.pending && now - slurm.asked_at >= config.timings.leader_silence;
+    // A requeue takes Slurm longer, and would end that world at once.
+    bool requeues = slurm.pending && slurm.what == AskSlurm::What::requeue;
+    if (requeues && now - slurm.asked_at < config.timings.agent_lease) return false;
     if ((!silent && slurm.told.empty()) || slurm.requeue_wanted) return false;
     std::vector<NodeIndex> gone;
     std::size_t present = 0, here = 0;
@@ -495,6 +498,7 @@ void Member::State::on_job(const SlurmAnswer &m) {
     for (std::uint32_t i = 0; i < node_count(); ++i)
         if (!in_job(m, NodeIndex(i)) && !removed(NodeIndex(i))) absent.push_back(NodeIndex(i));
     slurm.read_fresh = absent.empty();
+    if (role == Role::leader && acting() && requeues_for(absent)) return ask_requeue(host_lost);
     if (!absent.empty())
         return adopt_removal(absent,
                              only_batch_host(absent) ? host_gone : "they are no longer part of the job");

@@ -94,15 +94,16 @@ void Courier::on_received(Time now, std::uint32_t from, const Parcel &parcel) {
     advance(now, from, out);
 }
 
-/// A later piece has come, or that side has just begun: what it lacks was lost. Once for all that is under
-/// way, since each piece that comes twice is answered so, too.
+/// A later piece has come, or that side has just begun: what it lacks was lost. But each piece that comes
+/// twice is answered so, too.
 void Courier::on_nothing_new(Time now, std::uint32_t to, Outgoing &out) {
-    if (out.letters.empty() || out.acknowledged < out.sent_again) return;
+    bool may_be_twice = out.sent_again && out.acknowledged <= *out.sent_again;
+    if (out.letters.empty() || may_be_twice) return;
     send_again(now, to, out);
 }
 
 void Courier::send_again(Time now, std::uint32_t to, Outgoing &out) {
-    out.sent_again = std::max(out.sent_again, out.sent);
+    out.sent_again = std::max(out.sent_again.value_or(out.sent), out.sent);
     out.sent = out.acknowledged;
     out.due = Time::max();
     advance(now, to, out);

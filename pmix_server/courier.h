@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "pmix_server/parcel.h"
 
@@ -50,7 +51,7 @@ class Courier {
     struct Outgoing {
         std::deque<Letter> letters;  ///< the first is number `acknowledged.message`
         Position acknowledged, sent;
-        Position sent_again;  ///< what is before it has been under way more than once
+        std::optional<Position> sent_again;  ///< what is before it may come twice, and be answered twice
         std::size_t queued_bytes = 0;
         Time due = Time::max(), patience = first_patience;
     };

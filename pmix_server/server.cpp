@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 namespace dlrover::pmix {
@@ -42,7 +43,9 @@ const char *store_in(const std::string &folder) {
     struct statvfs there {};
     bool has_room = ::statvfs(folder.c_str(), &there) == 0 &&
                     std::uint64_t{there.f_bavail} * there.f_frsize >= store_room;
-    return has_room ? "^ds12" : "hash";  // ds12: an older one, which would be kept as well
+    // With later versions it was not tried. ds12 is an older one, which would be kept as well.
+    bool is_known = std::string_view(PMIx_Get_version()).find("PMIx 4.") != std::string_view::npos;
+    return has_room && is_known ? "^ds12" : "hash";
 }
 
 /// All but its number, which is the same for no two of them.

@@ -44,10 +44,11 @@ class PmixStore(unittest.TestCase):
                 found[rank] = (int(words[0]), int(words[1]))
         return found
 
-    def wait_for_readers(self, seconds: float, other_than: "set[int]" = frozenset()) -> None:
+    def wait_for_readers(self, seconds: float, before: "dict[int, tuple[int, int]] | None" = None) -> None:
+        """All of them, in other processes than before."""
         def all_read() -> bool:
-            now = self.reading()
-            return len(now) == SIZE and all(times > 3 and pid not in other_than for pid, times in now.values())
+            now, old = self.reading(), before or {}
+            return len(now) == SIZE and all(times > 3 and pid != old.get(rank, (0, 0))[0] for rank, (pid, times) in now.items())
         assert self.process is not None
         wait_until(lambda: all_read() or self.process.poll() is not None, seconds, "all ranks reading", 0.02)
         self.assertIsNone(self.process.poll(), "the job is over")
@@ -69,11 +70,11 @@ class PmixStore(unittest.TestCase):
         self.expect_shared(NODES)
         took = []
         for rank in range(KILLS):
-            before = {pid for pid, _ in self.reading().values()}
+            before = self.reading()
             hold = self.files / f"hold.{rank}"
             hold.touch()
             wait_until(lambda order=hold: not order.exists(), 10, "a rank that has the locks", 0.02)
-            inner = self.reading()[rank][0]
+            inner = before[rank][0]
             node = self.cluster.nodes[rank // RANKS_HERE]
             victim, = (p.pid for name, p in self.cluster.processes() if name == node and p.inner_pid == inner and p.command[:1] == [self.program])
             began = time.monotonic()

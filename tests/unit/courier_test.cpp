@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmix_server/courier.h"
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <random>
 
@@ -135,6 +136,38 @@ BOOST_AUTO_TEST_CASE(what_comes_twice_is_no_reason_to_send_again) {
     BOOST_TEST(p.arrived[1].size() == 21u);
     std::size_t all = big->size() + 20 * 200000;
     BOOST_TEST(p.sent_bytes <= all + 2 * Courier::window_bytes);
+}
+
+/// All has come, and its answers are late: everything comes twice once, and no more.
+BOOST_AUTO_TEST_CASE(late_answers_double_nothing_that_follows) {
+    Pair p;
+    std::deque<Pair::Flying> late;
+    bool holds = true;
+    p.loses = [&](const auto &flying) {
+        if (flying.to == 0 && holds) late.push_back(flying);
+        return flying.to == 0 && holds;
+    };
+    constexpr std::size_t letters = 100, bytes = 60000;
+    for (std::size_t i = 0; i < letters; ++i) BOOST_TEST(p.a.send(p.now, 1, letter_of(bytes, 1)).ok());
+    p.deliver();
+    p.now += Courier::first_patience;
+    p.a.tick(p.now);
+    holds = false;
+    p.way.insert(p.way.begin(), late.begin(), late.end());
+    p.deliver();
+    BOOST_TEST(p.arrived[1].size() == letters);
+    BOOST_TEST(p.sent_bytes <= letters * bytes + 2 * Courier::window_bytes);
+}
+
+BOOST_AUTO_TEST_CASE(a_greeting_that_crosses_the_first_words_doubles_nothing_that_follows) {
+    Pair p;
+    auto big = letter_of(max_data_bytes, 1);
+    BOOST_TEST(p.a.send(p.now, 1, big).ok());
+    p.b.greet(0);
+    std::rotate(p.way.begin(), p.way.end() - 1, p.way.end());
+    p.deliver();
+    BOOST_TEST(p.arrived[1].size() == 1u);
+    BOOST_TEST(p.sent_bytes <= big->size() + Courier::window_bytes);
 }
 
 BOOST_AUTO_TEST_CASE(a_lost_answer_brings_nothing_twice) {

@@ -99,4 +99,16 @@ BOOST_AUTO_TEST_CASE(where_slurm_does_not_answer_the_group_goes_on_until_it_does
     BOOST_TEST(f.g.count<End>(1) == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(where_slurm_has_given_the_host_up_before_it_is_asked) {
+    Fixture f;
+    f.g.slurm = SlurmAnswer::Result::unreachable;
+    f.g.cut(0);
+    f.g.run(10s);
+    f.g.job_nodes = nodes({1, 2, 3});
+    f.g.slurm = SlurmAnswer::Result::done;
+    f.g.run(5s);
+    BOOST_TEST(f.g.count_asked(requeue) == 1u);
+    BOOST_TEST(f.g.count<End>(1) == 1u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
