@@ -215,7 +215,7 @@ class Trial:
         self.lost: "list[str]" = []
         self.touched: "set[str]" = set()
         self.promises: "list[Promise]" = []
-        self.given_up = -1  # the step that was safe when all copies may have gone; so it is called until the group knows
+        self.given_up = -1  # the generation in which all copies may have gone: a step is called safe until the group knows
         self.known_safe: "list[tuple[float, int]]" = []  # what was, when nodes were lost
         self.since_safe = 0  # nodes lost since a newer step was safe
         self.faults: "list[str]" = []
@@ -393,7 +393,7 @@ class Trial:
         safe = (status.get("copies") or {}).get("safe_step", -1)
         stored = (status.get("storage") or {}).get("stored_step", -1)
         newest = max((promise.step for promise in self.promises), default=-1)
-        if safe > max(newest, self.given_up) and status.get("state") == "running":
+        if safe > newest and self.run.generation() != self.given_up and status.get("state") == "running":
             self.since_safe = 0
         self.since_safe += len(nodes)
         if safe >= 0:
@@ -403,7 +403,7 @@ class Trial:
             self.promises.append(Promise(time.time(), max(safe, newest), f"step {safe} was safe before {what}"))
         else:  # all copies may be gone: what is on storage is still there
             self.promises.append(Promise(time.time(), stored, f"step {stored} was on storage before {what}"))
-            self.given_up = max(self.given_up, safe)
+            self.given_up = self.run.generation()
             self.say("more nodes than the redundancy covers")
 
     # ---- the end ----
