@@ -90,7 +90,8 @@ Status Server::start(const std::string &folder, Security security, pmix_server_m
     // Clients whose PMIx was built without MUNGE say who they are: nobody else gets as far as that
     // (accept_guard.h).
     const char *proof = security == Security::munge ? "munge,native" : "native";
-    // The topology is no file, which a rank in a container of its own /tmp would look for in vain: it is text.
+    // The topology is no file, which a rank in a container of its own /tmp would look for in vain: it is
+    // text.
     const std::pair<const char *, const char *> settings[] = {{"PMIX_MCA_gds", store_in(folder)},
                                                               {"PMIX_MCA_psec", proof},
                                                               {"PMIX_MCA_pmix_hwloc_hole_kind", "none"}};
