@@ -115,9 +115,7 @@ void Keeper::end_daemon(Clock::duration patience) {
         pollfd fds[2] = {{signals_.get(), POLLIN, 0}, {link_.get(), POLLIN, 0}};
         ::poll(fds, 2, 100);
         if (fds[1].revents) on_packet();
-        signalfd_siginfo info;
-        while (::read(signals_.get(), &info, sizeof info) > 0) {
-        }
+        (void)take_signals();
         reap_daemon();
     }
     if (daemon_ <= 0) return;
@@ -164,7 +162,8 @@ std::optional<int> Keeper::hopeless(int wait_status) const {
     return status;
 }
 
-void Keeper::on_signals() {
+/// true: to start the daemon anew. A stop may also come while one is being ended for that.
+bool Keeper::take_signals() {
     signalfd_siginfo info;
     bool upgrade = false;
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
@@ -172,7 +171,11 @@ void Keeper::on_signals() {
         if (number == SIGTERM || number == SIGINT) stopping_ = true;
         if (number == SIGHUP) upgrade = true;
     }
-    if (upgrade && !stopping_) {
+    return upgrade;
+}
+
+void Keeper::on_signals() {
+    if (take_signals() && !stopping_) {
         ::syslog(LOG_NOTICE, "upgrade: the daemon is started anew from %s", command_[0].c_str());
         end_daemon(patience_at_stop);
         quick_deaths_ = 0;

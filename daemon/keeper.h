@@ -34,6 +34,7 @@ class Keeper {
     void on_daemon_death(int wait_status);
     /// The exit status of a daemon that need not be started again.
     std::optional<int> hopeless(int wait_status) const;
+    bool take_signals();
     void on_signals();
     /// One packet of the daemon; false when there is none (or no daemon) any more.
     bool on_packet();

@@ -32,6 +32,8 @@ class LocalProcess {
     /// Ends it at once; it can not keep that off, and runs no more of its code. false: it is gone, or may not
     /// be ended.
     virtual bool kill() = 0;
+    /// Stopped, and its parent with it, as a whole step is (scontrol suspend).
+    virtual bool is_suspended() const = 0;
 };
 
 /// The way to the processes of this node. Thread: the event loop's. A connection that is gone is ignored.

@@ -170,6 +170,8 @@ void LocalServer::serve(ConnectionId id) {
             return;
         Connection &connection = *it->second;
         if (auto payload = connection.reader.next()) {
+            // The next one's time begins anew: a client with much to say is in the midst of one each time.
+            if (connection.greeted) connection.frame_timer.reset();
             if (connection.reader.has_next()) serve_later(id);
             on_frame(connection, *payload);
             continue;

@@ -38,6 +38,22 @@ bool is_process_of(pid_t pid, uid_t uid) {
     return false;
 }
 
+struct State {
+    char letter = 0;  ///< of proc(5)'s stat; 0: not known
+    pid_t parent = 0;
+};
+
+State state_of(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    auto behind_name = text.rfind(')');  // the process may choose the name
+    State state;
+    if (behind_name != std::string::npos)
+        std::istringstream(text.substr(behind_name + 1)) >> state.letter >> state.parent;
+    return state;
+}
+
 }  // namespace
 
 std::shared_ptr<PeerProcess> PeerProcess::of(int socket, pid_t pid, uid_t uid) {
@@ -49,6 +65,11 @@ std::shared_ptr<PeerProcess> PeerProcess::of(int socket, pid_t pid, uid_t uid) {
         if (!is_process_of(pid, uid)) return nullptr;
     }
     return std::shared_ptr<PeerProcess>(new PeerProcess(std::move(handle), pid, uid));
+}
+
+bool PeerProcess::is_suspended() const {
+    State own = pid_ > 1 ? state_of(pid_) : State();
+    return own.letter == 'T' && own.parent > 1 && state_of(own.parent).letter == 'T';
 }
 
 bool PeerProcess::kill() {

@@ -15,6 +15,7 @@ class PeerProcess final : public LocalProcess {
     /// none: it is gone, or nobody can tell which it was.
     static std::shared_ptr<PeerProcess> of(int socket, pid_t pid, uid_t uid);
     bool kill() override;
+    bool is_suspended() const override;
 
   private:
     PeerProcess(UniqueFd handle, pid_t pid, uid_t uid) : handle_(std::move(handle)), pid_(pid), uid_(uid) {}

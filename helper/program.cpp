@@ -14,8 +14,8 @@ bool print_usage(const Program &program, std::FILE *out) {
     return std::fprintf(out,
                         "usage: %s [--help | --version]\n"
                         "%s\n"
-                        "Not started by hand: the agent of the step's first task on a node does it.\n",
-                        program.name, program.purpose) >= 0;
+                        "%s\n",
+                        program.name, program.purpose, program.started) >= 0;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace dlrover::helper {
 struct Program {
     const char *name;
     const char *purpose;  ///< a sentence in one line
+    const char *started = "Not started by hand: the agent of the step's first task on a node does it.";
 };
 
 /// The exit code where the arguments were not for work: --help, --version, or wrong ones.

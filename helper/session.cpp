@@ -42,10 +42,16 @@ void Session::serve() {
     while (client_->connected()) {
         // Before waiting: orders may have come together with the welcome.
         for (auto push = client_->receive(0ms); push.ok(); push = client_->receive(0ms))
-            hooks_.take(std::move(*push));
+            take(std::move(*push));
         send_answers();
         if (client_->connected()) ::poll(polled, 2, -1);
     }
+}
+
+/// What is answered at once goes out before the next order, which may take long.
+void Session::take(proto::LocalMessage push) {
+    hooks_.take(std::move(push));
+    send_answers();
 }
 
 void Session::send_answers() {

@@ -35,6 +35,7 @@ class Session {
   private:
     Status connect();
     void serve();
+    void take(proto::LocalMessage push);
     void send_answers();
 
     const std::string socket_;

@@ -61,17 +61,20 @@ bool runs(int tasks, const char *number) noexcept {
 
 constexpr int most_looked_at = 256;  // a program of more threads than that copies by our own
 
-bool another_thread_runs() noexcept {
+/// Of a team: it is there, main thread included, and does not sleep. Where there are fewer threads than it
+/// would have, there is none yet, and it would be made.
+bool another_of_so_many_runs(int threads) noexcept {
     std::unique_ptr<DIR, int (*)(DIR *)> tasks(::opendir("/proc/self/task"), ::closedir);
     if (!tasks) return false;
     std::string own = std::to_string(::getpid());
-    int looked_at = 0;
+    int found = 0;
+    bool running = false;
     while (const dirent *entry = ::readdir(tasks.get())) {
-        if (++looked_at > most_looked_at) return false;
-        if (entry->d_name[0] != '.' && own != entry->d_name && runs(::dirfd(tasks.get()), entry->d_name))
-            return true;
+        if (entry->d_name[0] == '.') continue;
+        if (++found > most_looked_at) return false;
+        running = running || (own != entry->d_name && runs(::dirfd(tasks.get()), entry->d_name));
     }
-    return false;
+    return running && found >= threads;
 }
 
 }  // namespace
@@ -79,7 +82,8 @@ bool another_thread_runs() noexcept {
 bool openmp_team_spins() noexcept {
     if (registered != 0 || is_child.load() || ::gettid() != ::getpid()) return false;
     OpenMp openmp = find_openmp();
-    return openmp.there() && openmp.max_threads() > 1 && openmp.in_parallel() == 0 && another_thread_runs();
+    return openmp.there() && openmp.max_threads() > 1 && openmp.in_parallel() == 0 &&
+           another_of_so_many_runs(openmp.max_threads());
 }
 
 void run_by_openmp_team(const std::function<void()> &body) {

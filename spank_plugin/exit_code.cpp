@@ -38,9 +38,13 @@ bool end_after_all_others() {
 /// The daemon's last word may come just after srun's.
 Result<proto::local::OutcomeReplyT> find_outcome(const Module &module) {
     constexpr useconds_t ask_again_us = 200000;
-    auto deadline = std::chrono::steady_clock::now() + module.args.timeout;
+    auto begun = std::chrono::steady_clock::now();
+    auto deadline = begun + module.args.timeout;
     while (true) {
-        auto reply = proto::ask_outcome(module.args.socket, *module.watched, true, module.args.timeout * 2);
+        auto spent =
+            std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
+        auto reply =
+            proto::ask_outcome(module.args.socket, *module.watched, true, module.args.timeout * 2 - spent);
         bool may_end = reply.ok() && reply->outcome == Outcome::Running && reply->lost > 0;
         if (!may_end || std::chrono::steady_clock::now() >= deadline) return reply;
         ::usleep(ask_again_us);

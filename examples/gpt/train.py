@@ -3,6 +3,7 @@
 """Trains a small GPT on the letters of a text with DistributedDataParallel, saving by DLRover's class names. See README.md."""
 
 import argparse
+import gc
 import os
 import pathlib
 
@@ -72,11 +73,7 @@ def draw(text: torch.Tensor, count: int, step: int, rank: int) -> "tuple[torch.T
     return pieces[:, :-1], pieces[:, 1:]
 
 
-def main() -> None:
-    options = parse_options()
-    torch.set_num_threads(1)
-    torch.manual_seed(1)
-    dist.init_process_group("gloo")
+def train(options: argparse.Namespace) -> None:
     rank = dist.get_rank()
     text = options.text.read_text()
     letters = sorted(set(text))
@@ -113,6 +110,15 @@ def main() -> None:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(),
                      "rng": torch.get_rng_state(), "step": step}  # fmt: skip
             checkpointer.save_checkpoint(step, state, storage_type=StorageType.DISK if to_storage else StorageType.MEMORY)
+
+
+def main() -> None:
+    options = parse_options()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    dist.init_process_group("gloo")
+    train(options)
+    gc.collect()  # the model, which keeps the process group: its threads end before the interpreter does
     dist.barrier()
     dist.destroy_process_group()
 

@@ -27,6 +27,7 @@ Folder = Union[str, "os.PathLike[str]"]
 
 _LONGEST_WAIT_S = 86400.0
 _LAST_STEP = 2**63 - 1
+_EXIT_WAIT = 1.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -191,10 +192,14 @@ def prepare_bytes(size: int, tensors: Iterable[Any]) -> None:
 
 
 def _close(session: _Session) -> None:
+    """At the interpreter's end. A thread that is in the midst of a save (a callback of on_membership, say) keeps what it works in: it ends with the process."""
+    if not _lock.acquire(timeout=_EXIT_WAIT):
+        return
     try:
         finish_previous(give_up=True)
     finally:
         session.close()
+        _lock.release()
 
 
 _had_memory = False  # a save of this process has got a slot

@@ -59,7 +59,7 @@ def gpt_ranks(count, cwd, *options, **environment):
     ranks = []
     for rank in range(count):
         env = dict(os.environ, PYTHONPATH=str(TOP / "python"), MASTER_ADDR="localhost", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(count),
-                   LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(count), GLOO_SOCKET_IFNAME="lo", **environment)  # fmt: skip
+                   LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(count), GLOO_SOCKET_IFNAME="lo", PYTHONFAULTHANDLER="1", **environment)  # fmt: skip
         ranks.append(subprocess.Popen([sys.executable, str(GPT), *GPT_OPTIONS, *options], env=env, cwd=cwd, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # fmt: skip
     said = [rank.communicate(timeout=120)[0] for rank in ranks]

@@ -263,6 +263,33 @@ def test_subscriptions_are_as_before_after_a_next_generation_that_failed(dlrover
     subscription.close()
 
 
+AT_THE_END = """
+import threading, time
+import dlrover_slurm as d
+from dlrover_slurm import _session
+d.save(1, {"x": 1})
+close = _session._Session.close
+def told(session):
+    print("closed", flush=True)
+    close(session)
+_session._Session.close = told
+def saves():
+    with _session._lock:
+        holds.set()
+        time.sleep(60)
+holds = threading.Event()
+if %s:
+    threading.Thread(target=saves, daemon=True).start()
+    holds.wait()
+"""
+
+
+@pytest.mark.parametrize("saving", [False, True])
+def test_the_end_leaves_memory_to_a_thread_that_saves(run_python, saving):
+    status, out, err = run_python(AT_THE_END % saving)
+    assert (status, out, err.count("Error")) == (0, "" if saving else "closed\n", 0), err
+
+
 LEFT = """
 import signal, threading
 import dlrover_slurm as d

@@ -8,7 +8,7 @@ import unittest
 
 from cluster import NIGHTLY, Cluster, stopped, wait_until
 from heat import Run, held_back, reference, start_with_copies
-from loss_case import Neighbour
+from loss_case import Neighbour, user_processes
 
 SIZE, STEPS = 256, 6000
 LONG = 4200  # steps of 20 ms: a node is asked for again after a minute
@@ -129,6 +129,38 @@ class Companion(unittest.TestCase):
             cluster.lose(dead)
         print(f"{dead} was lost {time.time() - began:.1f} s after n3")
         self.expect_another(run, dead, generation, began)
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: a leader is waited for, a minute long")
+    def test_all_others_are_gone(self) -> None:
+        """Then nobody tells it that the group is over. Slurm can say so of the job; where it can not be asked either it ends after a minute."""
+        cluster = self.cluster(nodes=6)
+        for slurm in (True, False):
+            run = self.start(cluster, f"left-{slurm}", LONG, 20000)
+            job = run.job_id()
+            cluster.lose("n3")
+            joined = lambda: next((e["node"] for e in run.notes() if "has joined the group" in e["text"]), None)
+            node = wait_until(joined, 60, "another node in the group", 0.2)
+            wait_until(lambda: any(e["kind"] == "node-ready" and e["node"] == node for e in run.notes()), 30, "its agents", 0.2)
+            if not slurm:
+                cluster.control("stop-slurmctld")
+            began = cluster.lose("n1", "n2", "n4")
+            self.assertTrue(user_processes(cluster, node, "dlrover-mover"))
+            wait_until(lambda: not user_processes(cluster, node, "dlrover-mover"), 100, "the end of its step", 0.5)
+            took = time.time() - began
+            print(f"its step had ended {took:.1f} s after all others were lost, {'Slurm' if slurm else 'nobody'} could be asked")
+            if not slurm:
+                self.assertGreater(took, 50, "the others may only have been cut off for a while")
+                cluster.control("start-slurmctld")
+            wait_until(lambda: not self.queue(cluster, job), 100, "no companion job", 0.5)
+            said = cluster.run("dlrover", "events", str(job), user="root", node=node).stdout
+            if not slurm:
+                self.assertIn("No leader of the group was heard for a minute", said)
+            for lost in ("n1", "n2", "n3", "n4"):
+                cluster.start_node(lost)
+            run.process.kill()
+            cluster.run("scancel", "-u", "alice", user="root")
+            idle = lambda: set(cluster.run("sinfo", "-h", "-N", "-o", "%T", user="root").stdout.split()) == {"idle"}
+            wait_until(idle, 90, "all nodes idle", 0.5)
 
     def runs_on(self, run: Run) -> str:
         """The companion job's node, as soon as it has one."""

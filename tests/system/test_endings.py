@@ -9,7 +9,7 @@ import textwrap
 import time
 import unittest
 
-from cluster import Cluster, wait_until
+from cluster import NIGHTLY, Cluster, stopped, wait_until
 from heat import Run, program
 
 #: How long the memory of a group that failed after a complete checkpoint is kept, by its settings.
@@ -116,6 +116,11 @@ class Endings(unittest.TestCase):
         self.assertNotEqual(run.finish(30), 0)
         self.expect_clean()
 
+    def end_of(self, run: Run) -> float:
+        """When the job's time is over, as Slurm says."""
+        job = self.cluster.run("scontrol", "-o", "show", "job", str(run.job_id()), user="root").stdout
+        return time.mktime(time.strptime(next(word for word in job.split() if word.startswith("EndTime="))[8:], "%Y-%m-%dT%H:%M:%S"))
+
     def test_time_limit(self) -> None:
         """What is newest goes to storage before, twice."""
         folder = self.cluster.work / "limited-stored"
@@ -126,8 +131,7 @@ class Endings(unittest.TestCase):
             return [event for event in run.notes() if "goes to storage now" in event["text"]]
         wait_until(lambda: len(orders()) == 2, 70, "two orders", 0.5)
         first, second = orders()
-        job = self.cluster.run("scontrol", "-o", "show", "job", str(run.job_id()), user="root").stdout
-        end = time.mktime(time.strptime(next(word for word in job.split() if word.startswith("EndTime="))[8:], "%Y-%m-%dT%H:%M:%S"))
+        end = self.end_of(run)
         before = [end - order["time_us"] / 1e6 for order in (first, second)]
         print(f"ordered {before[0]:.1f} and {before[1]:.1f} s before the job's end")
         self.assertGreater(before[0], END_LEAD)
@@ -136,6 +140,34 @@ class Endings(unittest.TestCase):
         self.assertLess(before[1], 15)
         self.assertGreater(second["train_step"], first["train_step"])
         wait_until(lambda: run.status("n1")["storage"]["stored_step"] >= second["train_step"], 8, "it is on storage", 0.1)
+        self.assertNotEqual(run.finish(150), 0)
+        self.expect_clean()
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: two minutes of a job's time have to pass")
+    def test_time_limit_where_storage_is_slow(self) -> None:
+        """The longer an order has taken, the earlier the last two come; what they ordered is there before the time is over."""
+        folder = self.cluster.work / "slow-stored"
+        folder.mkdir()
+        folder.chmod(0o777)
+        run = self.start_heat("slow", "--time=2", f"--dlrover-ckpt-dir={folder}", "--dlrover-ckpt-every=15s")
+        writers = [p.pid for _, p in self.cluster.processes() if p.command and p.command[0].endswith("dlrover-writer")]
+        self.assertEqual(len(writers), 2)
+        end, heard = self.end_of(run), {}
+        while time.time() < end - 1 and run.running():
+            with stopped(writers):  # as if each call took long
+                time.sleep(8)
+            time.sleep(0.7)
+            heard.update({(event["time_us"], event["text"]): event for event in self.cluster.events(run.job_id()) if "storage" in event["text"]})
+        orders = [event for _, event in sorted(heard.items()) if "goes to storage now" in event["text"]]
+        stored = [event for _, event in sorted(heard.items()) if event["kind"] == "checkpoint-stored"]
+        self.assertEqual(len(orders), 2, run.time_line())
+        took = max(event["duration_us"] for event in stored if event["time_us"] < orders[0]["time_us"]) / 1e6
+        before = [end - order["time_us"] / 1e6 for order in orders]
+        print(f"storage took up to {took:.1f} s; ordered {before[0]:.1f} and {before[1]:.1f} s before the job's end")
+        self.assertGreater(took, 2)
+        self.assertGreater(before[0], max(2 * took, 10) + max(2 * took, END_LEAD) - 0.1)
+        self.assertGreater(before[1], max(2 * took, 10) - 0.1)
+        self.assertGreaterEqual(max(event["train_step"] for event in stored), orders[1]["train_step"], "it was there before the end")
         self.assertNotEqual(run.finish(150), 0)
         self.expect_clean()
 

@@ -6,7 +6,7 @@ import tempfile
 import time
 import unittest
 
-from cluster import Cluster, wait_until
+from cluster import NIGHTLY, Cluster, stopped, wait_until
 from heat import Run, reference, start_with_copies
 from loss_case import user_processes
 
@@ -35,6 +35,32 @@ class Transfer(unittest.TestCase):
         self.assertGreaterEqual(min(page.restored_step for page in run.pages), safe)
         wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 60, "all ranks done")
         self.assertIn("fetched from", run.time_line())
+        self.assertEqual(run.out.read_bytes(), reference(self.cluster, 256, steps))
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: half a minute has to pass")
+    def test_a_mover_that_stands_still(self) -> None:
+        self.expect_fetched_past_a_stop("still", 'ucx = "never"\n')
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: half a minute has to pass")
+    def test_a_mover_that_stands_still_by_ucx(self) -> None:
+        self.expect_fetched_past_a_stop("still-ucx", 'ucx = "always"\n')
+
+    def expect_fetched_past_a_stop(self, name: str, settings: str) -> None:
+        """The only node that has the state to be fetched has a mover that stands still: it is ended after 30 s without an answer, and its successor sends."""
+        self.make_cluster(name, settings)
+        steps = 1500
+        run = start_with_copies(self.cluster, name, nodes=3, spares=1, steps=steps)
+        mover = user_processes(self.cluster, "n1", "dlrover-mover")[0].pid
+        generation, safe = run.generation(), run.safe_step("n1")
+        with stopped([mover]):
+            began = self.cluster.lose("n2")
+            run.wait_for_steps(after=generation, seconds=60)
+            took = time.time() - began
+            print(f"{name}: all ranks stepping {took:.1f} s after the loss")
+            self.assertLess(took, 38, "the object's own time, 30 s and 10 s more, is not waited for")
+        self.assertGreaterEqual(min(page.restored_step for page in run.pages), safe)
+        self.assertIn("dlrover-mover that did not answer", run.time_line())
+        wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 60, "all ranks done")
         self.assertEqual(run.out.read_bytes(), reference(self.cluster, 256, steps))
 
     def test_rate(self) -> None:

@@ -356,6 +356,10 @@ BOOST_AUTO_TEST_CASE(the_mover_of_a_step_with_copies) {
         contains(status_json(reply),
                  "\"mover\":{\"ready\":true,\"address\":\"10.0.0.3\",\"port\":41234,\"ways\":[\"tcp\","
                  "\"ucx\"],\"text\":\"\",\"node\":\"\",\"interface\":\"\",\"nodes\":1,\"listening\":0}"));
+    g.mover->ways = 1;
+    g.mover->interface = "eth0, 1000 Mbit/s; ib0, 100000 Mbit/s, is there and not used";
+    BOOST_TEST(contains(status_details(g),
+                        "by TCP over eth0, 1000 Mbit/s; ib0, 100000 Mbit/s, is there and not used\n"));
 }
 
 BOOST_AUTO_TEST_CASE(the_pmix_servers_of_a_step) {

@@ -193,6 +193,26 @@ BOOST_AUTO_TEST_CASE(a_message_that_is_never_whole_ends_the_connection) {
     BOOST_TEST((client->receive(10s).status().code() == Code::unavailable));
 }
 
+/// As of a client that says more than is read at once: each reading ends in the midst of a message.
+BOOST_AUTO_TEST_CASE(who_is_always_in_the_midst_of_a_message_goes_on) {
+    Server server({.frame_time = 200ms});
+    auto client = proto::LocalClient::connect(server.path, local::Role::Cli, 5s);
+    BOOST_REQUIRE(client.ok());
+    proto::Bytes frame = proto::make_frame(proto::encode_local(proto::make_local(0, local::RestoreT{})));
+    std::size_t half = frame.size() / 2;
+    auto whole = static_cast<ssize_t>(frame.size());
+    BOOST_TEST(::write(client->fd(), frame.data(), half) == static_cast<ssize_t>(half));
+    std::rotate(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(half), frame.end());
+    for (int i = 0; i < 12; ++i) {
+        std::this_thread::sleep_for(50ms);
+        BOOST_TEST(::send(client->fd(), frame.data(), frame.size(), MSG_NOSIGNAL) == whole);
+    }
+    BOOST_TEST(::send(client->fd(), frame.data(), frame.size() - half, MSG_NOSIGNAL) ==
+               whole - static_cast<ssize_t>(half));
+    BOOST_TEST(client->call(local::RestoreT{}, 5s).ok());
+    BOOST_TEST(server.closed == 0);
+}
+
 BOOST_AUTO_TEST_CASE(rubbish_ends_the_connection) {
     Server server({});
     for (const char *bytes : {"\xff\xff\xff\xff", "\x08\0\0\0ABCDEFGH"}) {
@@ -444,6 +464,35 @@ BOOST_AUTO_TEST_CASE(a_process_does_not_say_by_its_name_whose_it_is) {
     ::waitpid(child, nullptr, 0);
     ::close(ready[0]);
     ::close(ready[1]);
+}
+
+/// A whole step, by scontrol suspend; a process that is stopped alone is not.
+BOOST_AUTO_TEST_CASE(a_process_that_is_stopped_with_its_parent_is_suspended) {
+    UniqueFd none(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    int told[2];
+    BOOST_REQUIRE(::pipe2(told, O_CLOEXEC) == 0);
+    pid_t parent = ::fork();
+    if (parent == 0) {
+        pid_t child = ::fork();
+        if (child > 0) (void)!::write(told[1], &child, sizeof child);
+        for (;;) ::pause();
+    }
+    pid_t child = 0;
+    BOOST_REQUIRE(::read(told[0], &child, sizeof child) == sizeof child);
+    auto process = PeerProcess::of(none.get(), child, ::geteuid());
+    BOOST_REQUIRE(process != nullptr);
+    BOOST_TEST(!process->is_suspended());
+    ::kill(child, SIGSTOP);
+    ::usleep(50000);
+    BOOST_TEST(!process->is_suspended());
+    ::kill(parent, SIGSTOP);
+    BOOST_TEST(wait_until([&] { return process->is_suspended(); }));
+    ::kill(child, SIGKILL);
+    ::kill(parent, SIGKILL);
+    ::waitpid(parent, nullptr, 0);
+    BOOST_TEST(wait_until([&] { return !process->is_suspended(); }));
+    ::close(told[0]);
+    ::close(told[1]);
 }
 
 BOOST_AUTO_TEST_CASE(a_socket_left_behind_is_replaced_a_living_one_not) {
