@@ -114,7 +114,9 @@ Status move_ours(const Settings &settings, const Memories &memories, BulkMethod 
                              {{}, {settings.bytes, settings.bytes, 0, memories.checksum}, true});
     if (compared) {
         target.compared = true;
-        target.arrived = [&](std::uint64_t offset, std::uint64_t bytes) { watch.arrived(offset, bytes); };
+        target.arrived = [&](std::uint16_t stream, std::uint64_t offset, std::uint64_t bytes) {
+            watch.arrived(stream, offset, bytes);
+        };
         target.verify = [&] { return watch.verify(); };
     }
     DLROVER_TRY((*server)->expect(std::move(target)));

@@ -20,6 +20,11 @@ struct BlockCopy {
 /// fetched while they end.
 constexpr std::size_t blocks_at_once = 4;
 
+/// XXH3-64, seed 0, of what comes in parts.
+struct alignas(64) PartialHash {
+    unsigned char state[640];  ///< libxxhash's, which is 576 bytes
+};
+
 struct BlockKernel {
     const char *name;
     /// XXH3-64, seed 0.
@@ -29,6 +34,9 @@ struct BlockKernel {
     void (*copy_hash)(BlockCopy *blocks, std::size_t count);
     /// Copies alone, to and from any address, otherwise as copy_hash.
     void (*copy)(void *to, const void *from, std::size_t bytes);
+    void (*hash_begin)(PartialHash &hash);
+    void (*hash_add)(PartialHash &hash, const void *data, std::size_t bytes);
+    std::uint64_t (*hash_end)(const PartialHash &hash);
 };
 
 extern const BlockKernel portable_block_kernel;

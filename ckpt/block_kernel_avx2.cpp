@@ -235,9 +235,12 @@ void fused_copy_hash(dlrover::ckpt::BlockCopy *blocks, size_t count) {
 }  // namespace
 
 namespace dlrover::ckpt {
-const BlockKernel avx2_block_kernel{"avx2", kernel_hash, fused_copy_hash<true>, kernel_copy<true>};
-const BlockKernel avx2_amd_block_kernel{"avx2, as for AMD", kernel_hash, fused_copy_hash<false>,
-                                        kernel_copy<false>};
+const BlockKernel avx2_block_kernel{
+    "avx2",          kernel_hash,    fused_copy_hash<true>, kernel_copy<true>, kernel_hash_begin,
+    kernel_hash_add, kernel_hash_end};
+const BlockKernel avx2_amd_block_kernel{"avx2, as for AMD", kernel_hash,       fused_copy_hash<false>,
+                                        kernel_copy<false>, kernel_hash_begin, kernel_hash_add,
+                                        kernel_hash_end};
 }  // namespace dlrover::ckpt
 #ifdef __clang__
 #pragma clang attribute pop

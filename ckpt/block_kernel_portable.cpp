@@ -11,5 +11,7 @@
 #include "ckpt/block_kernel_body.inc"
 
 namespace dlrover::ckpt {
-const BlockKernel portable_block_kernel{"portable", kernel_hash, kernel_copy_hash<true>, kernel_copy<true>};
+const BlockKernel portable_block_kernel{"portable",        kernel_hash,       kernel_copy_hash<true>,
+                                        kernel_copy<true>, kernel_hash_begin, kernel_hash_add,
+                                        kernel_hash_end};
 }

@@ -25,6 +25,8 @@ inline void stream_64(char *to, const char *from) {
 #include "ckpt/block_kernel_body.inc"
 
 namespace dlrover::ckpt {
-const BlockKernel sse2_block_kernel{"sse2", kernel_hash, kernel_copy_hash<true>, kernel_copy<true>};
+const BlockKernel sse2_block_kernel{
+    "sse2",          kernel_hash,    kernel_copy_hash<true>, kernel_copy<true>, kernel_hash_begin,
+    kernel_hash_add, kernel_hash_end};
 }
 #endif

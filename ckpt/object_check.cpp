@@ -8,9 +8,7 @@
 #include "ckpt/checksum.h"
 
 namespace dlrover::ckpt {
-namespace {
 
-/// None: stopped.
 std::optional<std::uint64_t> checksum_unless(const std::atomic<bool> *stop,
                                              std::span<const std::byte> bytes) {
     std::vector<std::uint64_t> hashes(checksum_blocks(bytes.size()));
@@ -21,8 +19,6 @@ std::optional<std::uint64_t> checksum_unless(const std::atomic<bool> *stop,
     }
     return combine_block_hashes(hashes);
 }
-
-}  // namespace
 
 Status check_owner(const ObjectTableView &table, const KnownObject &object) {
     ObjectIdentity wanted = object.who;
@@ -45,9 +41,11 @@ Status check_parity(std::uint64_t found, const ObjectPlace &place) {
 Status verify_object(std::span<const std::byte> memory, const KnownObject &object,
                      const std::atomic<bool> *stop) {
     const ObjectPlace &place = object.place;
-    if (object.parity)
-        return check_parity(memory.size() == place.data_bytes ? chunk_checksum(memory) : ~place.table_xxh3,
-                            place);
+    if (object.parity) {
+        if (memory.size() != place.data_bytes) return check_parity(~place.table_xxh3, place);
+        auto found = checksum_unless(stop, memory);
+        return found ? check_parity(*found, place) : Status(Code::stale, "the order was cancelled");
+    }
     auto bytes = find_object_table(memory, place);
     if (!bytes) return bytes.take_status();
     auto table = ObjectTableView::parse(*bytes, place.data_bytes);

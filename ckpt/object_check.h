@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 
 #include "ckpt/object_table.h"
@@ -22,6 +24,9 @@ struct KnownObject {
 /// asked before each block, said so.
 Status verify_object(std::span<const std::byte> memory, const KnownObject &object,
                      const std::atomic<bool> *stop = nullptr);
+
+/// chunk_checksum(), for long ones. None: `stop` said so.
+std::optional<std::uint64_t> checksum_unless(const std::atomic<bool> *stop, std::span<const std::byte> bytes);
 
 /// Its parts, for who has the checksums already. corrupt, stale: as above.
 Status check_owner(const ObjectTableView &table, const KnownObject &object);

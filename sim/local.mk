@@ -9,6 +9,6 @@ dlrover_sim_SOURCES = sim/main.cpp
 dlrover_sim_LDADD = libsim.la
 
 check_PROGRAMS += tests/unit/sim_test
-tests_unit_sim_test_SOURCES = tests/unit/main.cpp tests/unit/sim_test.cpp
+tests_unit_sim_test_SOURCES = tests/unit/main.cpp tests/unit/sanitized.h tests/unit/sim_test.cpp
 tests_unit_sim_test_LDADD = libsim.la
 TESTS += tests/unit/sim_test

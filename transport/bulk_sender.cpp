@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "base/signals_blocked.h"
@@ -19,11 +20,26 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto receipt_after_failure = 200ms;
 
+/// Neighbours go one way, so that the receiver can add up a checksum while what it reads is still in the
+/// cache. 8 MiB: what has a checksum of its own (1 MiB) is mostly inside.
+constexpr std::uint64_t most_blocks_in_a_run = 32;
+constexpr std::uint64_t runs_per_stream = 16;  ///< of small transfers, so that all streams end together
+
+/// Blocks that one stream sends, by their turn.
+struct Run {
+    std::uint64_t next = 0, end = 0;
+};
+
 /// What the streams of one job share.
 class Work {
   public:
     Work(const BulkJob &job, std::uint16_t streams, std::shared_ptr<Cancellation> failed)
-        : job_(job), streams_(streams), failed_(std::move(failed)), spared_(bulk_blocks(job.memory.size())) {}
+        : job_(job),
+          streams_(streams),
+          failed_(std::move(failed)),
+          spared_(bulk_blocks(job.memory.size())),
+          run_blocks_(std::clamp<std::uint64_t>(spared_.size() / streams / runs_per_stream, 1,
+                                                most_blocks_in_a_run)) {}
 
     const BulkJob &job() const noexcept { return job_; }
     std::uint16_t streams() const noexcept { return streams_; }
@@ -39,14 +55,14 @@ class Work {
         for (const BulkSpared &run : spared)
             std::fill_n(spared_.begin() + static_cast<std::ptrdiff_t>(run.first), run.count, true);
     }
-    /// The next block that nobody has taken, when the rate allows it. None: all are taken.
-    Result<std::optional<std::span<const std::byte>>> next() {
-        std::uint64_t turn, number, count = spared_.size();
+    /// The next block of a stream's run, or of one that nobody has taken, when the rate allows it. None: all
+    /// are taken.
+    Result<std::optional<std::span<const std::byte>>> next(Run &run) {
+        std::uint64_t number;
         do {
-            turn = next_.fetch_add(1);
-            number = (job_.begin / bulk_block_bytes + turn) % count;
-        } while (turn < count && spared_[number]);
-        if (turn >= count) return std::optional<std::span<const std::byte>>();
+            if (run.next == run.end && !take(run)) return std::optional<std::span<const std::byte>>();
+            number = (first() + run.next++) % spared_.size();
+        } while (spared_[number]);
         std::uint64_t at = number * bulk_block_bytes;
         auto block = job_.memory.subspan(at, std::min(bulk_block_bytes, job_.memory.size() - at));
         if (job_.rate) DLROVER_TRY(sleep_until(job_.rate->take(block.size(), Clock::now()), cancellations()));
@@ -65,6 +81,7 @@ class Work {
         if (failure_.ok()) failure_ = std::move(why);
         failed_->cancel();
     }
+    bool has_failed() const { return failed_->cancelled(); }
     /// The other side's own word is better than what became of the connections.
     void set_receipt(Status receipt) {
         std::lock_guard lock(mutex_);
@@ -76,12 +93,24 @@ class Work {
     }
 
   private:
+    std::uint64_t first() const { return job_.begin / bulk_block_bytes; }
+    /// What the job begins with, up to the memory's end, all streams bring: the receiver waits for it.
+    bool take(Run &run) {
+        std::lock_guard lock(mutex_);
+        std::uint64_t count = spared_.size();
+        bool beginning = job_.begin != 0 && first() + next_ < count;
+        run = {next_, std::min(next_ + (beginning ? 1 : run_blocks_), count)};
+        next_ = run.end;
+        return run.next < run.end;
+    }
+
     const BulkJob &job_;
     const std::uint16_t streams_;
     const std::shared_ptr<Cancellation> failed_;
-    std::atomic<std::uint64_t> next_{0};
     std::vector<bool> spared_;  ///< by block
+    const std::uint64_t run_blocks_;
     std::mutex mutex_;
+    std::uint64_t next_ = 0;  ///< turn
     Status failure_, receipt_;
 };
 
@@ -146,8 +175,9 @@ Status write_block(BulkSocket &socket, const BulkSession &session, const BulkBlo
 }
 
 Status send_blocks(BulkSocket &socket, const BulkSession &session, Work &work, bool unsummed) {
+    Run run;
     for (std::uint32_t number = 0;; ++number) {
-        auto next = work.next();
+        auto next = work.next(run);
         if (!next) return next.take_status();
         if (!*next) return write_block(socket, session, {0, 0, number, 0}, {});
         std::span<const std::byte> data = **next;
@@ -163,8 +193,8 @@ Status send_by_ucx(BulkSocket &socket, const BulkSession &session, Work &work) {
     if (!place) return place.take_status();
     auto source = UcxSource::open(*place, work.cancellations(), work.limits());
     if (!source) return source.take_status();
-    for (;;) {
-        auto next = work.next();
+    for (Run run;;) {
+        auto next = work.next(run);
         if (!next) return next.take_status();
         if (!*next) break;
         DLROVER_TRY((*source)->put(work.offset(**next), **next));
@@ -216,7 +246,7 @@ Status send_all(Stream &stream, Work &work) {
 /// Stream 0's. Verifying takes as long as it takes: only the job's deadline limits it.
 Status run_first(Stream &stream, Work &work) {
     Status status = send_all(stream, work);
-    if (status.ok())
+    if (status.ok() && !work.has_failed())
         stream.socket.go_on(work.cancellations(), {24h, work.job().deadline});
     else
         stream.socket.go_on({}, {receipt_after_failure, Clock::now() + receipt_after_failure});
@@ -228,6 +258,18 @@ Status run_first(Stream &stream, Work &work) {
 Status run_other(Work &work, std::uint16_t number) {
     auto stream = open_stream(work, number);
     return stream ? send_all(*stream, work) : stream.take_status();
+}
+
+/// The other side waits for as many streams as it was told of: with fewer it can not be done.
+template <typename Run>
+Status start_others(std::vector<std::thread> &threads, std::uint16_t streams, Run run) {
+    SignalsBlocked guard;
+    try {
+        for (std::uint16_t i = 1; i < streams; ++i) threads.emplace_back(run, i);
+    } catch (const std::system_error &) {
+        return Status(Code::resource_exhausted, "no more threads can be had: see the limit of processes");
+    }
+    return {};
 }
 
 }  // namespace
@@ -249,10 +291,7 @@ Status bulk_send(const BulkJob &job) {
         if (!status.ok()) work.fail(std::move(status));
     };
     std::vector<std::thread> others;
-    for (std::uint16_t i = 1; i < streams; ++i) {
-        SignalsBlocked guard;
-        others.emplace_back([&work, &end, i] { end(run_other(work, i)); });
-    }
+    end(start_others(others, streams, [&work, &end](std::uint16_t i) { end(run_other(work, i)); }));
     end(run_first(*first, work));
     for (std::thread &thread : others) thread.join();
     return work.outcome();

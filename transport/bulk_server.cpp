@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <system_error>
 #include <thread>
 
 #include "base/signals_blocked.h"
@@ -89,7 +90,8 @@ Status receive_blocks(Stream &stream, BulkTransfer &transfer) {
         DLROVER_TRY(head.read_behind(stream, *place));
         if (!stream.unsummed && stream.hash(place->data(), place->size()) != block->xxh3)
             return Status(Code::corrupt, "a block was altered on its way");
-        if (transfer.target().arrived) transfer.target().arrived(block->offset, block->bytes);
+        if (transfer.target().arrived)
+            transfer.target().arrived(stream.greeting.stream, block->offset, block->bytes);
     }
 }
 
@@ -126,8 +128,8 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
 
     std::uint16_t port() const noexcept { return port_; }
 
-    void launch() {
-        spawn([](State &self) { self.listen(); });
+    bool launch() {
+        return spawn([](State &self) { self.listen(); });
     }
 
     Status expect(BulkTarget target) {
@@ -162,19 +164,26 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
     }
 
   private:
+    /// false: there is no thread to be had.
     template <typename Body>
-    void spawn(Body body) {
-        {
-            std::lock_guard lock(mutex_);
-            ++threads_;
-        }
+    bool spawn(Body body) {
+        count_thread(1);
         SignalsBlocked guard;
-        std::thread([self = shared_from_this(), body = std::move(body)]() mutable {
-            body(*self);
-            std::lock_guard lock(self->mutex_);
-            --self->threads_;
-            self->idle_.notify_all();
-        }).detach();
+        try {
+            std::thread([self = shared_from_this(), body = std::move(body)]() mutable {
+                body(*self);
+                self->count_thread(-1);
+            }).detach();
+        } catch (const std::system_error &) {
+            count_thread(-1);
+            return false;
+        }
+        return true;
+    }
+    void count_thread(int by) {
+        std::lock_guard lock(mutex_);
+        threads_ += static_cast<unsigned>(by);
+        idle_.notify_all();
     }
 
     void listen() {
@@ -198,8 +207,7 @@ class BulkServer::State : public std::enable_shared_from_this<BulkServer::State>
         if (!has_room(peer)) return true;
         if (!tune(socket->get(), options_.greeting_limit).ok()) return true;
         auto shared = std::make_shared<UniqueFd>(std::move(*socket));
-        spawn([shared, peer](State &self) { self.serve(std::move(*shared), peer); });
-        return true;
+        return spawn([shared, peer](State &self) { self.serve(std::move(*shared), peer); });
     }
 
     /// Who is a stranger takes no place of those who are not.
@@ -315,7 +323,7 @@ Result<std::unique_ptr<BulkServer>> BulkServer::start(const BulkServerOptions &o
     auto stop = Cancellation::create();
     if (!stop) return stop.take_status();
     auto state = std::make_shared<State>(options, std::move(*listener), address->port(), *stop);
-    state->launch();
+    if (!state->launch()) return Status(Code::resource_exhausted, "no thread can be had");
     return std::unique_ptr<BulkServer>(new BulkServer(std::move(state)));
 }
 

@@ -31,9 +31,9 @@ struct BulkTarget {
     /// it into the memory, before `verify`. May block. At most max_bulk_haves; none without `fill`.
     std::vector<BulkHave> haves;
     std::function<Status(std::span<const BulkSpared> spared)> fill;
-    /// Some bytes came and stay, from any thread, several at once; not told of all (UCX, `fill`). May be
-    /// none.
-    std::function<void(std::uint64_t offset, std::uint64_t bytes)> arrived;
+    /// Some bytes came by that stream and stay; each stream has a thread; not told of all (UCX, `fill`). May
+    /// be none.
+    std::function<void(std::uint16_t stream, std::uint64_t offset, std::uint64_t bytes)> arrived;
     /// `verify` looks at all that counts: the sender's blocks need no checksums of their own.
     bool compared = false;
     /// Once all bytes are there; what it says the sender hears. May block. None: nothing is checked.

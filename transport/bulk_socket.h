@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -24,12 +25,14 @@ class Cancellation {
     static Result<std::shared_ptr<Cancellation>> create();
     void cancel() noexcept;
     bool cancelled() const noexcept;
+    const std::atomic<bool> *flag() const noexcept { return &cancelled_; }
     /// Readable once it is called off.
     int fd() const noexcept { return fd_.get(); }
 
   private:
     explicit Cancellation(UniqueFd fd) : fd_(std::move(fd)) {}
     UniqueFd fd_;
+    std::atomic<bool> cancelled_{false};
 };
 
 /// What may end a wait early.
@@ -72,6 +75,7 @@ class BulkSocket {
 
   private:
     Status wait(short events);
+    bool is_called_off() const;
     template <typename Call>
     Result<std::size_t> pass(std::span<const iovec> parts, std::size_t needed, short events, const char *what,
                              Call call);

@@ -14,8 +14,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
+using Clock = WaitLimits::Time::clock;
+
 constexpr std::size_t puts_at_once = 16;
 constexpr auto close_limit = 1000ms;
+constexpr unsigned most_calls = 1000;
+constexpr unsigned most_in_vain = 64;  ///< times that a worker wakes for nothing, before it rests
+constexpr auto pause = 1ms;
 
 Status ucx_error(const char *what, ucs_status_t status) {
     Code code = status == UCS_ERR_NO_MEMORY ? Code::resource_exhausted : Code::unavailable;
@@ -78,22 +83,37 @@ class Worker {
     ucp_context_h context() const noexcept { return context_; }
     ucp_worker_h get() const noexcept { return handle_; }
 
-    /// Works until `done`, or until the other descriptor is ready.
+    /// Works until `done`, or until the other descriptor is ready. The limits are those of the whole call: a
+    /// worker whose other side stands still may say again and again that there is something to do.
     template <typename Done>
     Status drive(Done done, pollfd other, const Cancellations &cancellations, const WaitLimits &limits) {
-        for (;;) {
-            while (ucp_worker_progress(handle_) != 0) continue;
+        auto until = Clock::now() + limits.stall;
+        if (limits.deadline) until = std::min(until, *limits.deadline);
+        for (unsigned in_vain = 0;; ++in_vain) {
+            if (progress()) in_vain = 0;
             if (done()) return {};
+            if (Clock::now() >= until)
+                return Status(Code::timeout, "the other side took nothing for " +
+                                                 std::to_string(limits.stall.count()) + " ms");
             ucs_status_t armed = ucp_worker_arm(handle_);
-            if (armed == UCS_ERR_BUSY) continue;
-            if (armed != UCS_OK) return ucx_error("it can not be waited for", armed);
-            pollfd polled[] = {{event_, POLLIN, 0}, other};
-            DLROVER_TRY(wait_for({polled, other.fd >= 0 ? 2U : 1U}, cancellations, limits));
-            if (polled[1].revents != 0) return {};
+            bool rests = in_vain >= most_in_vain;
+            if (armed == UCS_ERR_BUSY && !rests) continue;
+            if (armed != UCS_OK && armed != UCS_ERR_BUSY) return ucx_error("it can not be waited for", armed);
+            pollfd polled[] = {other, {event_, POLLIN, 0}};
+            Status waited = wait_for({polled, rests ? 1U : 2U}, cancellations,
+                                     {rests ? pause : std::chrono::milliseconds(24h), until});
+            if (polled[0].revents != 0) return {};
+            if (!waited.ok() && waited.code() != Code::timeout) return waited;
         }
     }
 
   private:
+    /// Whether anything was done; now and then it is looked at the time.
+    bool progress() {
+        unsigned calls = 0;
+        while (calls < most_calls && ucp_worker_progress(handle_) != 0) ++calls;
+        return calls != 0;
+    }
     Worker(ucp_context_h context, ucp_worker_h handle) : context_(context), handle_(handle) {}
     ucp_context_h context_;
     ucp_worker_h handle_;

@@ -31,7 +31,8 @@ libbulk_la_SOURCES += transport/bulk_ucx_none.cpp
 EXTRA_DIST += transport/bulk_ucx.cpp
 endif
 check_PROGRAMS += tests/unit/bulk_test
-tests_unit_bulk_test_SOURCES = tests/unit/main.cpp tests/unit/bulk_test.cpp tests/unit/bulk_wire_test.cpp
+tests_unit_bulk_test_SOURCES = tests/unit/main.cpp tests/unit/sanitized.h tests/unit/bulk_fixture.h tests/unit/bulk_test.cpp \
+	tests/unit/bulk_ucx_test.cpp tests/unit/bulk_wire_test.cpp
 tests_unit_bulk_test_LDADD = libbulk.la
 TESTS += tests/unit/bulk_test
 

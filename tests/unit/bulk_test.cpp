@@ -1,119 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers over real sockets of this machine.
 #include <poll.h>
+#include <pthread.h>
+#include <sys/resource.h>
 
 #include <boost/test/unit_test.hpp>
+#include <fstream>
 #include <future>
-#include <random>
 #include <thread>
 
+#include "tests/unit/bulk_fixture.h"
+#include "tests/unit/sanitized.h"
 #include "transport/bulk_list.h"
 #include "transport/bulk_sender.h"
 #include "transport/bulk_server.h"
-#include "transport/bulk_ucx.h"
 
 using namespace dlrover;
+using namespace dlrover::test;
 using namespace dlrover::transport;
 using namespace std::chrono_literals;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-constexpr std::uint64_t mib = 1u << 20;
-constexpr auto long_time = 60s;  ///< for what ends by itself on any machine
-
-Key key_of(std::uint8_t value) {
-    std::array<std::uint8_t, key_bytes> bytes;
-    bytes.fill(value);
-    return Key(bytes);
-}
-
-std::vector<std::byte> random_bytes(std::uint64_t count) {
-    std::vector<std::byte> bytes(count);
-    std::mt19937_64 random(count);
-    for (std::byte &b : bytes) b = static_cast<std::byte>(random());
-    return bytes;
-}
-
-struct Fixture {
-    Fixture() { BOOST_REQUIRE(init_crypto().ok()); }
-
-    std::unique_ptr<BulkServer> server = start();
-    std::vector<std::byte> source, memory;
-
-    static std::unique_ptr<BulkServer> start(BulkServerOptions options = {}) {
-        BOOST_REQUIRE(init_crypto().ok());
-        options.listen.address = "127.0.0.1";
-        auto server = BulkServer::start(options);
-        BOOST_REQUIRE_MESSAGE(server.ok(), server.status().message());
-        return std::move(*server);
-    }
-
-    /// What `done` is told comes out of the future.
-    std::future<Status> expect(std::uint64_t bytes, BulkTarget target = {}) {
-        source = random_bytes(bytes);
-        memory.assign(bytes, std::byte{0});
-        target.transfer = 7;
-        target.key = key_of(1);
-        target.memory = memory;
-        auto told = std::make_shared<std::promise<Status>>();
-        auto future = told->get_future();
-        target.done = [told](const Status &status) {
-            told->set_value(status.ok() ? Status() : Status(status.code(), status.message()));
-        };
-        BOOST_REQUIRE(server->expect(std::move(target)).ok());
-        return future;
-    }
-
-    /// A target whose memory can get these blocks without the sender.
-    BulkTarget with_blocks(std::vector<std::uint64_t> blocks) {
-        BulkTarget target;
-        for (std::uint64_t block : blocks) target.haves.push_back({block, bulk_block_bytes, 5});
-        target.fill = [this](std::span<const BulkSpared> spared) {
-            for (const BulkSpared &run : spared) {
-                std::uint64_t at = run.first * bulk_block_bytes;
-                std::uint64_t bytes = std::min(run.count * bulk_block_bytes, source.size() - at);
-                std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(at), bytes,
-                            memory.begin() + static_cast<std::ptrdiff_t>(at));
-            }
-            return Status();
-        };
-        return target;
-    }
-    /// Leaves those out, where the other side has named any.
-    BulkJob sparing(std::vector<BulkSpared> spared, std::uint16_t streams = 2) {
-        BulkJob job = this->job(streams);
-        asked = 0;
-        job.spare = [this, spared](std::span<const BulkHave> haves) {
-            ++asked;
-            return haves.empty() ? std::vector<BulkSpared>() : spared;
-        };
-        return job;
-    }
-    std::atomic<int> asked{0};
-
-    BulkJob job(std::uint16_t streams = 2) const {
-        BulkJob job;
-        job.to = *parse_address("127.0.0.1");
-        job.to.set_port(server->port());
-        job.transfer = 7;
-        job.key = key_of(1);
-        job.memory = source;
-        job.streams = streams;
-        return job;
-    }
-};
-
-Status outcome(std::future<Status> &told) {
-    BOOST_REQUIRE((told.wait_for(long_time) == std::future_status::ready));
-    return told.get();
-}
-
-/// Until a part of it is on its way.
-void wait_for_start(const std::atomic<std::uint64_t> &progress) {
-    for (auto until = Clock::now() + long_time; progress < 2 * mib; std::this_thread::sleep_for(1ms))
-        BOOST_REQUIRE((Clock::now() < until));
-}
 
 UniqueFd connect_to(const SocketAddress &to) {
     auto fd = begin_connect(to, "", false);
@@ -257,13 +164,18 @@ BOOST_AUTO_TEST_CASE(verified_once_and_only_when_all_of_it_is_there) {
 BOOST_AUTO_TEST_CASE(what_the_receiver_compares_has_no_checksums_of_its_own) {
     for (std::uint16_t streams : {1, 3}) {
         std::mutex mutex;
-        std::vector<std::uint64_t> blocks;
+        std::vector<std::uint64_t> turns;
+        std::map<std::uint16_t, std::uint64_t> last;  // turn of each stream
         BulkTarget target;
         target.compared = true;
-        target.arrived = [&](std::uint64_t offset, std::uint64_t bytes) {
+        target.arrived = [&](std::uint16_t stream, std::uint64_t offset, std::uint64_t bytes) {
             std::lock_guard lock(mutex);
             BOOST_TEST(bytes == std::min(bulk_block_bytes, 5 * mib + 1 - offset));
-            blocks.push_back(offset / bulk_block_bytes);
+            std::uint64_t turn = (offset / bulk_block_bytes + 21 - 16) % 21;
+            auto [known, first] = last.try_emplace(stream, turn);
+            BOOST_TEST((first || turn > known->second));  // which stream is first is a matter of chance
+            known->second = turn;
+            turns.push_back(turn);
         };
         target.verify = [&] { return memory == source ? Status() : Status(Code::corrupt, "too early"); };
         auto told = expect(5 * mib + 1, std::move(target));
@@ -272,10 +184,32 @@ BOOST_AUTO_TEST_CASE(what_the_receiver_compares_has_no_checksums_of_its_own) {
         job.hash = [](const void *, std::size_t) -> std::uint64_t { throw "nobody asks"; };
         BOOST_TEST(bulk_send(job).ok());
         BOOST_TEST(outcome(told).ok());
-        BOOST_TEST(blocks.front() == 16u);
-        std::ranges::sort(blocks);
-        for (std::uint64_t i = 0; i <= 20; ++i) BOOST_TEST(blocks.at(i) == i);
+        std::ranges::sort(turns);
+        for (std::uint64_t i = 0; i <= 20; ++i) BOOST_TEST(turns.at(i) == i);
     }
+}
+
+/// So that what has a checksum of its own comes by one stream; but the beginning by all of them.
+BOOST_AUTO_TEST_CASE(neighbours_come_by_one_stream) {
+    constexpr std::uint64_t beginning = 4, run = 2;
+    std::mutex mutex;
+    std::map<std::uint64_t, std::uint16_t> streams;
+    BulkTarget target;
+    target.compared = true;
+    target.arrived = [&](std::uint16_t stream, std::uint64_t offset, std::uint64_t) {
+        std::lock_guard lock(mutex);
+        streams[offset / bulk_block_bytes] = stream;
+    };
+    target.verify = [&] { return memory == source ? Status() : Status(Code::corrupt, "too early"); };
+    std::uint64_t blocks = 3 * 16 * run + beginning;
+    auto told = expect(blocks * bulk_block_bytes - 5, std::move(target));
+    BulkJob job = this->job(3);
+    job.begin = (blocks - beginning) * bulk_block_bytes;
+    BOOST_TEST(bulk_send(job).ok());
+    BOOST_TEST(outcome(told).ok());
+    BOOST_TEST(streams.size() == blocks);
+    for (std::uint64_t i = 0; i < blocks - beginning; i += run)
+        for (std::uint64_t n = i + 1; n < i + run; ++n) BOOST_TEST(streams[n] == streams[i]);
 }
 
 /// It may be of a version that knows nothing of that.
@@ -464,10 +398,17 @@ BOOST_AUTO_TEST_CASE(a_header_without_the_key_ends_the_transfer) {
 }
 
 BOOST_AUTO_TEST_CASE(a_stream_comes_once) {
-    auto told = expect(4 * mib);
+    std::promise<void> joined;
+    BulkTarget target;
+    target.arrived = [&](std::uint16_t, std::uint64_t, std::uint64_t) { joined.set_value(); };
+    auto told = expect(4 * mib, std::move(target));
     BulkGreeting greeting = greeting_for(4 * mib);
     greeting.streams = 2;
-    Hand first(server->port(), greeting), again(server->port(), greeting);
+    Hand first(server->port(), greeting);
+    std::vector<std::uint8_t> data(bulk_block_bytes);
+    BOOST_TEST(first.block({0, static_cast<std::uint32_t>(bulk_block_bytes), 0, 0}, data).ok());
+    BOOST_REQUIRE((joined.get_future().wait_for(long_time) == std::future_status::ready));
+    Hand again(server->port(), greeting);
     BOOST_TEST(again.closed());
     greeting.streams = 3;
     greeting.stream = 1;
@@ -478,14 +419,14 @@ BOOST_AUTO_TEST_CASE(a_stream_comes_once) {
 }
 
 BOOST_AUTO_TEST_CASE(who_says_nothing_is_not_waited_for) {
-    BulkServerOptions options;
-    options.greeting_limit = 100ms;
-    server = start(options);
     BulkTarget target;
     target.stall = 100ms;
     auto told = expect(2 * mib, std::move(target));
     Hand mute(server->port(), greeting_for(2 * mib));  // proves itself, and no more
     BOOST_TEST((outcome(told).code() == Code::timeout));
+    BulkServerOptions options;
+    options.greeting_limit = 100ms;
+    server = start(options);
     told = expect(2 * mib);
     auto start = Clock::now();
     BOOST_TEST(is_closed(connect_to(job().to)));
@@ -564,12 +505,8 @@ BOOST_AUTO_TEST_CASE(nobody_there) {
 BOOST_AUTO_TEST_CASE(a_sender_that_is_called_off_ends_on_both_sides) {
     auto told = expect(64 * mib);
     BulkJob job = this->job();
-    job.rate = std::make_shared<RateLimit>(8 * mib);
     job.cancellation = *Cancellation::create();
-    std::atomic<std::uint64_t> progress{0};
-    job.progress = &progress;
-    auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
-    wait_for_start(progress);
+    auto sent = send_slowly(job, 8 * mib);
     job.cancellation->cancel();
     BOOST_TEST((sent.get().code() == Code::unavailable));
     BOOST_TEST((outcome(told).code() == Code::unavailable));
@@ -577,12 +514,7 @@ BOOST_AUTO_TEST_CASE(a_sender_that_is_called_off_ends_on_both_sides) {
 
 BOOST_AUTO_TEST_CASE(a_forgotten_transfer_leaves_its_memory_alone) {
     auto told = expect(64 * mib);
-    BulkJob job = this->job();
-    job.rate = std::make_shared<RateLimit>(64 * mib);
-    std::atomic<std::uint64_t> progress{0};
-    job.progress = &progress;
-    auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
-    wait_for_start(progress);
+    auto sent = send_slowly(job(), 64 * mib);
     server->forget(7);
     std::vector<std::byte> as_it_was = memory;
     BOOST_TEST(!sent.get().ok());
@@ -625,6 +557,48 @@ BOOST_AUTO_TEST_CASE(a_rate_is_kept_by_many_small_jobs_together) {
     BOOST_TEST((Clock::now() - start >= 1.0s / 4));  // the last one begins when the others' time is over
 }
 
+#ifndef DLROVER_SANITIZED
+/// No more room for a thread's stack, until the end.
+class NoThreads {
+  public:
+    NoThreads() {
+        ::pthread_attr_init(&before_);
+        ::pthread_getattr_default_np(&before_);
+        pthread_attr_t large;
+        ::pthread_attr_init(&large);
+        ::pthread_attr_setstacksize(&large, 256 * mib);
+        BOOST_REQUIRE(::pthread_setattr_default_np(&large) == 0);
+        ::pthread_attr_destroy(&large);
+        std::ifstream("/proc/self/statm") >> pages_;
+        ::getrlimit(RLIMIT_AS, &limit_);
+        rlimit low = limit_;
+        low.rlim_cur = pages_ * 4096 + 128 * mib;
+        BOOST_REQUIRE(::setrlimit(RLIMIT_AS, &low) == 0);
+    }
+    ~NoThreads() {
+        ::setrlimit(RLIMIT_AS, &limit_);
+        ::pthread_setattr_default_np(&before_);
+        ::pthread_attr_destroy(&before_);
+    }
+
+  private:
+    pthread_attr_t before_;
+    rlimit limit_;
+    std::uint64_t pages_ = 0;
+};
+
+/// As at the user's limit of processes, which counts threads.
+BOOST_AUTO_TEST_CASE(without_a_thread_to_be_had_who_comes_is_closed_and_others_may_come_later) {
+    auto told = expect(mib);
+    {
+        NoThreads none;
+        BOOST_TEST((bulk_send(job(1)).code() == Code::unavailable));
+    }
+    BOOST_TEST(bulk_send(job(1)).ok());
+    BOOST_TEST(outcome(told).ok());
+}
+#endif
+
 BOOST_AUTO_TEST_CASE(more_connections_than_allowed_are_closed) {
     BulkServerOptions options;
     options.max_connections = 2;
@@ -652,103 +626,6 @@ BOOST_AUTO_TEST_CASE(wrong_wishes_are_refused) {
     BulkJob empty = job();
     empty.memory = {};
     BOOST_TEST((bulk_send(empty).code() == Code::invalid_argument));
-}
-
-BOOST_AUTO_TEST_SUITE_END()
-
-namespace {
-
-struct UcxFixture : Fixture {
-    UcxFixture() {
-        BulkServerOptions options;
-        options.methods = static_cast<BulkMethods>(BulkMethod::ucx);
-        server = start(options);
-    }
-    BulkJob job() const {
-        BulkJob job = Fixture::job();
-        job.method = BulkMethod::ucx;
-        return job;
-    }
-};
-
-struct HasUcx {
-    boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
-        ucx_tune();
-        ucx_allow(UcxNetworks::any);
-        boost::test_tools::assertion_result result(ucx_usable().ok());
-        result.message() << "UCX: " << ucx_usable().message();
-        return result;
-    }
-};
-
-}  // namespace
-
-BOOST_FIXTURE_TEST_SUITE(bulk_by_ucx, UcxFixture, *boost::unit_test::precondition(HasUcx()))
-
-BOOST_AUTO_TEST_CASE(all_bytes_arrive) {
-    for (std::uint64_t bytes : {std::uint64_t{1}, mib + 1, 33 * mib + 77}) {
-        BulkTarget target;
-        target.verify = [&] { return memory == source ? Status() : Status(Code::corrupt, "not all there"); };
-        auto told = expect(bytes, std::move(target));
-        Status status = bulk_send(job());
-        BOOST_TEST_CONTEXT(bytes << " bytes: " << status.message()) {
-            BOOST_TEST(status.ok());
-            BOOST_TEST(outcome(told).ok());
-            BOOST_TEST((memory == source));
-        }
-    }
-}
-
-BOOST_AUTO_TEST_CASE(another_key_or_another_way_is_refused) {
-    auto told = expect(mib);
-    BulkJob wrong = job();
-    wrong.key = key_of(2);
-    BOOST_TEST((bulk_send(wrong).code() == Code::permission_denied));
-    wrong = job();
-    wrong.method = BulkMethod::tcp;
-    BOOST_TEST((bulk_send(wrong).code() == Code::unavailable));
-    BOOST_TEST(bulk_send(job()).ok());
-}
-
-BOOST_AUTO_TEST_CASE(what_is_here_already_is_not_put) {
-    auto told = expect(5 * mib + 1, with_blocks({1, 2, 3}));
-    std::atomic<std::uint64_t> progress{0};
-    BulkJob job = sparing({{1, 3}});
-    job.method = BulkMethod::ucx;
-    job.progress = &progress;
-    Status status = bulk_send(job);
-    BOOST_TEST(status.ok(), status.message());
-    BOOST_TEST(outcome(told).ok());
-    BOOST_TEST((memory == source));
-    BOOST_TEST(progress == 5 * mib + 1 - 3 * bulk_block_bytes);
-}
-
-BOOST_AUTO_TEST_CASE(called_off_in_the_middle) {
-    auto told = expect(64 * mib);
-    BulkJob job = this->job();
-    job.rate = std::make_shared<RateLimit>(32 * mib);
-    job.cancellation = *Cancellation::create();
-    std::atomic<std::uint64_t> progress{0};
-    job.progress = &progress;
-    auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
-    wait_for_start(progress);
-    job.cancellation->cancel();
-    BOOST_TEST((sent.get().code() == Code::unavailable));
-    BOOST_TEST((outcome(told).code() == Code::unavailable));
-}
-
-BOOST_AUTO_TEST_CASE(a_forgotten_transfer_ends_the_sender) {
-    auto told = expect(64 * mib);
-    BulkJob job = this->job();
-    job.rate = std::make_shared<RateLimit>(32 * mib);
-    std::atomic<std::uint64_t> progress{0};
-    job.progress = &progress;
-    auto sent = std::async(std::launch::async, [&] { return bulk_send(job); });
-    wait_for_start(progress);
-    server->forget(7);
-    std::vector<std::byte> as_it_was = memory;
-    BOOST_TEST(!sent.get().ok());
-    BOOST_TEST((memory == as_it_was));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

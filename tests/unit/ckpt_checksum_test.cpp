@@ -80,6 +80,24 @@ BOOST_AUTO_TEST_CASE(all_kernels_copy_and_agree) {
         }
 }
 
+BOOST_AUTO_TEST_CASE(a_hash_in_parts_is_that_of_the_whole) {
+    auto source = random_bytes(300000, 9);
+    std::mt19937 random(10);
+    for (auto *kernel : kernels())
+        for (std::size_t n : {0u, 1u, 240u, 241u, 1024u, 8193u, 100001u, 300000u})
+            for (int i = 0; i < 8; ++i) {
+                PartialHash hash;
+                std::memset(&hash, 0x5a, sizeof hash);
+                kernel->hash_begin(hash);
+                for (std::size_t at = 0, part; at < n; at += part) {
+                    part = std::min<std::size_t>(n - at, random() % (std::size_t{1} << (4 + random() % 14)));
+                    kernel->hash_add(hash, source.data() + at, part);
+                }
+                BOOST_TEST(kernel->hash_end(hash) == portable_block_kernel.hash(source.data(), n),
+                           kernel->name << ", " << n << " bytes");
+            }
+}
+
 BOOST_AUTO_TEST_CASE(all_kernels_agree_at_every_length_of_two_rounds) {
     alignas(64) static std::byte target[16384];
     auto source = random_bytes(sizeof target, 6);

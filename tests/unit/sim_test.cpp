@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "sim/simulator.h"
+#include "tests/unit/sanitized.h"
 
 using namespace dlrover;
 using elastic::PlantedBug;
@@ -16,16 +17,8 @@ namespace {
 
 constexpr std::uint64_t most_seeds = 8000;
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define DLROVER_SLOW 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define DLROVER_SLOW 1
-#endif
-
 /// With sanitizers fewer: they make it ten times slower, and contrib/run-tests runs these without them, too.
-#ifdef DLROVER_SLOW
+#ifdef DLROVER_SANITIZED
 constexpr std::uint64_t fewer = 10;
 constexpr std::size_t planted_bugs = 3;  // 1 and 2: each is sought in thousands of runs
 #else
