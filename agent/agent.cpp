@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "agent/files.h"
 #include "base/fault.h"
 #include "base/units.h"
 
@@ -19,10 +20,13 @@ using namespace std::chrono_literals;
 constexpr Loop::Duration shared_signal_wait = 10ms;
 /// After an end signal and the workers' end: how long the daemon has for its verdict.
 constexpr Loop::Duration verdict_wait = 3s;
+constexpr Loop::Duration word_underway = 500ms;
 /// A second end signal this much later means "now".
 constexpr Loop::Duration repeated_signal_after = 300ms;
 constexpr Loop::Duration orphaned_grace = 1s;
 constexpr Loop::Duration last_flush = 5s, bye_flush = 200ms;
+constexpr Loop::Duration longest_flush = 30s;  ///< of files that are slow
+constexpr Loop::Duration slow_start = 10s;
 
 GenerationId id_of(const std::unique_ptr<proto::Generation> &g) {
     return g ? GenerationId{Term(g->term()), g->number()} : GenerationId{};
@@ -44,7 +48,10 @@ Agent::Agent(Loop &loop, AgentConfig config, const sigset_t &signals)
     : loop_(loop),
       config_(std::move(config)),
       out_(loop, STDOUT_FILENO, config_.program),
-      err_(loop, STDERR_FILENO, config_.program),
+      own_err_(is_same_file(STDOUT_FILENO, STDERR_FILENO)
+                   ? nullptr
+                   : std::make_unique<Sink>(loop, STDERR_FILENO, config_.program)),
+      err_(own_err_ ? *own_err_ : out_),
       link_(loop, config_.crew.launch.socket,
             {[this] { return greeting(); }, [this](const auto &welcome) { on_up(welcome); },
              [this](const Status &why) { on_down(why); },
@@ -62,6 +69,7 @@ Agent::~Agent() = default;
 Outcome Agent::run() {
     if (!signal_fd_ || !begin().ok()) {
         err_.say("can not start: no signalfd or epoll on this system");
+        (void)err_.flush(last_flush);
         return {exit_cannot_run};
     }
     loop_.run();
@@ -155,7 +163,7 @@ void Agent::on_start_limit() {
         outcome_.exit_code = exit_no_daemon;
     }
     link_.close();
-    err_.flush(last_flush);
+    (void)err_.flush(last_flush);
     loop_.stop();
 }
 
@@ -287,6 +295,7 @@ void Agent::renew_lease(std::int64_t at_us) {
     auto said = is_now ? now : Loop::Time(std::chrono::microseconds(std::max<std::int64_t>(at_us, 0)));
     lease_from_ = std::max(lease_from_, said);
     if (!leased()) return;
+    lease_asked_again_ = false;
     lease_lost_ = lease_lost_ && !crew_.empty();
     loop_.cancel(rejoin_timer_);
     if (lease_timer_ == 0 && !exit_code_ && !ending_) arm_lease();
@@ -296,6 +305,11 @@ void Agent::renew_lease(std::int64_t at_us) {
 void Agent::check_lease() {
     lease_timer_ = 0;
     if (leased()) return arm_lease();
+    // A newer word may be on its way behind those that filled the socket meanwhile.
+    if (loop_.stood_still() && !std::exchange(lease_asked_again_, true)) {
+        lease_timer_ = loop_.after(word_underway, [this] { check_lease(); });
+        return;
+    }
     if (!lease_lost_ && !exit_code_)
         lose_lease(Loop::Duration(welcome_.lease_ms));  // the next word arms it again
 }
@@ -389,7 +403,33 @@ void Agent::go_on() {
     crew_.stop(grace());
 }
 
+/// Its files may take their time to open: by then there may be another world, or no lease.
+void Agent::prepare(const Preparation &wanted) {
+    if (preparing_) return;
+    discard_prepared();
+    preparing_ = true;
+    preparation_ = wanted;
+    prepare_timer_ = loop_.after(slow_start, [this] {
+        prepare_timer_ = 0;
+        err_.say("the workers on " + config_.node +
+                 " are not started yet: their logs, or the program, wait " + format_duration(slow_start) +
+                 " for their file system");
+    });
+    crew_.prepare(*wanted_, LocalRank(wanted.first_local_rank), [this](Crew::Prepared prepared) {
+        preparing_ = false;
+        loop_.cancel(prepare_timer_);
+        prepared_ = std::move(prepared);
+        advance_soon();
+    });
+}
+
+void Agent::discard_prepared() {
+    if (prepared_) crew_.discard(*std::exchange(prepared_, std::nullopt));
+}
+
 void Agent::launch() {
+    Preparation needed{id_of(wanted_->generation), welcome_.first_local_rank};
+    if (wanted_->active && (!prepared_ || preparation_ != needed)) return prepare(needed);
     World world = std::move(*wanted_);
     wanted_.reset();
     current_ = id_of(world.generation);
@@ -397,7 +437,9 @@ void Agent::launch() {
     member_of_ = world.active ? current_ : GenerationId{};
     if (!world.active) return;
     fault_point("agent_before_start");
-    if (Status s = crew_.start(world, LocalRank(welcome_.first_local_rank), welcome_.lineage); !s.ok()) {
+    if (Status s = crew_.start(world, LocalRank(welcome_.first_local_rank), welcome_.lineage,
+                               *std::exchange(prepared_, std::nullopt));
+        !s.ok()) {
         err_.say("can not start the workers on " + config_.node + ": " + s.message());
         end_with(exit_cannot_run);
     }
@@ -517,14 +559,33 @@ void Agent::print_end() {
     if (ended_->summary.back() != '\n') err_.write("\n", nullptr);
 }
 
+/// First for whoever reads it, then for the files: those that move are waited for, those that hang are not.
+void Agent::flush_output() {
+    discard_prepared();
+    if (own_err_) print_end();  // a reader of stdout alone that is away does not hold it up
+    std::string elsewhere = out_.flush(last_flush);
+    if (!own_err_) print_end();
+    if (!elsewhere.empty()) err_.say("stdout takes no more: " + elsewhere);
+    (void)err_.flush(last_flush);
+    auto end = Loop::now() + longest_flush;
+    for (auto before = bytes_written();; before = bytes_written()) {
+        if (Aside::wait_for_all(Loop::now() + last_flush)) return;
+        if (bytes_written() == before || Loop::now() >= end) break;
+    }
+    err_.say(preparing_
+                 ? "the file system of the logs, or of the program, hangs: the workers were not started"
+                 : "a file that output goes to takes no more, its file system hangs: what is missing there "
+                   "is lost");
+    (void)err_.flush(bye_flush);
+}
+
 void Agent::finish() {
-    for (Loop::Timer *timer : {&start_timer_, &lease_timer_, &rejoin_timer_, &end_timer_, &notice_timer_})
+    for (Loop::Timer *timer :
+         {&start_timer_, &lease_timer_, &rejoin_timer_, &end_timer_, &notice_timer_, &prepare_timer_})
         loop_.cancel(*timer);
     outcome_.exit_code = *exit_code_;
     fault_point("agent_before_exit");
-    print_end();
-    out_.flush(last_flush);
-    err_.flush(last_flush);
+    flush_output();
     proto::local::AgentByeT bye;
     bye.exit_code = *exit_code_;
     link_.send(bye);

@@ -54,6 +54,12 @@ class Agent {
 
   private:
     using World = proto::local::WorldPublishedT;
+    /// Of the files for one world's workers.
+    struct Preparation {
+        GenerationId generation;
+        std::uint16_t first_local_rank = 0;
+        bool operator==(const Preparation &) const = default;
+    };
 
     Status begin();
     proto::local::AgentHelloT greeting() const;
@@ -86,6 +92,9 @@ class Agent {
     void advance();
     void advance_soon();
     void launch();
+    void prepare(const Preparation &wanted);
+    void discard_prepared();
+    void flush_output();
     void report_again();
     void report_stopped();
     void report_exit(const proto::local::WorkerExitedT &exit);
@@ -100,7 +109,9 @@ class Agent {
 
     Loop &loop_;
     AgentConfig config_;
-    Sink out_, err_;
+    Sink out_;
+    std::unique_ptr<Sink> own_err_;  ///< null: stdout and stderr are one file, whose lines keep their order
+    Sink &err_;
     Link link_;
     Crew crew_;
     Filler filler_;
@@ -112,7 +123,10 @@ class Agent {
     GenerationId member_of_;     ///< current_ while its workers were not stopped; else none
     GenerationId stop_through_;  ///< the daemon wants these and older ones gone
     bool stop_reply_due_ = false;
-    std::optional<World> wanted_;   ///< to be started when nothing is left of the older ones
+    std::optional<World> wanted_;  ///< to be started when nothing is left of the older ones
+    Preparation preparation_;      ///< of prepared_, or of what is being prepared
+    bool preparing_ = false;
+    std::optional<Crew::Prepared> prepared_;
     std::optional<int> exit_code_;  ///< we are ending
     std::optional<proto::local::GroupEndedT> ended_;
     bool ending_ = false;  ///< the verdict is known to the daemon: nothing is started any more
@@ -120,11 +134,12 @@ class Agent {
     Loop::Time end_signal_at_{};
     Loop::Time lease_from_{};
     bool joined_ = false, lease_lost_ = false;
+    bool lease_asked_again_ = false;  ///< since it was last renewed
     bool staying_ = false;  ///< the workers leave their generation by themselves, and wait for the next one
     bool lease_stop_ = false;  ///< the newest workers were stopped for the lease, not by the daemon
     std::string why_not_joined_;
     Loop::Timer start_timer_ = 0, lease_timer_ = 0, rejoin_timer_ = 0, end_timer_ = 0, advance_timer_ = 0,
-                notice_timer_ = 0;
+                notice_timer_ = 0, prepare_timer_ = 0;
     Outcome outcome_;
 };
 

@@ -16,8 +16,9 @@ Status Beside::spawn_for(const proto::local::StartStepT &order, Running &out) co
     if (order.argv.empty()) return Status(Code::invalid_argument, "no program is named");
     if (running_.size() >= most_at_once || running_.contains(order.order))
         return Status(Code::resource_exhausted, "too many steps have been started here");
-    SpawnRequest request{order.argv, order.environment, STDOUT_FILENO, STDERR_FILENO,
-                         signals_,   order.cwd,         true};
+    // By its name: the child looks for it, in folders that may take their time.
+    SpawnRequest request{order.argv,    order.argv.front(), order.environment, STDOUT_FILENO,
+                         STDERR_FILENO, signals_,           order.cwd,         true};
     auto spawned = spawn(request);
     if (!spawned) return spawned.take_status();
     out.name = order.argv.front();

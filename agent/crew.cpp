@@ -29,10 +29,41 @@ std::unique_ptr<proto::Generation> copy(const std::unique_ptr<proto::Generation>
     return std::make_unique<proto::Generation>(g ? *g : proto::Generation());
 }
 
+std::string log_file_in(const std::string &dir, bool is_err) {
+    return dir + (is_err ? "/stderr.log" : "/stdout.log");
+}
+
 std::string file_name_of(std::string text) {
     for (char &c : text)
         if (c == '/' || c == ' ') c = '_';
     return text;
+}
+
+/// All workers that ended together: what they left in files is waited for, before their end is told.
+constexpr Loop::Duration words_wait{500};
+
+struct LogWish {
+    std::string dir;  ///< empty: no file
+    bool out = false, err = false;
+};
+
+Crew::Prepared prepare_files(const std::string &program, const std::vector<LogWish> &wishes) {
+    Crew::Prepared prepared;
+    prepared.program = find_program(program);
+    for (const LogWish &wish : wishes) {
+        auto &files = prepared.logs.emplace_back();
+        if (!wish.out && !wish.err) continue;
+        if (Status s = make_dirs(wish.dir); !s.ok()) prepared.status = std::move(s);
+        for (bool is_err : {false, true}) {
+            if (!(is_err ? wish.err : wish.out) || !prepared.status.ok()) continue;
+            auto file = create_file(log_file_in(wish.dir, is_err));
+            if (!file)
+                prepared.status = file.take_status();
+            else
+                (is_err ? files.err : files.out) = std::move(*file);
+        }
+    }
+    return prepared;
 }
 
 /// What a process with the one environment has to be told to have the other: NAME=VALUE, or NAME where it
@@ -61,22 +92,62 @@ struct Crew::Worker {
 };
 
 Crew::Crew(Loop &loop, Sink &out, Sink &err, CrewConfig config, Events events)
-    : loop_(loop), out_(out), err_(err), config_(std::move(config)), events_(std::move(events)) {}
+    : loop_(loop),
+      out_(out),
+      err_(err),
+      config_(std::move(config)),
+      events_(std::move(events)),
+      files_(loop),
+      words_(loop) {}
 
 Crew::~Crew() {
     loop_.cancel(kill_timer_);
 }
 
+void Crew::prepare(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
+                   std::function<void(Prepared)> done) {
+    std::vector<LogWish> wishes;
+    for (unsigned i = 0; i < config_.workers; ++i) {
+        LocalRank local(first_local_rank.value() + i);
+        LogWish wish{log_dir_of(world, local)};
+        unsigned wanted =
+            wish.dir.empty() ? 0 : config_.logs.tee.of(local) | config_.logs.redirects.of(local);
+        wish.out = (wanted & std_out_bit) != 0;
+        wish.err = (wanted & std_err_bit) != 0;
+        wishes.push_back(std::move(wish));
+    }
+    auto prepared = std::make_shared<Prepared>();
+    files_.run([prepared, program = config_.argv.at(0),
+                wishes = std::move(wishes)] { *prepared = prepare_files(program, wishes); },
+               [prepared, done = std::move(done)] { done(std::move(*prepared)); });
+}
+
 Status Crew::start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
-                   const std::string &lineage) {
-    config_.launch.lineage = lineage.empty() ? world.run_id : lineage;
+                   const std::string &lineage, Prepared prepared) {
+    Status status = std::move(prepared.status);
+    if (status.ok()) {
+        config_.launch.lineage = lineage.empty() ? world.run_id : lineage;
+        status = start_all(world, first_local_rank, prepared);
+    }
+    discard(std::move(prepared));
+    return status;
+}
+
+void Crew::discard(Prepared prepared) {
+    auto held = std::make_shared<Prepared>(std::move(prepared));
+    files_.run([held] { held->logs.clear(); });
+}
+
+Status Crew::start_all(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
+                       Prepared &prepared) {
     workers_.clear();
     end_expected_ = complained_ = false;
     (void)oom_.newly_killed();
     if (first_local_rank.value() + config_.workers > world.local_world_size)
         return Status(Code::internal, "the world has fewer ranks on this node than its agents have workers");
     for (unsigned i = 0; i < config_.workers; ++i)
-        DLROVER_TRY(start_worker(world, LocalRank(first_local_rank.value() + i)));
+        DLROVER_TRY(start_worker(world, LocalRank(first_local_rank.value() + i), prepared.program,
+                                 prepared.logs.at(i)));
     return {};
 }
 
@@ -94,33 +165,31 @@ SpillFile *Crew::spill_of(Rank rank, bool is_err) {
         std::string name = "dlrover-" + std::to_string(config_.launch.job.value()) + "." +
                            std::to_string(config_.launch.step.value()) + "-rank" +
                            std::to_string(rank.value()) + (is_err ? ".err" : ".out");
-        spill = std::make_unique<SpillFile>(config_.spill_dir, name);
+        spill = std::make_unique<SpillFile>(loop_, config_.spill_dir, name);
     }
     return spill.get();
 }
 
-/// copy: the log file. sink: null when the stream is redirected, and then the worker writes the file itself.
-Result<StreamPlan> Crew::plan_stream(Worker &worker, bool is_err, const std::string &log_dir) {
+/// Takes the log file as the plan's copy, unless the stream is redirected: then there is no sink, and the
+/// worker writes the file itself.
+StreamPlan Crew::plan_stream(Worker &worker, bool is_err, UniqueFd &log) {
     StreamPlan plan;
+    plan.name = "rank " + std::to_string(worker.rank.value());
+    plan.said_on = &err_;
     plan.sink = is_err ? &err_ : &out_;
     plan.spill = spill_of(worker.rank, is_err);
     plan.by_lines = config_.workers > 1;
     unsigned bit = is_err ? std_err_bit : std_out_bit;
     LocalRank local(worker.start.local_rank);
     bool tee = (config_.logs.tee.of(local) & bit) != 0;
-    bool redirect = (config_.logs.redirects.of(local) & bit) != 0 && !tee;
-    if (log_dir.empty() || (!tee && !redirect)) return plan;
-    DLROVER_TRY(make_dirs(log_dir));
-    std::string path = log_dir + (is_err ? "/stderr.log" : "/stdout.log");
-    auto file = create_file(path);
-    if (!file) return file.take_status();
-    plan.copy = std::move(*file);
-    if (redirect) plan.sink = nullptr;
-    if (redirect && is_err) worker.stderr_file = path;
-    if (tee) {
-        plan.by_lines = true;
-        plan.prefix = "[" + config_.launch.role + std::to_string(local.value()) + "]:";
+    if (!log) return plan;
+    if (!tee) {
+        plan.sink = nullptr;
+        return plan;
     }
+    plan.copy = std::make_unique<FileWriter>(loop_, std::move(log));
+    plan.by_lines = true;
+    plan.prefix = "[" + config_.launch.role + std::to_string(local.value()) + "]:";
     return plan;
 }
 
@@ -167,32 +236,31 @@ Status Crew::go_on(const proto::local::WorldPublishedT &world, LocalRank first_l
     return {};
 }
 
-Status Crew::start_worker(const proto::local::WorldPublishedT &world, LocalRank local_rank) {
+Status Crew::start_worker(const proto::local::WorldPublishedT &world, LocalRank local_rank,
+                          const std::string &program, Prepared::LogFiles &logs) {
     auto worker = std::make_unique<Worker>();
     place(*worker, world, local_rank);
     worker->environment = environment_of(world, local_rank);
-    std::string log_dir = log_dir_of(world, local_rank);
-    auto out = plan_stream(*worker, false, log_dir);
-    if (!out) return out.take_status();
-    auto err = plan_stream(*worker, true, log_dir);
-    if (!err) return err.take_status();
-    SpawnRequest request{config_.argv, to_strings(worker->environment), out->sink ? -1 : out->copy.get(),
-                         err->sink ? -1 : err->copy.get(), config_.signals};
+    auto out = plan_stream(*worker, false, logs.out), err = plan_stream(*worker, true, logs.err);
+    if (!err.sink) worker->stderr_file = log_file_in(log_dir_of(world, local_rank), true);
+    SpawnRequest request{config_.argv,   program,        to_strings(worker->environment),
+                         logs.out.get(), logs.err.get(), config_.signals};
     auto spawned = spawn(request);
     if (!spawned) return spawned.take_status();
     empty_ = false;
     worker->start.pid = static_cast<std::uint32_t>(spawned->pid);
     worker->exec_error = std::move(spawned->exec_error);
-    if (out->sink)
-        worker->out = std::make_unique<Stream>(loop_, std::move(spawned->stdout_pipe), std::move(*out));
-    if (err->sink)
-        worker->err = std::make_unique<Stream>(loop_, std::move(spawned->stderr_pipe), std::move(*err));
+    if (out.sink)
+        worker->out = std::make_unique<Stream>(loop_, std::move(spawned->stdout_pipe), std::move(out));
+    if (err.sink)
+        worker->err = std::make_unique<Stream>(loop_, std::move(spawned->stderr_pipe), std::move(err));
     workers_.push_back(std::move(worker));
     events_.started(workers_.back()->start);
     return {};
 }
 
 void Crew::reap() {
+    words_until_ = Loop::now() + words_wait;
     int wait_status = 0;
     pid_t pid;
     while ((pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0 || (pid < 0 && errno == EINTR)) {
@@ -208,15 +276,30 @@ void Crew::reap() {
     if (killing_) (void)kill_descendants(::getpid());
 }
 
-std::string Crew::stderr_of(const Worker &worker) const {
-    if (worker.err) return std::string(worker.err->tail());
-    return read_tail(worker.stderr_file, Stream::tail_bytes);
+struct Crew::Words {
+    std::string error_file, from_stderr;
+};
+
+/// Nothing where the file system takes too long: the other workers' end may be due.
+Crew::Words Crew::read_words(const Worker &worker) {
+    Words words;
+    if (worker.err) words.from_stderr = worker.err->tail();
+    if (words_.busy()) return words;
+    // Its error file is on this node, mostly: that a log hangs takes nothing from it.
+    auto error = std::make_shared<std::string>(), log = std::make_shared<std::string>();
+    words_.run([error, file = worker.error_file] { *error = read_tail(file, most_error_file_bytes); });
+    if (!words_.wait(words_until_)) return words;
+    words.error_file = std::move(*error);
+    if (worker.stderr_file.empty()) return words;
+    words_.run([log, file = worker.stderr_file] { *log = read_tail(file, Stream::tail_bytes); });
+    if (words_.wait(words_until_)) words.from_stderr = std::move(*log);
+    return words;
 }
 
 /// Of a failed worker. That its program can not be run is said here, once: the next start changes nothing.
-std::string Crew::last_words(const Worker &worker) {
+std::string Crew::last_words(const Worker &worker, std::string from_stderr) {
     int error = read_exec_error(worker.exec_error);
-    if (error == 0) return stderr_of(worker);
+    if (error == 0) return from_stderr;
     std::string text = why_not_run(config_.argv.at(0), error);
     if (!said_not_run_) err_.say(text);
     said_not_run_ = true;
@@ -236,8 +319,9 @@ void Crew::on_worker_end(Worker &worker, int wait_status) {
     exit.stopped_by_us = stopping_ || end_expected_;
     if (wait_status != 0) {
         exit.oom = WIFSIGNALED(wait_status) && oom_.newly_killed() > 0;
-        auto report = describe_failure(wait_status, read_tail(worker.error_file, most_error_file_bytes),
-                                       last_words(worker));
+        Words words = read_words(worker);
+        auto report = describe_failure(wait_status, std::move(words.error_file),
+                                       last_words(worker, std::move(words.from_stderr)));
         exit.signature = report.signature;
         exit.error_text = std::move(report.text);
     }
@@ -280,7 +364,7 @@ void Crew::finish_stop() {
             if (stream) stream->finish();
         worker->out.reset();
         worker->err.reset();
-        ::unlink(worker->error_file.c_str());
+        files_.run([file = worker->error_file] { ::unlink(file.c_str()); });
     }
     events_.gone();
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/aside.h"
 #include "agent/environment.h"
 #include "agent/log_plan.h"
 #include "agent/oom.h"
@@ -47,9 +48,22 @@ class Crew {
         config_.launch.job = job;
         config_.launch.step = step;
     }
+    /// What start() needs of file systems, looked for beside the loop. `done` follows, on the loop.
+    struct Prepared {
+        struct LogFiles {
+            UniqueFd out, err;  ///< or none
+        };
+        Status status;               ///< why a log can not be written
+        std::string program;         ///< the file to run
+        std::vector<LogFiles> logs;  ///< by worker
+    };
+    void prepare(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
+                 std::function<void(Prepared)> done);
+    /// Where it is not started: to close a file may take its time, too.
+    void discard(Prepared prepared);
     /// Precondition: empty(). `first_local_rank`: of this agent.
     Status start(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
-                 const std::string &lineage);
+                 const std::string &lineage, Prepared prepared);
     /// Its processes are those of the next world, too; each is told what changes in its environment.
     /// Precondition: all are running, and have left their generation. resource_exhausted: that is too much to
     /// be told, and nothing has changed.
@@ -78,19 +92,23 @@ class Crew {
 
   private:
     struct Worker;
-    Status start_worker(const proto::local::WorldPublishedT &world, LocalRank local_rank);
+    Status start_all(const proto::local::WorldPublishedT &world, LocalRank first_local_rank,
+                     Prepared &prepared);
+    Status start_worker(const proto::local::WorldPublishedT &world, LocalRank local_rank,
+                        const std::string &program, Prepared::LogFiles &logs);
     void place(Worker &worker, const proto::local::WorldPublishedT &world, LocalRank local_rank) const;
     std::string error_file_of(const proto::local::WorldPublishedT &world, LocalRank local_rank) const;
     Environment environment_of(const proto::local::WorldPublishedT &world, LocalRank local_rank) const;
-    Result<StreamPlan> plan_stream(Worker &worker, bool is_err, const std::string &log_dir);
+    StreamPlan plan_stream(Worker &worker, bool is_err, UniqueFd &log);
+    struct Words;
+    Words read_words(const Worker &worker);
     std::string log_dir_of(const proto::local::WorldPublishedT &world, LocalRank rank) const;
     void on_worker_end(Worker &worker, int wait_status);
     void on_leftovers();
     void kill_round();
     void finish_stop();
     SpillFile *spill_of(Rank rank, bool is_err);
-    std::string stderr_of(const Worker &worker) const;
-    std::string last_words(const Worker &worker);
+    std::string last_words(const Worker &worker, std::string from_stderr);
 
     Loop &loop_;
     Sink &out_, &err_;
@@ -99,6 +117,8 @@ class Crew {
     std::vector<std::unique_ptr<Worker>> workers_;
     std::map<std::pair<Rank, bool>, std::unique_ptr<SpillFile>> spills_;
     OomCounter oom_;
+    Aside files_, words_;
+    Loop::Time words_until_{};
     Loop::Timer kill_timer_ = 0;
     Loop::Time kill_began_{};
     bool empty_ = true, stopping_ = false, killing_ = false, end_expected_ = false, complained_ = false;

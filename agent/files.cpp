@@ -5,9 +5,11 @@
 #include <ftw.h>
 #include <limits.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
@@ -37,6 +39,21 @@ void remove_tree(const std::string &path) {
     if (!path.empty()) ::nftw(path.c_str(), remove_one, open_folders, FTW_DEPTH | FTW_PHYS);
 }
 
+void remove_tree_within(const std::string &path, std::chrono::milliseconds limit) {
+    if (path.empty()) return;
+    pid_t child = ::fork();
+    if (child < 0) return remove_tree(path);
+    if (child == 0) {
+        int null = ::open("/dev/null", O_RDWR);
+        for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
+        remove_tree(path);
+        ::_exit(0);
+    }
+    auto deadline = std::chrono::steady_clock::now() + limit;
+    for (pid_t ended = 0; ended == 0 && std::chrono::steady_clock::now() < deadline;)
+        if ((ended = ::waitpid(child, nullptr, WNOHANG)) == 0) ::usleep(500);
+}
+
 std::string read_tail(const std::string &path, std::size_t limit_bytes) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat st {};
@@ -46,6 +63,37 @@ std::string read_tail(const std::string &path, std::size_t limit_bytes) {
     ssize_t n = ::pread(fd.get(), text.data(), text.size(), static_cast<off_t>(size - text.size()));
     text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
     return text;
+}
+
+namespace {
+
+std::atomic<std::uint64_t> all_written{0};
+/// So that a slow file shows that it moves.
+constexpr std::size_t most_at_once = 64 << 10;
+
+}  // namespace
+
+std::uint64_t bytes_written() {
+    return all_written;
+}
+
+std::size_t write_all(int fd, std::string_view data) {
+    std::size_t written = 0;
+    while (written < data.size()) {
+        ssize_t n = ::write(fd, data.data() + written, std::min(data.size() - written, most_at_once));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        written += static_cast<std::size_t>(n);
+        all_written += static_cast<std::uint64_t>(n);
+    }
+    return written;
+}
+
+bool is_same_file(int one, int other) {
+    struct stat a {
+    }, b{};
+    return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && S_ISREG(a.st_mode) && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 Result<UniqueFd> create_file(const std::string &path) {

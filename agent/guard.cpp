@@ -2,16 +2,24 @@
 #include "agent/guard.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <new>
+#include <string>
 
 #include "agent/files.h"
+#include "agent/loop.h"
 #include "agent/process_tree.h"
 #include "base/fault.h"
 
@@ -38,7 +46,14 @@ void open_standard_streams() {
     }
 }
 
+constexpr Loop::Duration scratch_limit{5000};
 constexpr timespec helper_pause{0, 500 * 1000 * 1000};
+constexpr std::chrono::seconds unkillable_after{10};
+
+/// Shared with the agent, which says here that it is about to end.
+struct Leaving {
+    std::atomic<int> code{-1};  ///< its exit code, or -1
+};
 
 struct Helper {
     std::string program;
@@ -55,8 +70,8 @@ std::vector<char *> pointers(const std::vector<std::string> &words) {
 /// An agent runs, or the guard waits until only `spared` is left.
 class Guard {
   public:
-    Guard(const GuardConfig &config, const InheritedSignals &signals, pid_t agent)
-        : config_(config), signals_(signals), agent_(agent) {
+    Guard(const GuardConfig &config, const GuardedContext &context, pid_t agent, const Leaving *leaving)
+        : config_(config), context_(context), agent_(agent), leaving_(leaving) {
         for (const std::string &program : config.helpers) helpers_.push_back({program});
     }
 
@@ -87,6 +102,11 @@ class Guard {
         if (signal == SIGTSTP) ::raise(SIGSTOP);
     }
 
+    void end_with(int code) {
+        done_ = true;
+        exit_code_ = code;
+    }
+
     bool is_helper_missing() const {
         return std::any_of(helpers_.begin(), helpers_.end(), [](const Helper &h) { return h.pid == 0; });
     }
@@ -112,7 +132,7 @@ class Guard {
         if (::getppid() != guard) ::_exit(1);
         int null = ::open("/dev/null", O_RDONLY);
         if (null >= 0) ::dup2(null, STDIN_FILENO);
-        signals_.restore();
+        context_.signals.restore();
         ::execve(argv[0], argv, environment.data());
         ::_exit(127);
     }
@@ -128,17 +148,19 @@ class Guard {
         bool spared_lives = false;
         for (;;) {
             pid_t pid = ::waitpid(-1, &wait_status, WNOHANG);
-            if (pid == agent_ && !done_) {
-                done_ = true;
-                exit_code_ = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+            if (pid > 0 && pid == agent_) {
+                agent_ = 0;
+                if (!done_)
+                    end_with(WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status));
             }
             for (Helper &helper : helpers_)
                 if (pid > 0 && pid == helper.pid) forget(helper);
             if (pid == 0) break;
             if (pid < 0 && errno != EINTR) return false;
         }
+        if (int code = leaving_ ? leaving_->code.load() : -1; code >= 0 && !done_) end_with(code);
         spared_lives = config_.spared != 0 && ::kill(config_.spared, 0) == 0;
-        return !spared_lives || !kill_descendants(::getpid(), config_.spared);
+        return !spared_lives || agent_ != 0 || !kill_descendants(::getpid(), config_.spared);
     }
 
     /// Ranks of other agents may not have ended yet.
@@ -155,26 +177,67 @@ class Guard {
         }
     }
 
-    /// The agent ends its tree itself; this is for an agent that was killed.
+    /// The agent ends its tree itself; this is for an agent that was killed, and for the helpers. What sleeps
+    /// in the kernel, as a writer whose storage hangs, no signal ends: the task's end is not to wait for it.
     void clear_rest(const sigset_t &taken) {
-        constexpr timespec patience{0, 10 * 1000 * 1000};
-        while (kill_descendants(::getpid(), config_.spared), reap())
-            ::sigtimedwait(&taken, nullptr, &patience);
+        constexpr timespec interval{0, 10 * 1000 * 1000};
+        auto limit = std::chrono::steady_clock::now() + unkillable_after;
+        while (kill_descendants(::getpid(), config_.spared), reap()) {
+            if (std::chrono::steady_clock::now() >= limit && may_leave_rest()) return;
+            int signal = ::sigtimedwait(&taken, nullptr, &interval);
+            if (signal == SIGINT || signal == SIGTERM) limit = std::chrono::steady_clock::now();
+        }
+    }
+
+    /// true, and named: what is left all sleeps so. What is only slow to end is waited for.
+    bool may_leave_rest() const {
+        auto rest = descendants(::getpid(), config_.spared);
+        std::vector<pid_t> ours{agent_};
+        for (const Helper &helper : helpers_) ours.push_back(helper.pid);
+        for (pid_t pid : ours)  // of one that was killed its first thread may be gone already
+            if (pid != 0 && std::find(rest.begin(), rest.end(), pid) == rest.end()) rest.push_back(pid);
+        if (rest.empty() || !std::all_of(rest.begin(), rest.end(), sleeps_in_kernel)) return false;
+        for (pid_t pid : rest)
+            say("dlrover-agent: process " + std::to_string(pid) +
+                " hangs in the kernel and can not be killed: see what its file system waits for" +
+                (config_.watch_parent ? "; Slurm waits for it now (UnkillableStepTimeout)\n" : "\n"));
+        return true;
+    }
+
+    /// Not into a file, which may be where the others hang.
+    void say(const std::string &text) const {
+        if (context_.is_file[STDERR_FILENO]) return;
+        pollfd ready{STDERR_FILENO, POLLOUT, 0};
+        if (::poll(&ready, 1, 0) == 1) (void)!::write(STDERR_FILENO, text.data(), text.size());
     }
 
     const GuardConfig &config_;
-    const InheritedSignals &signals_;
-    pid_t agent_;
+    const GuardedContext &context_;
+    pid_t agent_;  ///< 0: it has gone
+    const Leaving *leaving_;
     std::vector<Helper> helpers_;
     bool done_ = false;
     int exit_code_ = 1;
 };
 
-[[noreturn]] void run_agent(GuardedContext &context,
+/// A thread that hangs in the kernel, or a file whose close does, keeps this process, and what is open in it,
+/// from its end. No file is touched here.
+void tell_the_end(int code, const GuardedContext &context, Leaving *leaving) {
+    if (!leaving) return;
+    int null = ::open("/dev/null", O_RDWR);
+    for (std::size_t fd = 0; fd < context.is_file.size(); ++fd)
+        if (!context.is_file[fd]) ::dup2(null, static_cast<int>(fd));
+    leaving->code = code;
+    ::kill(::getppid(), SIGCHLD);
+}
+
+[[noreturn]] void run_agent(GuardedContext &context, Leaving *leaving,
                             const std::function<int(const GuardedContext &)> &agent) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    ::_exit(agent(context));
+    int code = agent(context);
+    tell_the_end(code, context, leaving);
+    ::_exit(code);
 }
 
 }  // namespace
@@ -182,6 +245,10 @@ class Guard {
 GuardedContext prepare_signals() {
     open_standard_streams();
     GuardedContext context;
+    for (std::size_t fd = 0; fd < context.is_file.size(); ++fd) {
+        struct stat about {};
+        context.is_file[fd] = ::fstat(static_cast<int>(fd), &about) == 0 && S_ISREG(about.st_mode);
+    }
     ::sigemptyset(&context.taken);
     ::sigaddset(&context.taken, SIGCHLD);
     for (int signal : passed_on)
@@ -199,6 +266,8 @@ int run_guarded(const GuardConfig &config, GuardedContext context,
         if (int fd = pid > 1 ? open_pidfd(pid) : -1; fd >= 0) context.life_lines.push_back(fd);
     bool old_kernel = context.life_lines.empty();
     if (old_kernel && config.watch_parent) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    void *page = ::mmap(nullptr, sizeof(Leaving), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    Leaving *leaving = page == MAP_FAILED ? nullptr : new (page) Leaving;
     pid_t child = ::fork();
     if (child < 0) {
         std::perror("dlrover-agent: fork");
@@ -206,10 +275,10 @@ int run_guarded(const GuardConfig &config, GuardedContext context,
     }
     if (child == 0) {
         if (old_kernel) ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // no pidfds: an ordinary end must do
-        run_agent(context, agent);
+        run_agent(context, leaving, agent);
     }
-    int code = Guard(config, context.signals, child).run(context.taken);
-    remove_tree(config.scratch);
+    int code = Guard(config, context, child, leaving).run(context.taken);
+    remove_tree_within(config.scratch, scratch_limit);
     return code;
 }
 

@@ -3,6 +3,7 @@
 // when the agent is killed. (The agent in turn watches its guard, and slurmstepd.)
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -26,9 +27,10 @@ struct GuardConfig {
 
 /// What the agent's process gets.
 struct GuardedContext {
-    InheritedSignals signals;     ///< for the workers
-    sigset_t taken;               ///< blocked, for the agent's signalfd
-    std::vector<int> life_lines;  ///< pidfds of the guard and, if watched, its parent
+    InheritedSignals signals;       ///< for the workers
+    sigset_t taken;                 ///< blocked, for the agent's signalfd
+    std::vector<int> life_lines;    ///< pidfds of the guard and, if watched, its parent
+    std::array<bool, 3> is_file{};  ///< by standard stream: a regular file, as it was at the start
 };
 
 /// Makes stdin, stdout and stderr exist, blocks the signals that guard and agent take.

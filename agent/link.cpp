@@ -85,7 +85,9 @@ void Link::send_message(const proto::local::MessageT &message) {
     proto::Bytes frame = proto::make_frame(proto::encode_local(message));
     queued_.append(reinterpret_cast<const char *>(frame.data()), frame.size());
     // A failure shows as an event on the socket: no callback from within send.
-    if (Status s = write_queued(); s.ok() && !queued_.empty())
+    if (queued_.size() > most_queued_bytes)
+        ::shutdown(socket_.get(), SHUT_RDWR);  // a daemon that reads nothing: all is told again
+    else if (Status s = write_queued(); s.ok() && !queued_.empty())
         loop_.change(socket_.get(), EPOLLIN | EPOLLOUT);
 }
 
@@ -111,14 +113,22 @@ void Link::on_events(std::uint32_t events) {
     if (Status s = read_all(); !s.ok()) retry(std::move(s));
 }
 
+/// All that is there: renewals of the lease may have waited behind one another.
 Status Link::read_all() {
     std::uint8_t buffer[65536];
-    auto received = proto::receive_with_fds(socket_.get(), buffer);
-    if (received.status().code() == Code::timeout) return {};
-    if (!received) return received.take_status();
-    if (received->bytes == 0) return Status(Code::unavailable, "the daemon closed the connection");
-    for (auto &fd : received->fds) fds_.push_back(std::move(fd));
-    DLROVER_TRY(reader_.feed({buffer, received->bytes}));
+    while (socket_) {
+        auto received = proto::receive_with_fds(socket_.get(), buffer);
+        if (received.status().code() == Code::timeout) return {};
+        if (!received) return received.take_status();
+        if (received->bytes == 0) return Status(Code::unavailable, "the daemon closed the connection");
+        for (auto &fd : received->fds) fds_.push_back(std::move(fd));
+        DLROVER_TRY(reader_.feed({buffer, received->bytes}));
+        DLROVER_TRY(take_messages());
+    }
+    return {};
+}
+
+Status Link::take_messages() {
     while (socket_) {  // a message may end the link
         auto payload = reader_.next();
         if (!payload) break;

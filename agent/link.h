@@ -50,6 +50,7 @@ class Link {
     Status write_queued();
     void on_events(std::uint32_t events);
     Status read_all();
+    Status take_messages();
     Status on_message(proto::LocalMessage message);
     Status on_reply(const proto::local::MessageT &message);
 

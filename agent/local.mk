@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libagent.la
-libagent_la_SOURCES = agent/agent.cpp agent/agent.h agent/beside.cpp agent/beside.h agent/crew.cpp agent/crew.h agent/environment.cpp agent/environment.h \
-	agent/files.cpp agent/files.h agent/filler.cpp agent/filler.h agent/guard.cpp agent/guard.h agent/link.cpp agent/link.h agent/log_plan.cpp \
+libagent_la_SOURCES = agent/agent.cpp agent/agent.h agent/aside.cpp agent/aside.h agent/beside.cpp agent/beside.h agent/crew.cpp agent/crew.h agent/environment.cpp agent/environment.h \
+	agent/file_writer.cpp agent/file_writer.h agent/files.cpp agent/files.h agent/filler.cpp agent/filler.h agent/guard.cpp agent/guard.h agent/link.cpp agent/link.h agent/log_plan.cpp \
 	agent/log_plan.h agent/loop.cpp agent/loop.h agent/nonblocking_writer.cpp agent/nonblocking_writer.h agent/oom.cpp \
 	agent/oom.h agent/process_tree.cpp agent/process_tree.h agent/run_options.cpp agent/run_options.h \
 	agent/signature.cpp agent/signature.h agent/sink.cpp agent/sink.h agent/spawn.cpp agent/spawn.h agent/spill.cpp \
@@ -31,7 +31,7 @@ EXTRA_DIST += tests/system/agent_case.py $(agent_system_tests)
 TESTS += $(agent_system_tests)
 
 check_PROGRAMS += tests/unit/agent_test
-tests_unit_agent_test_SOURCES = tests/unit/main.cpp tests/unit/agent_environment_test.cpp tests/unit/agent_filler_test.cpp tests/unit/agent_guard_test.cpp tests/unit/agent_options_test.cpp \
+tests_unit_agent_test_SOURCES = tests/unit/main.cpp tests/unit/agent_environment_test.cpp tests/unit/agent_filler_test.cpp tests/unit/agent_guard_test.cpp tests/unit/agent_loop_test.cpp tests/unit/agent_options_test.cpp \
 	tests/unit/agent_output_test.cpp tests/unit/agent_signature_test.cpp tests/unit/agent_tree_test.cpp tests/unit/agent_verifier_test.cpp \
 	tests/unit/memory_object.cpp tests/unit/memory_object.h tests/unit/storage_fixture.h
 tests_unit_agent_test_LDADD = libagent.la

@@ -8,6 +8,12 @@
 
 namespace dlrover::agent {
 
+namespace {
+
+constexpr Loop::Duration still{1000};
+
+}  // namespace
+
 Result<std::unique_ptr<Loop>> Loop::create() {
     UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll) return Status::from_errno("epoll_create1");
@@ -55,9 +61,10 @@ int Loop::wait_ms() const {
     return static_cast<int>(std::clamp<long long>(left, 0, 60000));
 }
 
+/// What came in before a timer's time is served before it, also where this process has stood still meanwhile
+/// (stopped by a signal, or in a handler that took long).
 void Loop::run_timers() {
-    Time limit = now();
-    while (running_ && !timers_.empty() && timers_.begin()->first.first <= limit) {
+    while (running_ && !timers_.empty() && timers_.begin()->first.first <= looked_) {
         auto node = timers_.extract(timers_.begin());
         due_.erase(node.key().second);
         node.mapped()();
@@ -66,7 +73,13 @@ void Loop::run_timers() {
 
 void Loop::serve() {
     epoll_event events[64];
-    int n = ::epoll_wait(epoll_.get(), events, 64, wait_ms());
+    int wait = wait_ms();
+    Time begun = now();
+    int n = ::epoll_wait(epoll_.get(), events, 64, wait);
+    if (n < 0) return;  // a signal: nobody has looked
+    bool slept_too_long = wait >= 0 && now() - begun >= Duration(wait) + still;
+    stood_still_ = slept_too_long || (looked_ != Time() && begun - looked_ >= still);
+    looked_ = now();
     std::vector<std::tuple<std::uint64_t, int, std::uint32_t>> ready;
     for (int i = 0; i < n; ++i)
         if (auto at = watches_.find(events[i].data.fd); at != watches_.end())

@@ -39,6 +39,9 @@ class Loop {
     void cancel(Timer &timer);
 
     static Time now() { return Clock::now(); }
+    /// Before the last look this process did not run for a second or more, or a handler took that long: what
+    /// others have sent may still be on its way.
+    bool stood_still() const noexcept { return stood_still_; }
     void run();
     void stop() { running_ = false; }
 
@@ -57,6 +60,8 @@ class Loop {
     std::map<std::pair<Time, Timer>, OnTime> timers_;
     std::map<Timer, Time> due_;
     std::uint64_t next_ = 1;
+    Time looked_{};  ///< when the descriptors that are ready were last looked for
+    bool stood_still_ = false;
     bool running_ = false;
 };
 

@@ -51,8 +51,9 @@ struct Stat {
     pid_t parent = 0;
 };
 
-Stat stat_of(pid_t pid) {
-    std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
+/// `folder`: of a process, or of a thread.
+Stat stat_in(const std::string &folder) {
+    std::string text = read_file(folder + "/stat");
     std::size_t close = text.rfind(')');  // the name before it may hold anything
     Stat result;
     int parent = 0;
@@ -61,6 +62,10 @@ Stat stat_of(pid_t pid) {
         return {};
     result.parent = parent;
     return result;
+}
+
+Stat stat_of(pid_t pid) {
+    return stat_in("/proc/" + std::to_string(pid));
 }
 
 /// Whether the kernel lists children by thread.
@@ -124,8 +129,8 @@ bool signal_one(pid_t pid, int signal, const std::set<pid_t> &family) {
 
 }  // namespace
 
-std::vector<pid_t> descendants(pid_t root) {
-    std::vector<pid_t> found = walk(root, 0);
+std::vector<pid_t> descendants(pid_t root, pid_t spared) {
+    std::vector<pid_t> found = walk(root, spared);
     std::erase_if(found, [](pid_t pid) { return is_dead(stat_of(pid)); });
     return found;
 }
@@ -155,6 +160,15 @@ bool kill_descendants(pid_t root, pid_t spared) {
         if (!any_new) return false;  // those that were killed have not gone yet
     }
     return false;
+}
+
+bool sleeps_in_kernel(pid_t pid) {
+    std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+    bool sleeps = false;
+    for_each_number(tasks, [&](pid_t thread) {
+        sleeps = sleeps || stat_in(tasks + "/" + std::to_string(thread)).state == 'D';
+    });
+    return sleeps;
 }
 
 }  // namespace dlrover::agent

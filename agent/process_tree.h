@@ -9,9 +9,9 @@
 
 namespace dlrover::agent {
 
-/// Descendants of `root` (without it), parents before children. Zombies are left out unless they have
-/// children. What forks meanwhile may be missing: ask again.
-std::vector<pid_t> descendants(pid_t root);
+/// Descendants of `root` (without it), parents before children, without `spared` and what descends from it
+/// (0: none). Zombies are left out unless they have children. What forks meanwhile may be missing: ask again.
+std::vector<pid_t> descendants(pid_t root, pid_t spared = 0);
 
 /// Sends `signal` to every descendant of `root` except `spared` and what descends from it (0: none).
 /// Returns how many got it.
@@ -20,5 +20,8 @@ std::size_t signal_descendants(pid_t root, int signal, pid_t spared = 0);
 /// SIGKILL to all of them, again while new ones appear. Returns whether none was alive in the last look:
 /// death takes a moment, ask again; the dead still have to be reaped.
 bool kill_descendants(pid_t root, pid_t spared = 0);
+
+/// A thread of it waits for something that no signal ends (D state), as for a network file system that hangs.
+bool sleeps_in_kernel(pid_t pid);
 
 }  // namespace dlrover::agent

@@ -13,7 +13,7 @@ namespace dlrover::agent {
 
 /// Keeps at most `limit_bytes`; when that is full, output goes to the spill file of the rank it came from
 /// until the reader has caught up; then one line says so and the newest output follows. A broken stream stays
-/// with the files.
+/// with the files. Where the stream is itself a file, is_full() says when to write no more.
 class Sink {
   public:
     static constexpr std::size_t default_limit_bytes = std::size_t{4} << 20;
@@ -28,8 +28,12 @@ class Sink {
     void write(std::string_view data, SpillFile *spill);
     /// "program: text\n"
     void say(std::string_view text);
-    /// Waits for the reader at most this long, then moves the rest to the files.
-    void flush(Loop::Duration limit);
+    /// Waits for the reader so long, or for the file that this stream is as long as it moves; then moves the
+    /// rest to the files of its ranks. Returns where, if that is not said yet: empty, or "SIZE of output are
+    /// in PATH".
+    std::string flush(Loop::Duration limit);
+    /// A file that takes less than is written: who writes more had better wait, as it would write it itself.
+    bool is_full() const noexcept { return writer_.is_file() && 2 * buffered_ >= limit_; }
 
     std::size_t buffered_bytes() const noexcept { return buffered_; }
     bool broken() const noexcept { return broken_; }
@@ -43,20 +47,18 @@ class Sink {
     void spill_over(std::string_view data, SpillFile *spill);
     void on_writable();
     bool drain();
-    void drain_until(Loop::Time deadline);
+    void drain_within(Loop::Duration limit);
     void go_broken();
     void end_overflow();
-    void watch(bool on);
-    std::size_t write_some(std::string_view data);
+    std::size_t write_some(std::string_view data, SpillFile *spill);
 
-    Loop &loop_;
     NonblockingWriter writer_;
     std::string program_;
     std::size_t limit_, buffered_ = 0, offset_ = 0;  // offset_: sent of the first chunk
     std::deque<Chunk> chunks_;
     std::uint64_t spilled_ = 0;
-    std::string spill_path_;
-    bool overflow_ = false, broken_ = false, watching_ = false, line_open_ = false;
+    SpillFile *spilled_to_ = nullptr, *on_its_way_ = nullptr;  // on_its_way_: of what a file was given last
+    bool overflow_ = false, broken_ = false, line_open_ = false;
 };
 
 }  // namespace dlrover::agent

@@ -142,7 +142,7 @@ Result<Spawned> spawn(const SpawnRequest &request) {
     std::vector<std::string> environment = request.environment;
     auto argv_pointers = pointers(request.argv);
     auto environment_pointers = pointers(environment);
-    std::string file = find_program(request.argv.front());
+    std::string file = request.file.empty() ? find_program(request.argv.front()) : request.file;
     child.file = file.c_str();
     child.argv = argv_pointers.data();
     child.environment = environment_pointers.data();

@@ -23,7 +23,8 @@ struct InheritedSignals {
 };
 
 struct SpawnRequest {
-    std::vector<std::string> argv;         ///< the first word as find_program() finds it
+    std::vector<std::string> argv;
+    std::string file;                      ///< that is run; empty: what find_program() finds for argv[0]
     std::vector<std::string> environment;  ///< "NAME=value"
     int stdout_fd = -1;                    ///< -1: a pipe is made
     int stderr_fd = -1;

@@ -121,10 +121,13 @@ void Standalone::end() {
         ::kill(keeper_, SIGKILL);
         // The daemon is an orphan of ours (subreaper) if its keeper did not end it.
         (void)kill_descendants(::getpid());
-        while (::waitpid(-1, nullptr, 0) > 0 || errno == EINTR) continue;
+        // A process that hangs in the kernel is not waited for.
+        deadline = Clock::now() + stop_limit;
+        for (pid_t ended = 1; ended >= 0 && Clock::now() < deadline;)
+            if ((ended = ::waitpid(-1, nullptr, WNOHANG)) == 0) ::poll(nullptr, 0, 2);
         keeper_ = 0;
     }
-    remove_tree(std::exchange(dir_, {}));
+    remove_tree_within(std::exchange(dir_, {}), stop_limit);
 }
 
 }  // namespace dlrover::agent

@@ -4,24 +4,18 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+
+#include "base/units.h"
 
 namespace dlrover::agent {
 namespace {
 
-constexpr Loop::Duration longest_hold{200};
+constexpr Loop::Duration longest_hold{200}, between_looks{10}, told_after{10000};
 constexpr int reads_at_a_time = 16;
 constexpr int wanted_pipe_bytes = 1 << 20;
-
-void write_all(int fd, std::string_view data) {
-    while (!data.empty()) {
-        ssize_t n = ::write(fd, data.data(), data.size());
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return;
-        data.remove_prefix(static_cast<std::size_t>(n));
-    }
-}
 
 }  // namespace
 
@@ -29,14 +23,45 @@ Stream::Stream(Loop &loop, UniqueFd pipe, StreamPlan plan)
     : loop_(loop), pipe_(std::move(pipe)), plan_(std::move(plan)) {
     ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
     ::fcntl(pipe_.get(), F_SETPIPE_SZ, wanted_pipe_bytes);  // a refusal leaves the default
-    auto on_events = [this](std::uint32_t) {
-        for (int i = 0; i < reads_at_a_time && read_some(); ++i) continue;
-    };
-    if (!loop_.watch(pipe_.get(), EPOLLIN, on_events).ok()) close();
+    listen();
+}
+
+void Stream::listen() {
+    if (!loop_.watch(pipe_.get(), EPOLLIN, [this](std::uint32_t) { on_readable(); }).ok()) close();
+}
+
+void Stream::on_readable() {
+    for (int i = 0; i < reads_at_a_time; ++i) {
+        if (is_full()) return pause();
+        if (!read_some()) return;
+    }
+}
+
+bool Stream::is_full() const {
+    return (plan_.copy && plan_.copy->is_full()) || (plan_.sink && plan_.sink->is_full()) ||
+           (plan_.spill && plan_.spill->is_full());
+}
+
+void Stream::pause() {
+    loop_.forget(pipe_.get());
+    paused_at_ = Loop::now();
+    pause_timer_ = loop_.after(between_looks, [this] { look_again(); });
+}
+
+void Stream::look_again() {
+    pause_timer_ = 0;
+    if (!pipe_) return;
+    if (!is_full()) return listen();
+    if (plan_.said_on && Loop::now() - paused_at_ >= told_after && !std::exchange(told_, true))
+        plan_.said_on->say(plan_.name + " waits: for " + format_duration(told_after) +
+                           " a file that its output goes to has taken less than is written; see what its "
+                           "file system does");
+    pause_timer_ = loop_.after(between_looks, [this] { look_again(); });
 }
 
 Stream::~Stream() {
     loop_.cancel(partial_timer_);
+    loop_.cancel(pause_timer_);
     close();
 }
 
@@ -74,7 +99,7 @@ void Stream::finish() {
 void Stream::take(std::string_view data) {
     tail_ += data;
     if (tail_.size() > 2 * tail_bytes) tail_.erase(0, tail_.size() - tail_bytes);
-    if (plan_.copy) write_all(plan_.copy.get(), data);
+    if (plan_.copy) plan_.copy->write(data);
     if (!plan_.sink) return;
     if (!plan_.by_lines) return plan_.sink->write(data, plan_.spill);
     partial_ += data;

@@ -15,6 +15,7 @@ namespace {
 
 /// Where the daemon is held up: Slurm lets the module wait for two seconds only.
 constexpr Loop::Duration late_start_limit{30000};
+constexpr Loop::Duration scratch_limit{2000};
 constexpr std::uint64_t most_id = 0xffffffffU, most_tasks = 65535;
 
 Result<std::uint64_t> number_from(const Environment &env, const char *name, std::uint64_t high) {
@@ -57,8 +58,9 @@ int run_agent(const TaskSpec &spec, const GuardedContext &context, const std::st
     config.life_lines = context.life_lines;
     Outcome outcome = Agent(**loop, std::move(config), context.taken).run();
     if (!outcome.unprotected) {
-        remove_tree(scratch);  // the guard does it too, unless it was killed
-        if (outcome.orphaned) remove_tree(spec.orphan_dir);
+        // The guard does it too, unless it was killed.
+        remove_tree_within(scratch, scratch_limit);
+        if (outcome.orphaned) remove_tree_within(spec.orphan_dir, scratch_limit);
         return outcome.exit_code;
     }
     context.signals.restore();

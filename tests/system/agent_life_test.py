@@ -216,6 +216,7 @@ class Restart(AgentCase):
         daemon.expect("agent")
         daemon.order("world 1")
         daemon.expect(r"exited gen=1:1 local=0 status=0")
+        wait_until(lambda: self.text("out").endswith("\n"), "the program's output")
         self.assertEqual(self.text("out").split(), ["True", str(agent.pid)])
 
     def test_stop_without_workers_is_answered(self):

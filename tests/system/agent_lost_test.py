@@ -3,10 +3,12 @@
 """dlrover-agent that loses its daemon, is killed, or gets signals. Runs in the build folder (make check) without Slurm and without
 root."""
 import os
+import select
 import signal
+import sys
 import time
 
-from agent_case import AGENT, DEADLINE, AgentCase, alive, main, state, wait_until
+from agent_case import AGENT, DEADLINE, RUN, AgentCase, alive, main, state, wait_until
 
 
 class Lost(AgentCase):
@@ -184,6 +186,103 @@ class Lost(AgentCase):
         self.assertEqual(daemon.lines.count(r"started gen=1:1"), 0)
         self.expect_start_under_the_lease(daemon, agent, "1:1")
 
+    def log_that_hangs(self):
+        """Where the first start of the rank writes its log, a pipe: whoever opens it waits for a reader, and whoever writes for one that reads."""
+        folder = os.path.join(self.dir, "logs/lab_0_test_n1/attempt_0/0")
+        os.makedirs(folder)
+        log = os.path.join(folder, "stdout.log")
+        os.mkfifo(log)
+        return log
+
+    def start_with_log(self, *program):
+        return self.start("--no-python", "--log-dir", os.path.join(self.dir, "logs"), "--tee", "1", *program, program=RUN)
+
+    def test_the_lease_ends_while_a_log_hangs(self):
+        """The file system of the log hangs with the network, and the worker's output waits for it: its end does not."""
+        log = self.log_that_hangs()
+        reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+        daemon = self.daemon(lease_ms=1000, grace_ms=100)
+        agent = self.start_with_log("/bin/sh", "-c", "while :; do echo 0123456789abcdef0123456789abcdef; done")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        pid = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        written = []
+
+        def stands_still():
+            written.append(os.stat(os.path.join(self.dir, "out")).st_size)
+            return written[-1] > 60000 and len(written) > 20 and written[-1] == written[-20]
+        wait_until(stands_still, "the worker waits for its log")
+        self.assertTrue(alive(pid))
+        began = time.monotonic()
+        daemon.order("silent")
+        wait_until(lambda: not alive(pid), "the worker is stopped", limit=3)
+        print(f"stopped {time.monotonic() - began:.2f} s after the last word, with a lease of 1 s", file=sys.stderr)
+        wait_until(lambda: "n1 has not heard from its group's leader" in self.text("err"), "the reason is said")
+        daemon.order("late 0")
+        daemon.order("talk")
+        daemon.order("ended 3")
+        self.assertEqual(agent.wait(DEADLINE), 3)
+        self.assertIn("its file system hangs", self.text("err"))
+        os.close(reader)
+
+    def test_a_log_that_can_not_be_opened_yet_holds_up_the_start_alone(self):
+        log = self.log_that_hangs()
+        daemon = self.daemon(lease_ms=400)
+        agent = self.start_with_log("/bin/sh", "-c", "echo up; exec sleep 600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        time.sleep(0.3)
+        daemon.order("stop 1")
+        daemon.expect("stopped gen=1:1")
+        daemon.order("world 2")
+        daemon.order("silent")
+        time.sleep(0.7)
+        reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)  # the file system is back, the lease is not
+        time.sleep(0.3)
+        self.assertEqual(daemon.lines.count(r"started gen"), 0)
+        daemon.order("late 0")
+        daemon.order("talk")
+        daemon.expect("started gen=1:2")
+        wait_until(lambda: select.select([reader], [], [], 0)[0], "the log is written")
+        self.assertEqual(os.read(reader, 100), b"up\n")
+        os.close(reader)
+        daemon.order("ended 0")
+        self.assertEqual(agent.wait(DEADLINE), 0)
+
+    def test_the_end_waits_for_a_log_that_is_slow(self):
+        """It takes longer than one that hangs is waited for, and moves all the while."""
+        log = self.log_that_hangs()
+        reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+        daemon = self.daemon()
+        agent = self.start_with_log("/usr/bin/python3", "-c", "print('x' * 399999)")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        daemon.expect("exited .* status=0")
+        daemon.order("ended 0")
+        began, seen = time.monotonic(), 0
+        while agent.poll() is None and time.monotonic() - began < DEADLINE:
+            if select.select([reader], [], [], 0)[0]:
+                seen += len(os.read(reader, 40000))
+            time.sleep(0.9)
+        self.assertEqual(agent.wait(DEADLINE), 0)
+        while part := os.read(reader, 1 << 16):
+            seen += len(part)
+        os.close(reader)
+        print(f"the end took {time.monotonic() - began:.1f} s", file=sys.stderr)
+        self.assertEqual(seen, 400000)
+        self.assertNotIn("hangs", self.text("err"))
+
+    def test_the_end_does_not_wait_for_a_log_that_can_not_be_opened(self):
+        self.log_that_hangs()
+        daemon = self.daemon()
+        agent = self.start_with_log("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        time.sleep(0.3)
+        daemon.order("ended 4")
+        self.assertEqual(agent.wait(DEADLINE), 4)
+        self.no_scratch_left()
+
     def test_the_end_outlasts_the_daemon_and_the_lease(self):
         daemon = self.daemon(lease_ms=300)
         agent = self.start("/bin/sleep", "600")
@@ -305,6 +404,42 @@ class Killed(AgentCase):
         daemon.order("ended 143")
         self.assertEqual(guard.wait(DEADLINE), 143)
         self.assertEqual(self.text("out"), "up\ngot\nsaved\n")
+
+    def test_notice_lasts_longer_than_the_lease(self):
+        """There is none any more once the end is near: nobody renews it."""
+        for order in ("ending 20000", "ended 143"):
+            with self.subTest(order):
+                daemon = self.daemon(lease_ms=300, grace_ms=50)
+                guard = self.start("/bin/sh", "-c", "trap 'echo got; sleep 2; echo saved; exit 0' TERM; echo up; while :; do sleep 0.02; done")
+                daemon.expect("agent")
+                daemon.order("world 1")
+                wait_until(lambda: self.text("out").endswith("up\n"), "the worker is up")
+                guard.terminate()
+                daemon.expect("signal 15")
+                daemon.order("silent")
+                daemon.order(order)
+                wait_until(lambda: self.text("out").endswith("got\nsaved\n"), "the worker has used its notice")
+                daemon.order("ended 143")
+                self.assertEqual(guard.wait(DEADLINE), 143)
+                daemon.kill()
+
+    def test_words_that_came_while_it_was_stopped_renew_the_lease(self):
+        """As by scontrol suspend, for longer than the lease: the daemon has gone on, and its newest word is of a moment ago."""
+        daemon = self.daemon(lease_ms=1500, grace_ms=100, renew_ms=50)
+        guard = self.start("/bin/sleep", "600")
+        daemon.expect("agent")
+        daemon.order("world 1")
+        worker = int(daemon.expect(r"started gen=1:1 local=0 pid=(\d+)")[1])
+        agent = wait_until(lambda: self.whole_tree(guard.pid, 1), "the tree is up")[0]
+        for _ in range(2):
+            os.kill(agent, signal.SIGSTOP)
+            time.sleep(3.5)
+            os.kill(agent, signal.SIGCONT)
+            time.sleep(0.3)
+        self.assertEqual(self.text("err"), "")
+        self.assertTrue(alive(worker))
+        daemon.order("ended 0")
+        self.assertEqual(guard.wait(DEADLINE), 0)
 
     def test_a_second_signal_ends_the_notice(self):
         daemon = self.daemon(grace_ms=50)

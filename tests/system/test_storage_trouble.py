@@ -14,7 +14,7 @@ import time
 import typing
 import unittest
 
-from cluster import stopped, wait_until
+from cluster import NIGHTLY, prefix, stopped, wait_until
 from stored_walk import RANKS, Folder, StoredWalks
 
 #: After how long storage is called silent here, and how long the end waits for it.
@@ -34,9 +34,13 @@ class TroubleCase(StoredWalks):
         cls.ARGUMENTS = ("--conf", "KillWait=30", "--dlrover-conf", str(settings))
         # Before the hosts are made, which take the mounts of this moment along, but have a /tmp of their own.
         cls.disk = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(dir="/var/tmp")))
-        cls.mount("-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=755", "tmpfs")
+        cls.mount_disk()
         cls.addClassCleanup(subprocess.run, ["umount", "--lazy", str(cls.disk)], check=True)
         super().setUpClass()
+
+    @classmethod
+    def mount_disk(cls) -> None:
+        cls.mount("-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=755", "tmpfs")
 
     @classmethod
     def mount(cls, *arguments: str) -> None:
@@ -253,6 +257,88 @@ class Trouble(TroubleCase):
         self.finish_by_cancel(process)
 
 
+class FrozenCase(TroubleCase):
+    """A file system that is frozen: a process that writes there sleeps, and no signal ends it (D state), as where a network file system hangs."""
+
+    @classmethod
+    def mount_disk(cls) -> None:
+        image = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(dir="/var/tmp")), "image")
+        with open(image, "wb") as file:
+            file.truncate(256 << 20)
+        try:
+            subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+            cls.mount("-o", "loop", str(image))
+            for way in ("--freeze", "--unfreeze"):
+                subprocess.run(["fsfreeze", way, str(cls.disk)], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            subprocess.run(["umount", "--lazy", str(cls.disk)], stderr=subprocess.DEVNULL)
+            raise unittest.SkipTest(f"no file system on a loop device can be had, or frozen, here: {error}") from None
+
+    @contextlib.contextmanager
+    def frozen(self) -> "typing.Iterator[None]":
+        subprocess.run(["fsfreeze", "--freeze", str(self.disk)], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", str(self.disk)], check=True)
+
+    def asleep(self) -> "list[int]":
+        """The writers of which a thread is in D state."""
+        pids = [p.pid for _, p in self.cluster.processes() if p.command and p.command[0].endswith("dlrover-writer")]
+        return [pid for pid in pids if "D" in self.thread_states(pid)]
+
+    @staticmethod
+    def children(pid: int) -> "list[int]":
+        return [int(child) for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+
+    @staticmethod
+    def thread_states(pid: int) -> "set[str]":
+        found = set()
+        for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                found.add(path.read_text().rpartition(")")[2].split()[0])
+        return found
+
+
+class Frozen(FrozenCase):
+    LABEL = "frozen"
+
+    def test_training_goes_on_and_storage_comes_back(self) -> None:
+        process = self.start_asking()
+        with self.frozen():
+            wait_until(self.asleep, 30, "a writer in D state", 0.1)
+            status = wait_until(lambda: self.status() if self.status()["silent_us"] > 0 else None, 30, "storage is called silent", 0.2)
+            self.assertIn("storage has been silent for", status["trouble"])
+            self.expect_progress(process, 100)
+            stored = status["stored_step"]
+        self.expect_newer(process, stored)
+        wait_until(lambda: self.event("Storage answers again"), 10, "a word that storage answers", 0.2)
+        self.finish_by_cancel(process)
+        self.cluster.expect_clean()
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: Slurm waits for a process that no signal ends, and drains its node")
+    def test_the_end_is_slurms_to_wait_for(self) -> None:
+        """All is told in time, and the ranks have ended well. What sleeps is Slurm's to wait for: UnkillableStepTimeout, and the node is drained for a person to look at."""
+        process = self.start_asking(steps=400)
+        with self.frozen():
+            wait_until(self.asleep, 30, "a writer in D state", 0.1)
+            wait_until(lambda: self.reached(restart=0) == 399 or process.poll() is not None, 60, "the last step", 0.02)
+            began = time.monotonic()
+            out, err = process.communicate(timeout=200)
+            print(f"srun ended with {process.returncode} {time.monotonic() - began:.1f} s after the last step began")
+            print(self.cluster.run("sinfo", "-h", "-N", "-o", "%N %T %E", user="root").stdout, out[-500:], err[-1500:])
+            self.assertEqual(process.returncode, 0, out + err)
+            self.expect_end(out, 400)
+            self.expect_short_saves(out)
+        wait_until(lambda: not self.asleep(), 20, "no writer asleep", 0.2)
+        wait_until(lambda: not self.cluster.run("squeue", "-h", user="root").stdout.strip(), 60, "no job is left", 0.2)
+        self.cluster.expect_clean()
+        self.assertIn("Kill task failed", self.cluster.run("sinfo", "-h", "-R", user="root").stdout)
+        self.cluster.run("scontrol", "update", "NodeName=n1,n2", "State=RESUME", user="root", check=True)
+        idle = lambda: set(self.cluster.run("sinfo", "-h", "-N", "-o", "%T", user="root").stdout.split()) == {"idle"}
+        wait_until(idle, 30, "all nodes idle", 0.5)
+
+
 class TwoSlots(TroubleCase):
     """As where memory is short: the writer reads one slot, the other has the newest complete step."""
 
@@ -289,6 +375,69 @@ class TwoSlots(TroubleCase):
         print(f"{skipped} saves were skipped while storage did not answer; the longest save took {self.expect_short_saves(out):.3f} s")
         self.folder.expect_whole(999, 1000)
         self.cluster.expect_clean()
+
+
+class FrozenOutput(FrozenCase):
+    LABEL = "frozenoutput"
+
+    def test_ranks_whose_output_hangs_end_with_their_lease(self) -> None:
+        """What their node's agent writes for them hangs in the kernel, a log of its own and srun's file, and nobody hears that node any more: its ranks end all the same, and the job when the file system is back."""
+        files = [f"--output={self.top}/out-%t", "dlrover-run", "--no-python", "--tee=3", f"--log-dir={self.top}/logs"]
+        process = self.cluster.start("srun", "-N2", "--ntasks-per-node=1", "--dlrover-elastic=1:2", *files, "/bin/sh", "-c", "while :; do echo $RANK ticks; sleep 0.002; done")
+        self.addCleanup(self.stop, process)
+        ranks = lambda node: [p.pid for where, p in self.cluster.processes() if where == node and p.state != "Z" and p.command[:1] == ["/bin/sh"] and "ticks" in p.command[-1]]
+        agents = lambda: [p.pid for _, p in self.cluster.processes() if p.command and p.command[0].endswith("dlrover-run") and "D" in self.thread_states(p.pid)]
+        wait_until(lambda: ranks("n1") and ranks("n2"), 30, "ranks on both nodes", 0.05)
+        with self.frozen():
+            wait_until(lambda: len(agents()) == 2, 30, "agents of which a thread is in D state", 0.05)
+            self.cluster.lose("n2", power=False)
+            began = time.monotonic()
+            wait_until(lambda: not ranks("n2"), 10, "the ranks of the node that was cut off end", 0.02)
+            print(f"ranks ended {time.monotonic() - began:.1f} s after the cut, with their output in D state")
+        self.cluster.control("heal-link", "n2")
+        wait_until(lambda: ranks("n1") or ranks("n2"), 60, "one of the two goes on", 0.1)  # who asks Slurm first
+        self.cluster.run("scancel", "-u", "alice", user="root", check=True)
+        process.communicate(timeout=60)
+        self.cluster.expect_clean(30)
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: Slurm waits for a process that no signal ends, and drains its node")
+    def test_z_a_job_ends_whose_logs_sleep_in_the_kernel(self) -> None:
+        """The ranks' exit code is srun's; the agents' threads are Slurm's to wait for, and the nodes are drained."""
+        go = self.cluster.work / "go-on"
+        program = f"while [ ! -e {go} ]; do echo tick; sleep 0.002; done; exit 0"
+        process = self.cluster.start("srun", "-N2", "--ntasks-per-node=1", "--dlrover-elastic=1:2", "dlrover-run", "--no-python", "--tee=3", f"--log-dir={self.top}/logs", "/bin/sh", "-c", program)
+        self.addCleanup(self.stop, process)
+        agents = lambda: [p.pid for _, p in self.cluster.processes() if p.command and p.command[0].endswith("dlrover-run") and "D" in self.thread_states(p.pid)]
+        wait_until(lambda: len(list((self.top / "logs").rglob("stdout.log"))) == 2, 30, "both logs", 0.05)
+        with self.frozen():
+            wait_until(lambda: len(agents()) == 2, 30, "agents of which a thread is in D state", 0.05)
+            began = time.monotonic()
+            go.touch()
+            _, err = process.communicate(timeout=200)
+            print(f"srun ended with {process.returncode} {time.monotonic() - began:.1f} s after its program: {err}")
+            self.assertEqual(process.returncode, 0, err)
+            self.assertIn("its file system hangs", err)
+            self.assertRegex(err, r"process \d+ hangs in the kernel")
+
+    def test_a_run_ends_whose_log_sleeps_in_the_kernel(self) -> None:
+        """A run of this machine alone: nothing of it waits for a thread that no signal ends, and its exit code is told."""
+        logs, go = self.top / "logs", self.cluster.work / "go"
+        program = f"while [ ! -e {go} ]; do echo tick; sleep 0.002; done; exit 7"
+        command = [str(prefix() / "bin" / "dlrover-run"), "--standalone", "--max-restarts=0", "--no-python", "--tee=3", f"--log-dir={logs}", "/bin/sh", "-c", program]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        wait_until(lambda: any(log.stat().st_size for log in logs.rglob("stdout.log")), 30, "the first tick")
+        with self.frozen():
+            wait_until(lambda: any("D" in self.thread_states(pid) for pid in self.children(process.pid)), 30, "an agent of which a thread is in D state")
+            began = time.monotonic()
+            go.touch()
+            self.assertEqual(process.wait(60), 7)
+            took = time.monotonic() - began
+        err = process.stderr.read()
+        print(f"ended after {took:.1f} s: {err}")
+        self.assertIn("its file system hangs", err)
+        self.assertRegex(err, r"process \d+ hangs in the kernel")
+        self.assertLess(took, 40)
 
 
 if __name__ == "__main__":
