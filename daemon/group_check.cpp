@@ -11,8 +11,12 @@ namespace {
 
 using Kind = MoveWord::Kind;
 
-constexpr EventLoop::Time limit = std::chrono::seconds(12);  ///< for all of it
-constexpr std::chrono::milliseconds step_limit{8000};        ///< as fail() says
+/// For all of it: the leader gives up a moment after (elastic/checking.cpp).
+constexpr EventLoop::Time limit = std::chrono::seconds(18), limit_with_gpus = std::chrono::seconds(28);
+constexpr EventLoop::Time mover_limit = std::chrono::seconds(6);  ///< for one to come
+constexpr std::chrono::milliseconds step_limit{8000};             ///< as fail() says
+/// GPUs that nobody has used since their driver was loaded may take seconds for each to get ready.
+constexpr std::chrono::milliseconds gpus_limit{13000};
 constexpr EventLoop::Time look_again = std::chrono::milliseconds(100);
 constexpr std::size_t key_bytes = 32;
 constexpr std::uint16_t by_tcp = 1;
@@ -49,13 +53,14 @@ void GroupCheck::run(const elastic::RunCheck &check) {
     own_ = Own{};
     own_->check = check;
     own_->number = ++last_number_;
-    own_->until = loop_.now() + limit;
+    own_->until = loop_.now() + (check.gpus ? limit_with_gpus : limit);
+    own_->mover_until = loop_.now() + mover_limit;
     begin();
 }
 
 /// The mover of a node that has just joined may come a moment later.
 void GroupCheck::begin() {
-    if (loop_.now() >= own_->until) return fail("no dlrover-mover runs here");
+    if (loop_.now() >= own_->mover_until) return fail("no dlrover-mover runs here");
     GroupMover *mover = hooks_.mover();
     if (!mover) {
         own_->timer = loop_.after(look_again, [this] { begin(); });
@@ -66,39 +71,42 @@ void GroupCheck::begin() {
     if (!back) return fail(back.status().message());
     own_->there = std::move(*there);
     own_->back = std::move(*back);
-    own_->timer = loop_.after(limit, [this] { fail("it was not over in time"); });
-    NodeToMeasure what{{own_->there}, bytes, own_->check.work, step_limit};
-    mover->measure(std::move(what), [this, alive = alive_, number = own_->number](
-                                        const Status &status, std::uint64_t work_us, std::uint64_t xxh3) {
-        if (*alive && is_own(number)) on_measured(number, status, work_us, xxh3);
-    });
+    NodeToMeasure what{
+        {own_->there}, bytes, own_->check.work, own_->check.gpus, own_->check.gpus ? gpus_limit : step_limit};
+    own_->timer = loop_.after(own_->until - loop_.now(), [this] { fail("it was not over in time"); });
+    mover->measure(std::move(what),
+                   [this, alive = alive_, number = own_->number](const NodeMeasure &measure) {
+                       if (*alive && is_own(number)) on_measured(measure);
+                   });
 }
 
-void GroupCheck::on_measured(std::uint64_t number, const Status &status, std::uint64_t work_us,
-                             std::uint64_t xxh3) {
-    if (!status.ok()) return fail(status.message());
-    own_->work = std::chrono::microseconds(work_us);
-    own_->xxh3 = xxh3;
+void GroupCheck::on_measured(const NodeMeasure &measure) {
+    if (Code code = measure.status.code(); code != Code::ok)
+        return fail(measure.status.message(), code == Code::corrupt);
+    own_->work = std::chrono::microseconds(measure.work_us);
+    own_->note = measure.note;
+    own_->xxh3 = measure.xxh3;
     own_->sent_at = loop_.now();
     MoveWord word;
     word.kind = Kind::Try;
-    word.number = number;
+    word.number = own_->number;
     word.object.data_bytes = bytes;
-    word.object.table_xxh3 = xxh3;
+    word.object.table_xxh3 = measure.xxh3;
     hooks_.send(own_->check.partner, word);
 }
 
 /// What the streams say of the end of their time is of the last moment only.
-void GroupCheck::fail(const std::string &text) {
+void GroupCheck::fail(const std::string &text, bool unfit) {
     bool late = own_->sent_at > EventLoop::Time(0) && loop_.now() - own_->sent_at >= step_limit;
     std::string why = late ? "32 MiB did not get there and back within 8 s" : text;
-    elastic::LocalCheck result{own_->check.run, false, own_->work, {}, why};
+    elastic::LocalCheck result{own_->check.run, false, own_->work, {}, why, unfit};
     own_.reset();
     hooks_.done(std::move(result));
 }
 
 void GroupCheck::finish() {
-    elastic::LocalCheck result{own_->check.run, true, own_->work, loop_.now() - own_->sent_at, {}};
+    elastic::LocalCheck result{own_->check.run, true, own_->work, loop_.now() - own_->sent_at,
+                               own_->note,      false};
     own_.reset();
     hooks_.done(std::move(result));
 }

@@ -42,8 +42,10 @@ class GroupCheck {
         std::uint64_t number = 0;
         ArenaSegment there, back;
         std::uint64_t xxh3 = 0;
-        EventLoop::Time until{0}, sent_at{0};
+        EventLoop::Time until{0}, sent_at{0};  ///< until: the end of it all
+        EventLoop::Time mover_until{0};
         elastic::Duration work{0};
+        std::string note;  ///< of the work
         EventLoop::Handle timer;
     };
     /// What another node was told to do with this one.
@@ -54,8 +56,8 @@ class GroupCheck {
     };
 
     void begin();
-    void on_measured(std::uint64_t number, const Status &status, std::uint64_t work_us, std::uint64_t xxh3);
-    void fail(const std::string &text);
+    void on_measured(const NodeMeasure &measure);
+    void fail(const std::string &text, bool unfit = false);
     void finish();
     void on_try(NodeIndex from, const MoveWord &word);
     void on_accept(NodeIndex from, const MoveWord &word);

@@ -718,7 +718,9 @@ void GroupCopies::check_wanted() {
     for (auto &[rank, wanted] : wanted_) {
         bool coming = parity_.rebuilds(rank, *part_.restore) ||
                       std::ranges::any_of(incoming_, [&, r = rank](const auto &entry) {
-                          return entry.second.offer.rank == r && !entry.second.cancelled;
+                          const Incoming &in = entry.second;
+                          bool works = in.order == 0 || (mover_ && mover_->is_worked_on(in.order));
+                          return in.offer.rank == r && !in.cancelled && works;
                       });
         if (coming) wanted_since_ = now;
         if (!coming && now >= wanted.ask_at) ask_for(rank, wanted);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/log.h"
 #include "daemon/interfaces.h"
 #include "daemon/records.h"
 #include "proto/frame.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr std::uint16_t by_tcp = 1, by_ucx = 2;  // docs/protocol-mover.md
 constexpr std::size_t key_bytes = 32, max_text_bytes = 1024;
 constexpr std::chrono::milliseconds longest_wait{UINT32_MAX};
+constexpr EventLoop::Time call_interval = std::chrono::seconds(1);
 constexpr std::uint64_t longest_work_us = 3'600'000'000;
 
 Status failure(Code code, const std::string &text) {
@@ -172,6 +174,8 @@ void GroupMover::forget(ConnectionId successor) {
 
 void GroupMover::leave() {
     mover_.reset();
+    called_at_.reset();
+    call_timer_.reset();
     if (std::exchange(ready_, std::nullopt)) later([this] { hooks_.changed(); });
 }
 
@@ -212,9 +216,11 @@ bool GroupMover::on_message(const Client &from, const local::MessageT &message) 
     auto *sent = body.AsObjectSent();
     auto *folded = body.AsObjectFolded();
     auto *measured = body.AsNodeMeasured();
-    if (!ready && !expecting && !arrived && !sent && !folded && !measured) return false;
+    auto *answer = body.AsMoverAnswer();
+    if (!ready && !expecting && !arrived && !sent && !folded && !measured && !answer) return false;
     // Of another one what it had to do has ended, or ends with it.
     if (ready && is_mover(from.id)) on_ready(*ready);
+    if (answer && is_mover(from.id)) called_at_.reset();
     if (expecting && is_open(expecting->order, from.id)) on_expecting(*expecting);
     if (arrived && is_open(arrived->order, from.id)) on_arrived(*arrived);
     if (sent && is_open(sent->order, from.id)) on_sent(*sent);
@@ -297,8 +303,7 @@ GroupMover::Order GroupMover::send(ObjectToSend object, std::function<void(Statu
     return order;
 }
 
-GroupMover::Order GroupMover::measure(
-    NodeToMeasure what, std::function<void(Status, std::uint64_t work_us, std::uint64_t xxh3)> measured) {
+GroupMover::Order GroupMover::measure(NodeToMeasure what, std::function<void(const NodeMeasure &)> measured) {
     Order order = ++last_order_;
     Entry entry;
     entry.measured = std::move(measured);
@@ -310,6 +315,7 @@ GroupMover::Order GroupMover::measure(
     message.order = order;
     message.bytes = what.bytes;
     message.work = what.work;
+    message.gpus = what.gpus;
     message.wait_ms = to_ms(what.wait);
     auto fds = describe(what.segments, message.segments);
     add(order, std::move(entry), what.wait);
@@ -361,11 +367,35 @@ bool GroupMover::is_open(Order order, ConnectionId mover) const {
 void GroupMover::add(Order order, Entry entry, std::chrono::milliseconds wait) {
     entry.mover = *mover_;
     open_.emplace(order, std::move(entry));
+    if (!call_timer_) call_mover();
     watch(order, std::chrono::milliseconds(to_ms(wait)) + patience);
 }
 
 void GroupMover::watch(Order order, EventLoop::Time time) {
     open_.at(order).timer = services_.loop.after(time, [this, order] { on_overdue(order); });
+}
+
+void GroupMover::call_mover() {
+    call_timer_.reset();
+    bool works = std::ranges::any_of(open_, [&](const auto &entry) { return is_mover(entry.second.mover); });
+    if (!works || !ready_ || !ready_->answers) return called_at_.reset();
+    if (called_at_ && services_.loop.now() - *called_at_ >= call_limit) {
+        const auto &process = connected_.at(*mover_).process;
+        if (!process || !process->is_suspended()) return expel();
+        called_at_ = services_.loop.now();
+    }
+    if (!called_at_) {
+        called_at_ = services_.loop.now();
+        local::CallMoverT call;
+        call.order = ++last_order_;
+        services_.port.push(*mover_, std::move(call));
+    }
+    call_timer_ = services_.loop.after(call_interval, [this] { call_mover(); });
+}
+
+bool GroupMover::is_worked_on(Order order) const {
+    auto it = open_.find(order);
+    return it != open_.end() && is_mover(it->second.mover);
 }
 
 /// It may go on at any time, and would write into memory that has become another object's: what it was given
@@ -412,10 +442,13 @@ void GroupMover::on_folded(const local::ObjectFoldedT &answer) {
 void GroupMover::on_measured(const local::NodeMeasuredT &answer) {
     auto it = open_.find(answer.order);
     if (it == open_.end() || !it->second.measured) return;
-    if (!answer.ok) return close(answer.order, failure(Code::unavailable, answer.text), false);
+    Code why = answer.unfit ? Code::corrupt : Code::unavailable;
+    if (!answer.ok) return close(answer.order, failure(why, answer.text), false);
     auto node = open_.extract(it);
     later([measured = node.mapped().measured, work = std::min(answer.work_us, longest_work_us),
-           xxh3 = answer.xxh3] { measured({}, work, xxh3); });
+           xxh3 = answer.xxh3, note = log::one_line(answer.text.substr(0, max_text_bytes))] {
+        measured({{}, work, xxh3, note});
+    });
 }
 
 void GroupMover::close(Order order, const Status &status, bool retry) {
@@ -426,7 +459,8 @@ void GroupMover::close(Order order, const Status &status, bool retry) {
 void GroupMover::end(const Entry &entry, const Status &status, bool retry) {
     bool again = retry && !status.ok();
     auto told = std::make_shared<Status>(copy_of(status));
-    if (entry.measured) return later([measured = entry.measured, told] { measured(std::move(*told), 0, 0); });
+    if (entry.measured)
+        return later([measured = entry.measured, told] { measured({std::move(*told), 0, 0, {}}); });
     if (entry.folded) return later([folded = entry.folded, told] { folded(std::move(*told), 0); });
     if (entry.sent) return later([sent = entry.sent, told, again] { sent(std::move(*told), again); });
     if (entry.expecting) return later([expecting = entry.expecting, told] { expecting(std::move(*told)); });

@@ -78,8 +78,13 @@ struct PartToFold {
 struct NodeToMeasure {
     std::vector<ArenaSegment> segments;  ///< writable
     std::uint64_t bytes = 0;
-    bool work = false;
+    bool work = false, gpus = false;
     std::chrono::milliseconds wait{0};
+};
+struct NodeMeasure {
+    Status status;  ///< corrupt: the node is unfit, whoever asks
+    std::uint64_t work_us = 0, xxh3 = 0;
+    std::string note;  ///< for people, of the work; may be empty
 };
 
 /// Thread: the event loop's. No hook and no callback comes from inside a call, none after the end of this
@@ -88,6 +93,8 @@ class GroupMover {
   public:
     static constexpr std::size_t max_orders = 256;
     static constexpr std::chrono::seconds patience{10};  ///< for an answer that is overdue
+    /// For that to a call: one order, whose memory is mapped and its pages made, may come before it.
+    static constexpr std::chrono::seconds call_limit{30};
 
     struct Services {
         EventLoop &loop;
@@ -139,10 +146,11 @@ class GroupMover {
     /// that of receive().
     Order fold(PartToFold part, std::function<void(Status, std::uint64_t xxh3)> folded);
     /// `xxh3`: of the bytes. The memory is the mover's until then, as that of receive().
-    Order measure(NodeToMeasure what,
-                  std::function<void(Status, std::uint64_t work_us, std::uint64_t xxh3)> measured);
+    Order measure(NodeToMeasure what, std::function<void(const NodeMeasure &)> measured);
     /// Its callbacks still come.
     void cancel(Order order);
+    /// false: it has ended, or is of a mover that is to go, whose memory it stays until that is gone.
+    bool is_worked_on(Order order) const;
 
     std::unique_ptr<local::MoverStatusT> status() const;
 
@@ -153,7 +161,7 @@ class GroupMover {
         std::function<void(Status, std::uint64_t spared)> arrived;
         std::function<void(Status, bool retry)> sent;
         std::function<void(Status, std::uint64_t xxh3)> folded = {};
-        std::function<void(Status, std::uint64_t work_us, std::uint64_t xxh3)> measured = {};
+        std::function<void(const NodeMeasure &)> measured = {};
         ConnectionId mover = 0;  ///< whose it is
         EventLoop::Handle timer = {};
     };
@@ -185,6 +193,8 @@ class GroupMover {
     void watch(Order order, EventLoop::Time time);
     void on_overdue(Order order);
     void push_cancel(Order order);
+    /// Now and then, while it has orders; one that stands still answers nothing.
+    void call_mover();
     void close(Order order, const Status &status, bool retry);
     /// Tells the last of it.
     void end(const Entry &entry, const Status &status, bool retry);
@@ -198,6 +208,8 @@ class GroupMover {
     std::optional<local::MoverReadyT> ready_;
     std::map<Order, Entry> open_;
     Order last_order_ = 0;
+    std::optional<EventLoop::Time> called_at_;  ///< the call that is not answered yet
+    EventLoop::Handle call_timer_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

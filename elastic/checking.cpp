@@ -12,6 +12,7 @@ namespace {
 
 constexpr Duration order_again = std::chrono::seconds(1);
 constexpr Duration order_limit = std::chrono::seconds(20);  ///< the driver gives up before
+constexpr Duration gpus_limit = std::chrono::seconds(30);   ///< and so it does with GPUs
 constexpr Duration check_again = std::chrono::seconds(5);
 constexpr std::uint32_t max_attempts = 2;  ///< of checks that tell nothing
 constexpr Duration farewell = std::chrono::seconds(3);
@@ -31,8 +32,8 @@ void Member::State::take_check(const CheckOrder &m) {
         return;
     }
     std::uint64_t run = checked ? checked->run + 1 : 1;
-    checked = Checked{run, false, {m.term, m.check, false, {}, {}, {}}};
-    out.push_back(RunCheck{run, m.partner, m.work});
+    checked = Checked{run, false, {m.term, m.check, false, {}, {}, {}, false}};
+    out.push_back(RunCheck{run, m.partner, m.work, m.gpus});
 }
 
 void Member::State::on_local_check(const LocalCheck &m) {
@@ -42,6 +43,7 @@ void Member::State::on_local_check(const LocalCheck &m) {
     checked->report.work = m.work;
     checked->report.exchange = m.exchange;
     checked->report.text = m.text;
+    checked->report.unfit = m.unfit;
     report_check();
 }
 
@@ -134,8 +136,10 @@ void Member::State::send_check_order() {
     const CheckPair &pair = checking.pairs[checking.at];
     // Ranks of a partner are not to be held up.
     bool works = checking.at == 0 || !world || !contains(world->nodes, pair.first);
-    CheckOrder order{promise.term, checking.number, pair.second,
-                     works && !checking.book.work_time(pair.first)};
+    works = works && !checking.book.work_time(pair.first);
+    bool gpus = works && checking.at == 0;  // the subject's, once
+    checking.limit = gpus ? gpus_limit : order_limit;
+    CheckOrder order{promise.term, checking.number, pair.second, works, gpus};
     checking.sent_at = now;
     is_self(pair.first) ? take_check(order) : send(pair.first, std::move(order));
 }
@@ -147,24 +151,43 @@ void Member::State::watch_check() {
     if (removed(subject) || lost(subject)) return checking.subject.reset();
     for (NodeIndex n : {pair.first, pair.second})
         if (n != subject && (removed(n) || lost(n))) return checking.subject.reset();
-    if (now - checking.ordered_at >= order_limit) return on_checked(false, {}, {}, "no answer in time");
-    if (now - checking.sent_at >= order_again) send_check_order();
+    if (now - checking.ordered_at < checking.limit) {
+        if (now - checking.sent_at >= order_again) send_check_order();
+        return;
+    }
+    CheckReport silence;
+    silence.text = "no answer in time";
+    on_checked(silence);
 }
 
 void Member::State::on_check_report(NodeIndex from, const CheckReport &m) {
     if (role != Role::leader || finish || m.term != promise.term || !checking.subject) return;
     if (m.check != checking.number || from != checking.pairs[checking.at].first) return;
-    on_checked(m.ok, m.work, m.exchange, m.text);
+    on_checked(m);
 }
 
-void Member::State::on_checked(bool ok, Duration work, Duration exchange, const std::string &text) {
+void Member::State::on_checked(const CheckReport &m) {
     const CheckPair pair = checking.pairs[checking.at];
-    checking.book.add(pair, ok ? std::optional(exchange) : std::nullopt);
-    if (work > Duration(0)) checking.book.add_work(pair.first, work);
+    if (m.unfit) return on_unfit(pair.first, m.text);
+    checking.book.add(pair, m.ok ? std::optional(m.exchange) : std::nullopt);
+    if (m.work > Duration(0)) checking.book.add_work(pair.first, m.work);
     bool about_subject = pair.first == checking.subject || pair.second == checking.subject;
-    if (!ok && about_subject)
-        checking.text += (checking.text.empty() ? "" : "; ") + names({pair.first}) + " and " +
-                         names({pair.second}) + ": " + text;
+    auto tell = [&](const std::string &what) { checking.text += (checking.text.empty() ? "" : "; ") + what; };
+    if (!m.ok && about_subject) tell(names({pair.first}) + " and " + names({pair.second}) + ": " + m.text);
+    if (m.ok && pair.first == checking.subject && !m.text.empty()) tell(m.text);
+    if (++checking.at < checking.pairs.size()) return order_check();
+    conclude_check();
+}
+
+/// It has said so of itself: no other meeting tells more.
+void Member::State::on_unfit(NodeIndex node, const std::string &text) {
+    if (node == checking.subject) {
+        checking.subject.reset();
+        checking.attempts = 0;
+        return dismiss(node, CheckVerdict::failed, names({node}) + ": " + text);
+    }
+    note(Note::Kind::warning, names({node}) + " has failed while it helped to check another node: " + text);
+    checking.book.add(checking.pairs[checking.at], std::nullopt);
     if (++checking.at < checking.pairs.size()) return order_check();
     conclude_check();
 }

@@ -123,7 +123,8 @@ struct LocalCheck {
     std::uint64_t run = 0;
     bool ok = false;
     Duration work{0}, exchange{0};
-    std::string text;  ///< what went wrong
+    std::string text;    ///< what went wrong, else what is to be said of the work
+    bool unfit = false;  ///< this node has failed by itself: it has miscalculated, say
 };
 /// This checkpoint is whole on storage: said where its last part was put there.
 struct LocalDurable {
@@ -267,7 +268,7 @@ struct LookAtStorage {
 struct RunCheck {
     std::uint64_t run = 0;
     NodeIndex partner;
-    bool work = false;
+    bool work = false, gpus = false;
 };
 /// A node's check has failed: it is not let in again. its_fault: nobody else's.
 struct NodeUnfit {

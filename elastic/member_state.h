@@ -157,6 +157,7 @@ struct Checking {
     std::string text;          ///< what went wrong
     std::uint64_t number = 0;  ///< of the newest order
     Time began{0}, ordered_at{0}, sent_at{0}, not_before{0};
+    Duration limit{0};           ///< for the newest order's answer
     std::uint32_t attempts = 0;  ///< that told nothing
     std::vector<NodeIndex> passed;
     std::map<NodeIndex, std::string> story;  ///< of those
@@ -608,7 +609,8 @@ struct Member::State {
     void send_check_order();
     void watch_check();
     void on_check_report(NodeIndex from, const CheckReport &m);
-    void on_checked(bool ok, Duration work, Duration exchange, const std::string &text);
+    void on_unfit(NodeIndex node, const std::string &text);
+    void on_checked(const CheckReport &m);
     std::string describe_check() const;
     void conclude_check();
     void dismiss(NodeIndex node, CheckVerdict verdict, const std::string &what);

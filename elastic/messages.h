@@ -138,7 +138,8 @@ struct CheckOrder {
     Term term;
     std::uint64_t check = 0;  ///< counts this leader's
     NodeIndex partner;
-    bool work = false;
+    bool work = false;  ///< arithmetic
+    bool gpus = false;  ///< its GPUs' too
     friend bool operator==(const CheckOrder &, const CheckOrder &) = default;
 };
 struct CheckReport {
@@ -147,7 +148,8 @@ struct CheckReport {
     bool ok = false;
     Duration work{0};  ///< 0: not asked for
     Duration exchange{0};
-    std::string text;  ///< what went wrong
+    std::string text;    ///< what went wrong, else what is to be said of the work
+    bool unfit = false;  ///< whoever says this is, without a doubt: a partner has no part in it
     friend bool operator==(const CheckReport &, const CheckReport &) = default;
 };
 /// Leader to a node that has joined and is not counted: it will not be.

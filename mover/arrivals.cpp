@@ -70,8 +70,8 @@ Status Arrivals::expect(ArrivalOrder order) {
     target.memory = {arrival->range.base(), end};
     target.deadline = Clock::now() + arrival->order.wait;
     arrival->watch.emplace(std::span<const std::byte>(arrival->range.base(), end), arrival->order.object);
-    target.arrived = [arrival](std::uint64_t offset, std::uint64_t bytes) {
-        arrival->watch->arrived(offset, bytes);
+    target.arrived = [arrival](std::uint16_t stream, std::uint64_t offset, std::uint64_t bytes) {
+        arrival->watch->arrived(stream, offset, bytes);
     };
     target.compared = arrival->order.chunks_only || arrival->order.object.parity;
     target.haves = arrival->here.list();

@@ -47,13 +47,16 @@ Result<std::uint64_t> fold_part(FoldOrder order, const std::atomic<bool> &stop) 
     DLROVER_TRY(add_up(into->base(), from->base(), order, stop));
     if (!order.last) return std::uint64_t{0};
     std::span<const std::byte> sum(into->base(), sum_bytes);
-    if (!order.object) return ckpt::chunk_checksum(sum);
+    if (!order.object) {
+        auto checksum = ckpt::checksum_unless(&stop, sum);
+        return checksum ? Result<std::uint64_t>(*checksum) : Status(Code::stale, "the order was cancelled");
+    }
     const auto &place = order.object->place;
     std::uint64_t end = place.table_offset + place.table_bytes;
     if (end < place.table_offset || end > sum_bytes)
         return Status(Code::invalid_argument, "the object is longer than what it was made of");
-    DLROVER_TRY(
-        ckpt::verify_object(sum.first(end), *order.object).with_context("the parts did not give the object"));
+    DLROVER_TRY(ckpt::verify_object(sum.first(end), *order.object, &stop)
+                    .with_context("the parts did not give the object"));
     return std::uint64_t{0};
 }
 

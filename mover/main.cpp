@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // dlrover-mover: moves a node's checkpoints to and from other nodes' memory. Started by the agent's guard.
+#include <system_error>
+
 #include "helper/process.h"
 #include "helper/program.h"
 #include "mover/service.h"
@@ -22,5 +24,9 @@ int main(int argc, char **argv) {
     if (!outbox) return helper::fail(program, outbox.status(), 1);
     // The threads stay in the service for as long as the process lives.
     auto &service = *new mover::Service(*environment, std::move(*outbox));
-    service.run();
+    try {
+        service.run();
+    } catch (const std::system_error &) {  // of the queues' threads; those of a transfer end it alone
+        return helper::fail(program, Status(Code::resource_exhausted, "no threads can be had"), 1);
+    }
 }

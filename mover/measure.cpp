@@ -2,9 +2,11 @@
 #include "mover/measure.h"
 
 #include <cstring>
+#include <system_error>
 #include <vector>
 
 #include "ckpt/checksum.h"
+#include "mover/gpu_check.h"
 
 namespace dlrover::mover {
 namespace {
@@ -84,29 +86,71 @@ Result<std::chrono::microseconds> do_work(Clock::time_point deadline) {
     return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
 }
 
-void Measurer::answer(const helper::Ticket &ticket, const Result<std::uint64_t> &xxh3,
-                      std::chrono::microseconds work) {
+/// GPUs that could not be tried say nothing against the node.
+Result<WorkDone> do_all_work(bool gpus, Clock::time_point deadline) {
+    auto work = do_work(deadline);
+    if (!work) return work.take_status();
+    WorkDone done{*work, {}};
+    if (!gpus) return done;
+    auto verdict = check_gpus(deadline);
+    if (verdict.kind == GpuVerdict::Kind::failed) return Status(Code::corrupt, verdict.text);
+    done.note = describe(verdict);
+    return done;
+}
+
+void Measurer::refuse(const helper::Ticket &ticket, Status why, bool unfit) {
     proto::local::NodeMeasuredT answer;
-    answer.ok = xxh3.ok();
-    if (xxh3.ok())
-        answer.xxh3 = *xxh3;
-    else
-        answer.text = xxh3.status().message();
-    answer.work_us = static_cast<std::uint64_t>(work.count());
+    answer.text = why.message();
+    answer.unfit = unfit;
     outbox_.put(ticket, std::move(answer));
 }
 
+void Measurer::measure(MeasureOrder &order) {
+    auto work = order.work ? do_all_work(order.gpus, order.deadline) : Result<WorkDone>(WorkDone());
+    if (!work) {
+        bool unfit = work.status().code() == Code::corrupt;
+        return refuse(order.ticket, work.take_status(), unfit);
+    }
+    auto xxh3 = make_bytes(order);
+    if (!xxh3) return refuse(order.ticket, xxh3.take_status());
+    proto::local::NodeMeasuredT answer;
+    answer.ok = true;
+    answer.text = work->note;
+    answer.work_us = static_cast<std::uint64_t>(work->time.count());
+    answer.xxh3 = *xxh3;
+    outbox_.put(order.ticket, std::move(answer));
+}
+
+void Measurer::work(MeasureOrder order) {
+    for (;;) {
+        measure(order);
+        std::lock_guard lock(mutex_);
+        busy_ = next_.has_value();
+        if (!busy_) return;
+        order = std::move(*next_);
+        next_.reset();
+    }
+}
+
 void Measurer::begin(MeasureOrder order) {
-    if (busy_.exchange(true))
-        return answer(order.ticket, Status(Code::resource_exhausted, "the node is being measured already"),
-                      {});
-    thread_ = std::jthread([this, order = std::make_shared<MeasureOrder>(std::move(order))] {
-        auto work = order->work ? do_work(order->deadline) : std::chrono::microseconds(0);
-        auto xxh3 = work.ok() ? make_bytes(*order) : Result<std::uint64_t>(work.take_status());
-        auto spent = work.ok() ? *work : std::chrono::microseconds(0);
+    {
+        std::lock_guard lock(mutex_);
+        if (busy_) {
+            if (next_) refuse(next_->ticket, Status(Code::stale, "another check of this node was ordered"));
+            next_ = std::move(order);
+            return;
+        }
+        busy_ = true;
+    }
+    auto ticket = order.ticket;
+    try {
+        thread_ = std::jthread(
+            [this, held = std::make_shared<MeasureOrder>(std::move(order))] { work(std::move(*held)); });
+    } catch (const std::system_error &) {
+        std::lock_guard lock(mutex_);
         busy_ = false;
-        answer(order->ticket, xxh3, spent);
-    });
+        refuse(ticket, Status(Code::resource_exhausted, "no thread can be had"));
+    }
 }
 
 }  // namespace dlrover::mover

@@ -78,16 +78,37 @@ void ObjectWatch::count_early(const Span &span) {
     ready_.store(true, std::memory_order_release);
 }
 
-void ObjectWatch::arrived(std::uint64_t offset, std::uint64_t bytes) {
+/// The part of `span` that is the piece's goes into its hash, if what is before it did.
+void ObjectWatch::follow(Following &following, const Piece &piece, const Span &span) {
+    std::uint64_t from = std::max(piece.offset, span.offset);
+    std::uint64_t to = std::min(piece.offset + piece.bytes, span.offset + span.bytes);
+    if (from == piece.offset) {
+        following.piece = &piece;
+        ckpt::block_kernel().hash_begin(following.hash);
+    } else if (following.piece != &piece || following.next != from) {
+        return;
+    }
+    ckpt::block_kernel().hash_add(following.hash, memory_.data() + from, to - from);
+    following.next = to;
+}
+
+void ObjectWatch::count(Following &following, Piece &piece, const Span &span, std::uint64_t part) {
+    bool whole = part == piece.bytes;
+    if (!whole) follow(following, piece, span);
+    if (piece.missing.fetch_sub(part, std::memory_order_acq_rel) != part) return;
+    bool followed = !whole && following.piece == &piece && following.next == piece.offset + piece.bytes;
+    piece.hash = followed ? ckpt::block_kernel().hash_end(following.hash)
+                          : ckpt::block_kernel().hash(memory_.data() + piece.offset, piece.bytes);
+}
+
+void ObjectWatch::arrived(std::uint16_t stream, std::uint64_t offset, std::uint64_t bytes) {
     Span span{offset, bytes};
     if (!ready_.load(std::memory_order_acquire)) {
         std::lock_guard lock(mutex_);
         if (!ready_) return count_early(span);
     }
-    for_pieces_in(span, [this](Piece &piece, std::uint64_t part) {
-        if (piece.missing.fetch_sub(part, std::memory_order_acq_rel) == part)
-            piece.hash = ckpt::block_kernel().hash(memory_.data() + piece.offset, piece.bytes);
-    });
+    Following &following = following_[stream];
+    for_pieces_in(span, [&](Piece &piece, std::uint64_t part) { count(following, piece, span, part); });
 }
 
 /// Of the chunk whose pieces begin with `first`.

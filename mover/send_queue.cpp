@@ -12,7 +12,7 @@ namespace {
 /// Whose the wrong bytes are that the other side has found. corrupt: this node's.
 Status look_at_own(const SendOrder &order, const Status &said) {
     if (said.code() != Code::corrupt || !order.object) return {};
-    return ckpt::verify_object(order.job.memory, *order.object)
+    return ckpt::verify_object(order.job.memory, *order.object, order.job.cancellation->flag())
         .with_context("it is damaged in this node's memory");
 }
 

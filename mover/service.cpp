@@ -43,8 +43,8 @@ BulkMethods usable_ways(const local::MoverWelcomeT &welcome, std::string &text) 
 }
 
 /// Of what a name stands for, the first that can be reached from `own` (empty: any).
-Result<transport::SocketAddress> address_to(const std::string &text, const std::string &own) {
-    auto found = transport::resolve(text);
+Result<transport::SocketAddress> address_to(Names &names, const std::string &text, const std::string &own) {
+    auto found = names.resolve(text);
     if (!found) return found.take_status();
     auto from = transport::parse_address(own);
     for (const auto &address : *found)
@@ -73,11 +73,11 @@ std::vector<OwnObject> own_objects(const local::ExpectObjectT &message, std::vec
     return all;
 }
 
-Result<ArrivalOrder> make_arrival(helper::Ticket ticket, const local::ExpectObjectT &message,
+Result<ArrivalOrder> make_arrival(helper::Ticket ticket, Names &names, const local::ExpectObjectT &message,
                                   std::vector<UniqueFd> fds) {
     auto key = make_key(message.key);
     if (!key) return key.take_status();
-    auto from = transport::resolve(message.from);
+    auto from = names.resolve(message.from);
     if (!from) return from.take_status();
     auto object = ckpt::object_in(message);
     if (!object) return object.take_status();
@@ -156,7 +156,10 @@ Status Service::greet(proto::LocalClient &client) {
     rate_ = welcome_.bytes_per_second ? std::make_shared<transport::RateLimit>(welcome_.bytes_per_second)
                                       : nullptr;
     local::MoverReadyT ready;
-    if (Status status = listen(welcome_, ready); !status.ok()) ready.text = status.message();
+    ready.answers = true;
+    Status listens = listen(welcome_, ready);
+    if (listens.code() == Code::resource_exhausted) return listens;  // and it is tried again
+    if (!listens.ok()) ready.text = listens.message();
     return client.send(std::move(ready), helper::answer_limit);
 }
 
@@ -192,6 +195,7 @@ void Service::take(proto::LocalMessage push) {
     if (auto *send = body.AsSendObject()) return take_send(*send, std::move(push.fds));
     if (auto *fold = body.AsFoldObject()) return take_fold(*fold, std::move(push.fds));
     if (auto *measure = body.AsMeasureNode()) return take_measure(*measure, std::move(push.fds));
+    if (auto *call = body.AsCallMover()) outbox_.put(session_.ticket(call->order), local::MoverAnswerT());
     if (auto *cancel = body.AsCancelOrder()) {
         sends_.cancel(session_.ticket(cancel->order));
         folds_.cancel(session_.ticket(cancel->order));
@@ -201,7 +205,7 @@ void Service::take(proto::LocalMessage push) {
 
 void Service::take_expect(const local::ExpectObjectT &message, std::vector<UniqueFd> fds) {
     auto ticket = session_.ticket(message.order);
-    auto order = make_arrival(ticket, message, std::move(fds));
+    auto order = make_arrival(ticket, names_, message, std::move(fds));
     Status status = order.ok() ? Status() : order.take_status();
     if (status.ok() && !arrivals_) status = Status(Code::unavailable, "the mover listens nowhere");
     if (status.ok()) status = arrivals_->expect(std::move(*order));
@@ -220,7 +224,7 @@ void Service::take_send(const local::SendObjectT &message, std::vector<UniqueFd>
     };
     auto key = make_key(message.key);
     if (!key) return refuse(key.status().message());
-    auto to = address_to(message.address, welcome_.address);
+    auto to = address_to(names_, message.address, welcome_.address);
     if (!to) return refuse(to.status().message());
     auto cancellation = transport::Cancellation::create();
     if (!cancellation) return refuse(cancellation.status().message());
@@ -254,6 +258,7 @@ void Service::take_measure(const local::MeasureNodeT &message, std::vector<Uniqu
     order.into = ckpt::to_grants(message.segments, std::move(fds));
     order.bytes = message.bytes;
     order.work = message.work;
+    order.gpus = message.gpus;
     order.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(message.wait_ms);
     measurer_.begin(std::move(order));
 }

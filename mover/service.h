@@ -9,6 +9,7 @@
 #include "mover/arrivals.h"
 #include "mover/fold_queue.h"
 #include "mover/measure.h"
+#include "mover/names.h"
 #include "mover/send_queue.h"
 
 namespace dlrover::mover {
@@ -31,6 +32,7 @@ class Service {
 
     const helper::Environment environment_;
     helper::Outbox outbox_;
+    Names names_;
     SendQueue sends_;
     FoldQueue folds_;
     Measurer measurer_;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/outcome.h"
 
+#include <algorithm>
+#include <chrono>
+
 namespace dlrover::proto {
 
 Result<local::OutcomeReplyT> ask_outcome(const std::string &socket, const StepRun &step, bool relay,
                                          LocalClient::Timeout timeout) {
+    auto begun = std::chrono::steady_clock::now();
     auto client = LocalClient::connect(socket, local::Role::Cli, timeout);
     if (!client) return client.take_status();
     local::OutcomeRequestT request;
@@ -12,7 +16,8 @@ Result<local::OutcomeReplyT> ask_outcome(const std::string &socket, const StepRu
     request.step_id = step.step_id;
     request.restart_count = step.restart_count;
     request.relay = relay;
-    auto answer = client->call(std::move(request), timeout);
+    auto spent = std::chrono::duration_cast<LocalClient::Timeout>(std::chrono::steady_clock::now() - begun);
+    auto answer = client->call(std::move(request), std::max(timeout - spent, LocalClient::Timeout(1)));
     if (!answer) return answer.take_status();
     auto *reply = answer->message.body.AsOutcomeReply();
     if (!reply) return Status(Code::corrupt, "the daemon's answer is not an outcome");

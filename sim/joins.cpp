@@ -135,8 +135,9 @@ void Simulator::run_check(std::uint32_t node, const RunCheck &check) {
         if (Companion *c = companion_of(i); c && ok) c->has_met = true;
     Payload p;
     auto exchange = ok ? milliseconds(checks_random_.between(50, 400)) : milliseconds(0);
-    p.input = LocalCheck{check.run, ok, milliseconds(check.work ? 150 : 0), exchange, ok ? "" : "no answer"};
-    std::uint32_t late = faults && checks_random_.chance(5) ? 25000 : 0;
+    p.input =
+        LocalCheck{check.run, ok, milliseconds(check.work ? 150 : 0), exchange, ok ? "" : "no answer", false};
+    std::uint32_t late = faults && checks_random_.chance(5) ? 35000 : 0;
     push(now_ + exchange + milliseconds(late + checks_random_.between(1, 300)), Kind::input, node,
          keep(std::move(p)));
 }

@@ -21,7 +21,7 @@ struct Overload : Ts... {
 template <typename... Ts>
 Overload(Ts...) -> Overload<Ts...>;
 
-constexpr Duration settle_time = seconds(40);
+constexpr Duration settle_time = seconds(50);  ///< a check that is not answered takes 30 s of them
 /// After a node has joined.
 constexpr Duration join_time = seconds(10);
 /// Slurm has refused to take it out of the job: the leader looks again after a while.

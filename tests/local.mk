@@ -65,7 +65,7 @@ EXTRA_DIST += tests/adapters/conftest.py tests/adapters/test_alone.py tests/adap
 
 # On a machine with an NVIDIA GPU: tests/gpu/run.
 dist_noinst_SCRIPTS += tests/gpu/run
-EXTRA_DIST += tests/gpu/conftest.py tests/gpu/test_daemon.py tests/gpu/test_saves.py tests/gpu/test_training.py
+EXTRA_DIST += tests/gpu/conftest.py tests/gpu/test_check.py tests/gpu/test_daemon.py tests/gpu/test_saves.py tests/gpu/test_training.py
 if HAVE_HDF5
 check_PROGRAMS += tests/adapters/to_storage tests/adapters/stored_daemon
 tests_adapters_to_storage_SOURCES = tests/adapters/to_storage.cpp

@@ -19,7 +19,14 @@ IDLE = ["chrt", "--idle", "0"]  # takes the time that nobody else wants: a build
 # GCC 12 at -O2 warns of bounds in std::vector that are not broken (array-bounds): no error in test programs.
 WARNINGS = "WARN_CXXFLAGS=-Wall -Wextra -Wshadow -Wno-missing-field-initializers"
 NO_INDEX = 69  # of tests/adapters/run: PyPI can not be reached
+TELLING = r"error: in|Sanitizer|runtime error|fatal error"  # lines of a unit test's log that say what is wrong
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+
+
+def shortened(text, first=400, last=800):
+    """A failure's reason in one line: CI keeps the end of what is printed, the log it is in goes with the machine."""
+    text = " / ".join(line.strip() for line in text.splitlines() if line.strip())
+    return text if len(text) <= first + last else f"{text[:first]} … {text[-last:]}"
 
 
 class Results:
@@ -142,12 +149,21 @@ class Runner:
         for name, outcome, reason in results:
             self.results.add(f"{label}: {name}", outcome, reason)
             if outcome == "fail":
-                self.show_end(os.path.join(build, name + ".log"), r"error: in|Sanitizer|runtime error|fatal error")
+                self.show_end(os.path.join(build, name + ".log"), TELLING)
         if not results:
             self.results.add(f"{label}: make check", "fail", "no test ran")
 
     @staticmethod
-    def test_results(build):
+    def what_failed(log):
+        """The lines of a unit test's log that say so, or its last ones."""
+        if not os.path.exists(log):
+            return "no log"
+        with open(log, errors="replace") as f:
+            lines = f.readlines()
+        return shortened("\n".join([line for line in lines if re.search(TELLING, line)][:3] or lines[-3:]))
+
+    @classmethod
+    def test_results(cls, build):
         for base, _, names in os.walk(build):
             for name in names:
                 if not name.endswith(".trs"):
@@ -156,7 +172,9 @@ class Runner:
                     text = f.read()
                 test = os.path.relpath(os.path.join(base, name[:-4]), build)
                 for result in re.findall(r"^:test-result: (\w+)", text, re.M):
-                    yield test, {"PASS": "pass", "SKIP": "skip"}.get(result, "fail"), "" if result == "PASS" else f"see {test}.log"
+                    outcome = {"PASS": "pass", "SKIP": "skip"}.get(result, "fail")
+                    told = cls.what_failed(os.path.join(build, test + ".log")) if outcome == "fail" else f"see {test}.log"
+                    yield test, outcome, "" if outcome == "pass" else told
 
     def stage_checks(self):
         """Rules about the sources and what was built from them."""
@@ -311,10 +329,11 @@ class Runner:
         for case in cases:
             count += 1
             skipped = case.find("skipped")
-            failed = case.find("failure") is not None or case.find("error") is not None
-            failures += failed
-            outcome = "fail" if failed else "skip" if skipped is not None else "pass"
-            self.results.add(f"{name}: {case.get('name')}", outcome, skipped.get("message", "") if skipped is not None else "")
+            wrong = [found for found in (case.find("failure"), case.find("error")) if found is not None]
+            failures += bool(wrong)
+            outcome = "fail" if wrong else "skip" if skipped is not None else "pass"
+            reason = shortened(wrong[0].get("message", "")) if wrong else skipped.get("message", "") if skipped is not None else ""
+            self.results.add(f"{name}: {case.get('name')}", outcome, reason)
         if count == 0 or (code != 0 and failures == 0):
             self.results.add(name, "fail", f"exit status {code}, {count} results")
 

@@ -124,8 +124,8 @@ std::vector<Bytes> seeds() {
         Commit{Term(3), world},
         Report{Term(3), report},
         Finish{.term = Term(3), .exit_code = 1, .message = "gave up"},
-        CheckOrder{Term(3), 1, NodeIndex(1), true},
-        CheckReport{Term(3), 1, true, Duration(150), Duration(90), ""},
+        CheckOrder{Term(3), 1, NodeIndex(1), true, true},
+        CheckReport{Term(3), 1, true, Duration(150), Duration(90), "", true},
         Dismissal{Term(3), "it is slow"}};
     std::vector<Bytes> list;
     for (const auto &message : messages) list.push_back(with_choice(0, daemon::encode_message(message)));

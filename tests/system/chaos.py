@@ -451,6 +451,8 @@ class Trial:
 
     def unsaid(self, start: Start, story: str) -> str:
         """Who goes on from a step that is older than what was safe has it from storage, or begins anew, and the time line of that generation says so."""
+        if story and start.started < float(story.split()[0]):
+            return ""  # in a run before: its time line has gone with the requeue
         safe = [step for when, step in self.known_safe if when <= start.started]
         words = f"from step {start.restored} on storage" if start.restored >= 0 else "from the beginning"
         if not safe or start.restored >= safe[-1] or any(words in line for line in story.splitlines() if line.split()[2:3] == [str(start.generation)]):

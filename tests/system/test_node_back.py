@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node that was lost comes back and joins again: it is checked with two others before; one that is slow is refused and drained."""
 
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -12,6 +13,8 @@ from loss_case import Neighbour
 from mcluster import net
 from mcluster.cluster import Cluster as Hosts
 
+#: Its libcuda.so.1 has GPUs with the faults that FAKE_GPUS says.
+FAKE_DRIVER = pathlib.Path(os.environ.get("DLROVER_BUILD", ".")).resolve() / "tests" / "fakes" / "work" / ".libs"
 PROGRAM = ("sleep", "600")
 OPTIONS = ("--dlrover-redundancy=partner:1", "--dlrover-companion=no")
 
@@ -22,14 +25,14 @@ class NodeBack(unittest.TestCase):
         settings = pathlib.Path(folder, "dlrover.toml")
         settings.write_text("[node]\ndrain_failed = true\n")
         settings.chmod(0o644)
-        self.cluster = self.enterContext(Cluster("back", nodes=4, arguments=("--slurmdbd", "--conf", "CPUs=4", "--dlrover-conf", str(settings))))
+        self.cluster = self.enterContext(Cluster("back", nodes=4, arguments=("--slurmdbd", "--conf", "CPUs=4", "--dlrover-conf", str(settings), "--share", str(FAKE_DRIVER))))
         self.step = self.start("-N4", "--job-name=back", "--dlrover-elastic=2:4")
         self.job = self.cluster.job_id("back")
         wait_until(lambda: any(event["kind"] == "world-published" for event in self.cluster.events(self.job, ["n1", "n2", "n3"])), 30, "a world", 0.2)
 
-    def start(self, *options: str) -> subprocess.Popen:
+    def start(self, *options: str, **more) -> subprocess.Popen:
         """A step of one task a node."""
-        process = self.cluster.start("srun", "--ntasks-per-node=1", "--mem=512", *options, *OPTIONS, *PROGRAM)
+        process = self.cluster.start("srun", "--ntasks-per-node=1", "--mem=512", *options, *OPTIONS, *PROGRAM, **more)
         self.addCleanup(lambda: process.poll() is None and process.terminate())
         return process
 
@@ -48,13 +51,15 @@ class NodeBack(unittest.TestCase):
     def state(self, node: str) -> str:
         return self.cluster.run("sinfo", "-h", "-n", node, "-o", "%T", user="root").stdout.strip()
 
-    def join(self) -> subprocess.Popen:
-        return self.start("-N1", "-w", "n4", f"--dlrover-join={self.job}.0")
+    def join(self, gpu: str = "") -> subprocess.Popen:
+        """gpu: what a driver of ours for GPUs says of the node's one (tests/fakes/work); none: it has none."""
+        env = {"CUDA_VISIBLE_DEVICES": "0", "LD_LIBRARY_PATH": str(FAKE_DRIVER), "FAKE_GPUS": gpu} if gpu else None
+        return self.start("-N1", "-w", "n4", f"--dlrover-join={self.job}.0", env=env)
 
     def test_a_sound_node_is_let_in(self) -> None:
         self.lose_and_boot()
         began = time.time()
-        self.join()
+        self.join(gpu="sound")
         try:
             text = self.wait_for("n4 has joined the group", 60)
         finally:
@@ -63,6 +68,7 @@ class NodeBack(unittest.TestCase):
         print(f"n4 let in {took:.1f} s after its srun began: {text}")
         self.assertIn("checked in", text)
         self.assertIn("exchange", text)
+        self.assertIn("sound GPUs: 1", text)
         self.assertLess(took, 15)
 
     @unittest.skipUnless(NIGHTLY, "only nightly: it takes a while")
@@ -72,8 +78,16 @@ class NodeBack(unittest.TestCase):
         neighbour.begin()
         wait_until(lambda: "n4" in neighbour.running(), 60, "bob's job on n4", 0.2)
         net.narrow(Hosts.load(self.cluster.name), "n4", rate="8mbit", queue="400ms")
+        self.expect_refusal(self.join(), "n4 and n1: ")
+        neighbour.expect_untouched(self)
+
+    @unittest.skipUnless(NIGHTLY, "only nightly: it takes a while")
+    def test_a_node_whose_gpu_miscalculates_is_refused_and_drained(self) -> None:
+        self.lose_and_boot()
+        self.expect_refusal(self.join(gpu="wrong"), "GPU 0000:00:00.0 (Fake): a product of matrices is wrong: it miscalculates")
+
+    def expect_refusal(self, newcomer: subprocess.Popen, why: str) -> None:
         began = time.time()
-        newcomer = self.join()
         try:
             text = self.wait_for("not let in again", 120)
             print(f"n4 refused {time.time() - began:.1f} s after its srun began: {text}")
@@ -81,6 +95,7 @@ class NodeBack(unittest.TestCase):
         finally:
             print(*self.texts(), sep="\n")
         self.assertIn("two-node check failed", text)
+        self.assertIn(why, text)
         self.assertIn("n4 is not let into the group again: two-node check failed", errors)
         self.assertNotEqual(newcomer.returncode, 0)
         wait_until(lambda: "drain" in self.state("n4"), 20, "n4 drained", 0.2)
@@ -88,7 +103,6 @@ class NodeBack(unittest.TestCase):
         self.assertIn("dlrover: two-node check failed", shown)
         self.assertFalse(any("n4 has joined" in line for line in self.texts()))
         self.assertIsNone(self.step.poll(), "the group goes on")
-        neighbour.expect_untouched(self)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,8 @@ struct Side {
         local::NodeMeasuredT answer;
         answer.order = order.order;
         answer.ok = !miscalculates;
-        answer.text = "the processor miscalculates";
+        answer.unfit = miscalculates;
+        answer.text = miscalculates ? "the processor miscalculates" : "sound GPUs: 8";
         answer.work_us = order.work ? 150000 : 0;
         answer.xxh3 = 77;
         say(std::move(answer));
@@ -134,6 +135,7 @@ BOOST_AUTO_TEST_CASE(bytes_go_there_and_back) {
     BOOST_REQUIRE(a.results.size() == 1u);
     BOOST_TEST((a.results[0].run == 5u && a.results[0].ok), a.results[0].text);
     BOOST_TEST((a.results[0].work == 150ms && a.results[0].exchange > 0ms));
+    BOOST_TEST(a.results[0].text == "sound GPUs: 8");
     BOOST_TEST((a.sent == 1 && b.sent == 1));
     BOOST_TEST(b.results.empty());
 }
@@ -170,7 +172,8 @@ BOOST_AUTO_TEST_CASE(a_processor_that_miscalculates_sends_nothing) {
     a.check->run({1, NodeIndex(1), true});
     run();
     BOOST_REQUIRE(a.results.size() == 1u);
-    BOOST_TEST(!a.results[0].ok);
+    BOOST_TEST((!a.results[0].ok && a.results[0].unfit));
+    BOOST_TEST(a.results[0].text == "the processor miscalculates");
     BOOST_TEST(b.expected.empty());
 }
 
@@ -188,7 +191,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_ever) {
     start();
     b.cut = true;
     a.check->run({1, NodeIndex(1), false});
-    run(11s);
+    run(17s);
     BOOST_TEST(a.results.empty());
     run(2s);
     BOOST_REQUIRE(a.results.size() == 1u);

@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <future>
 #include <thread>
 
@@ -258,6 +259,45 @@ BOOST_AUTO_TEST_CASE(an_upgrade_keeps_checkpoints_and_pages) {
     BOOST_TEST(status->ranks[0]->train_step == 17);
     BOOST_REQUIRE(status->checkpoints.size() == 1);
     BOOST_TEST(status->checkpoints[0]->complete);
+}
+
+/// One line of a process's /proc/PID/status, without its name.
+std::string status_line(pid_t pid, std::string_view name) {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with(name)) return line.substr(name.size());
+    return {};
+}
+
+bool await(const std::function<bool()> &condition) {
+    for (int i = 0; i < 2000; ++i) {
+        if (condition()) return true;
+        ::usleep(10000);
+    }
+    return false;
+}
+
+/// A reload, and the node's shutdown while the former daemon, which hangs, is still being ended.
+BOOST_AUTO_TEST_CASE(a_stop_during_an_upgrade_is_heeded) {
+    DaemonProcess daemon;
+    pid_t old = daemon.daemon_pid(), keeper = daemon.keeper_pid();
+    BOOST_REQUIRE(::kill(old, SIGSTOP) == 0);
+    // Before it has stopped it would take SIGTERM first, which has the lower number.
+    BOOST_REQUIRE(await([&] { return status_line(old, "State:").find('T') != std::string::npos; }));
+    BOOST_REQUIRE(::kill(keeper, SIGHUP) == 0);
+    auto told = [&] {  // not heard: it is stopped
+        std::string pending = status_line(old, "ShdPnd:");
+        return !pending.empty() && (std::stoull(pending, nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+    };
+    BOOST_REQUIRE(await(told));
+    BOOST_REQUIRE(::kill(keeper, SIGTERM) == 0);
+    ::usleep(300000);
+    ::kill(old, SIGCONT);
+    siginfo_t ended{};
+    BOOST_TEST(await([&] {
+        int failed = ::waitid(P_PID, static_cast<id_t>(keeper), &ended, WEXITED | WNOHANG | WNOWAIT);
+        return failed == 0 && ended.si_pid == keeper;
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(saves_go_on_after_a_kill_with_all_slots_full) {

@@ -57,9 +57,10 @@ struct Fixture {
         ConnectionId id = next++;
         return {id, alice, alice, static_cast<std::int32_t>(1000 + id), local::Role::Mover};
     }
-    void be_ready(std::uint16_t port_of = 4123, std::uint16_t ways = 1) {
+    void be_ready(std::uint16_t port_of = 4123, std::uint16_t ways = 1, bool answers = false) {
         mover.on_hello(client, 1);
         local::MoverReadyT ready;
+        ready.answers = answers;
         ready.port = port_of;
         ready.ways = ways;
         ready.text = "no RDMA network is up here";
@@ -87,7 +88,7 @@ struct Fixture {
         body.text = text;
         return say(std::move(body));
     }
-    GroupMover::Order receive() {
+    GroupMover::Order receive(std::chrono::milliseconds wait = 5s) {
         ObjectToReceive object;
         object.id = {{Term(3), 4}, TrainStep(5)};
         object.world_size = 2;
@@ -101,7 +102,7 @@ struct Fixture {
         object.transfer = 77;
         object.key.assign(32, 6);
         object.from = "10.0.0.2";
-        object.wait = 5s;
+        object.wait = wait;
         return mover.receive(std::move(object), told.as("expecting"), told.as_arrived());
     }
     GroupMover::Order send() {
@@ -374,6 +375,77 @@ BOOST_AUTO_TEST_CASE(a_mover_that_does_not_answer_is_killed_and_keeps_its_memory
     BOOST_TEST(told.is({{"expecting", ok}, {"arrived", away}, {"sent", away}}));
     BOOST_TEST(told.retry);
     BOOST_TEST(ended.size() == 1u);
+}
+
+/// Long before an order's own time is over, which a large object has much of.
+BOOST_AUTO_TEST_CASE(a_mover_that_stands_still_is_killed) {
+    be_ready(4123, 1, true);
+    auto order = receive(1h);
+    auto call = pushed<local::CallMoverT>();
+    BOOST_REQUIRE(call.has_value());
+    answer<local::ExpectingObjectT>(order, true);
+    loop.advance(29s);
+    BOOST_TEST(!pushed<local::CallMoverT>().has_value(), "until it has answered");
+    BOOST_TEST(port.killed.empty());
+    BOOST_TEST(mover.is_worked_on(order));
+    loop.advance(2s);
+    BOOST_TEST(port.killed.contains(client.id));
+    BOOST_TEST(ended == std::vector{true});
+    BOOST_TEST(!mover.is_worked_on(order), "what waits for it need not");
+    mover.on_gone(client.id);
+    loop.advance();
+    BOOST_TEST(told.is({{"expecting", ok}, {"arrived", away}}));
+}
+
+/// As by scontrol suspend, or in a partition whose jobs take turns.
+BOOST_AUTO_TEST_CASE(a_mover_of_a_step_that_is_suspended_is_waited_for) {
+    be_ready(4123, 1, true);
+    auto order = receive(24h);
+    answer<local::ExpectingObjectT>(order, true);
+    port.suspended = true;
+    loop.advance(1h);
+    BOOST_TEST(port.killed.empty());
+    port.suspended = false;
+    loop.advance(10s);
+    BOOST_TEST(port.killed.empty(), "it gets its time again");
+    loop.advance(30s);
+    BOOST_TEST(port.killed.contains(client.id));
+}
+
+BOOST_AUTO_TEST_CASE(a_mover_that_answers_may_take_its_time) {
+    be_ready(4123, 1, true);
+    BOOST_TEST(!pushed<local::CallMoverT>().has_value(), "it has nothing to do");
+    auto order = receive(1h);
+    answer<local::ExpectingObjectT>(order, true);
+    for (int i = 0; i < 100; ++i) {
+        auto call = pushed<local::CallMoverT>();
+        BOOST_REQUIRE(call.has_value());
+        loop.advance(500ms);
+        local::MoverAnswerT word;
+        word.order = call->order;
+        BOOST_TEST(say(std::move(word)));
+        loop.advance(500ms);
+    }
+    BOOST_TEST(port.killed.empty());
+    answer<local::ObjectArrivedT>(order, true);
+    loop.advance(1s);
+    (void)pushed<local::CallMoverT>();
+    loop.advance(1min);
+    BOOST_TEST(!pushed<local::CallMoverT>().has_value());
+    BOOST_TEST(port.killed.empty());
+    auto next = receive(1h);
+    BOOST_TEST(pushed<local::CallMoverT>().has_value(), "it has something to do again");
+    BOOST_TEST(mover.is_worked_on(next));
+}
+
+/// Those of the version before know no calls.
+BOOST_AUTO_TEST_CASE(a_mover_that_knows_no_calls_is_not_called) {
+    be_ready();
+    auto order = receive(1h);
+    answer<local::ExpectingObjectT>(order, true);
+    loop.advance(30min);
+    BOOST_TEST(!pushed<local::CallMoverT>().has_value());
+    BOOST_TEST(port.killed.empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_mover_that_can_not_be_killed_keeps_its_memory_and_may_still_answer) {

@@ -52,7 +52,7 @@ class TestPort final : public LocalPort {
     }
     std::map<ConnectionId, std::deque<local::MessageT>> sent;
     std::set<ConnectionId> held, closed, killed;
-    bool may_kill = true;
+    bool may_kill = true, suspended = false;
 
   private:
     struct Process final : LocalProcess {
@@ -61,6 +61,7 @@ class TestPort final : public LocalPort {
             if (port.may_kill) port.killed.insert(connection);
             return port.may_kill;
         }
+        bool is_suspended() const override { return port.suspended; }
         TestPort &port;
         ConnectionId connection;
     };

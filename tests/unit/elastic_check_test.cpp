@@ -155,7 +155,10 @@ struct Returning : TestGroup {
                 const RunCheck &check = told.back();
                 auto time = meet(node, check.partner.value());
                 feed(node, LocalCheck{check.run, time.has_value(), check.work ? work : Duration(0),
-                                      time.value_or(Duration(0)), time ? "" : "no answer"});
+                                      time.value_or(Duration(0)),
+                                      !time        ? "no answer"
+                                      : check.work ? "sound GPUs: 8"
+                                                   : ""});
             }
             run(500ms);
         }
@@ -178,7 +181,7 @@ BOOST_AUTO_TEST_CASE(a_lost_node_that_comes_back_is_let_in_after_its_check) {
     g.answer([](auto, auto) { return Duration(100ms); });
     BOOST_TEST(g.is_in());
     BOOST_TEST(g.notes("n3 has joined the group (job 57), checked in") == 1u);
-    BOOST_TEST(g.notes("exchange 100 ms (others 100 ms)") == 1u);
+    BOOST_TEST(g.notes("exchange 100 ms (others 100 ms), sound GPUs: 8") == 1u, "said once");
     for (std::uint32_t member = 0; member < 3; ++member)
         for (const RunCheck &check : g.actions<RunCheck>(member))
             BOOST_TEST(!check.work, "its ranks are not held up");
@@ -228,6 +231,25 @@ BOOST_AUTO_TEST_CASE(a_slow_node_is_refused) {
     BOOST_TEST(g.notes("it is slow") == 1u);
 }
 
+/// Its processor has miscalculated, say: no partner has a part in that, and no further meeting makes it good.
+BOOST_AUTO_TEST_CASE(a_node_that_is_unfit_by_its_own_word_is_refused_at_once) {
+    for (std::uint32_t members : {2u, 4u}) {
+        Returning g(members);
+        auto told = g.actions<RunCheck>(g.back);
+        BOOST_REQUIRE(told.size() == 1u);
+        BOOST_TEST((told[0].work && told[0].gpus));
+        g.feed(g.back, LocalCheck{told[0].run, false, {}, {}, "a GPU miscalculates", true});
+        g.run(500ms);
+        auto unfit = g.actions<NodeUnfit>(g.leader());
+        BOOST_REQUIRE(unfit.size() == 1u);
+        BOOST_TEST((unfit[0].node == NodeIndex(g.back) && unfit[0].its_fault));
+        BOOST_TEST(unfit[0].text.find("a GPU miscalculates") != std::string::npos);
+        g.answer([](auto, auto) { return Duration(100ms); });
+        BOOST_TEST(!g.is_in());
+        BOOST_TEST(g.actions<RunCheck>(g.back).size() == 1u);
+    }
+}
+
 /// In a group of two there is one other only, which leads and works.
 BOOST_AUTO_TEST_CASE(with_one_partner_a_sound_node_is_let_in) {
     Returning g(2);
@@ -262,10 +284,10 @@ BOOST_AUTO_TEST_CASE(with_one_partner_a_failure_says_nothing) {
 
 BOOST_AUTO_TEST_CASE(a_check_of_which_nothing_is_heard_has_failed) {
     Returning g;
-    g.run(70s);
+    g.run(80s);
     BOOST_TEST(!g.is_in());
     BOOST_TEST(g.notes("no answer in time") == 0u, "with nobody: it may be the others' fault");
-    g.run(70s);
+    g.run(80s);
     BOOST_TEST(g.notes("no answer in time") == 1u);
     BOOST_TEST(!g.is_in());
 }

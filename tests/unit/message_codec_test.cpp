@@ -121,8 +121,8 @@ std::vector<Message> one_of_each() {
             Commit{Term(5), full_world()},
             Report{Term(5), full_report()},
             Finish{Term(5), 3, "given up", full_goodput(), NextRun::comes, {NodeIndex(0), NodeIndex(1)}},
-            CheckOrder{Term(5), 8, NodeIndex(2), true},
-            CheckReport{Term(5), 8, true, Duration(150), Duration(90), "why"},
+            CheckOrder{Term(5), 8, NodeIndex(2), true, true},
+            CheckReport{Term(5), 8, true, Duration(150), Duration(90), "why", true},
             Dismissal{Term(5), "it is slow"}};
 }
 

@@ -49,11 +49,11 @@ struct Fixture {
         return all;
     }
     /// As the transport does: the bytes, then the word of them.
-    void bring(Bytes &room, ObjectWatch &watch, std::uint64_t block) const {
+    void bring(Bytes &room, ObjectWatch &watch, std::uint64_t block, std::uint16_t stream = 0) const {
         std::uint64_t at = block * bulk_block_bytes, bytes = std::min(bulk_block_bytes, memory.size() - at);
         std::copy_n(memory.begin() + static_cast<std::ptrdiff_t>(at), bytes,
                     room.begin() + static_cast<std::ptrdiff_t>(at));
-        watch.arrived(at, bytes);
+        watch.arrived(stream, at, bytes);
     }
 
     Bytes memory;
@@ -82,6 +82,39 @@ BOOST_AUTO_TEST_CASE(what_was_looked_at_is_not_read_again) {
     room[1 << 20] ^= std::byte{1};
     BOOST_TEST(watch.verify().ok());
     BOOST_TEST(!ckpt::verify_object(room, known).ok());
+}
+
+/// While it is in the cache, that is: not when the last part of its piece is there.
+BOOST_AUTO_TEST_CASE(what_one_stream_brings_in_order_is_read_as_it_comes) {
+    for (bool in_order : {true, false}) {
+        Bytes room(memory.size());
+        ObjectWatch watch(room, known);
+        for (std::uint64_t block : order()) {
+            bring(room, watch, block, in_order ? 0 : static_cast<std::uint16_t>(block % 2));
+            if (block == 5) room[(1 << 20) + (1 << 16)] ^= std::byte{1};  // in what came as block 4
+        }
+        BOOST_TEST(watch.verify().ok() == in_order);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(streams_that_share_a_piece_in_any_way_find_the_altered_byte) {
+    std::mt19937_64 random(4);
+    for (int round = 0; round < 200; ++round) {
+        Bytes sent = memory, room(memory.size());
+        if (round % 2 != 0) sent[(std::uint64_t{2} << 20) + random() % 1000000] ^= std::byte{1};
+        std::swap(sent, memory);
+        ObjectWatch watch(room, known);
+        auto stream = static_cast<std::uint16_t>(0);
+        auto blocks = order();
+        if (round % 4 < 2) std::ranges::shuffle(blocks.begin() + 2, blocks.end(), random);
+        for (std::uint64_t block : blocks) {
+            if (random() % 3 == 0)
+                stream = static_cast<std::uint16_t>(random() % transport::max_bulk_streams);
+            bring(room, watch, block, stream);
+        }
+        std::swap(sent, memory);
+        BOOST_TEST(watch.verify().ok() == (round % 2 == 0), "round " << round);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_byte_that_was_altered_on_its_way_is_found) {
@@ -120,11 +153,14 @@ BOOST_AUTO_TEST_CASE(several_streams_at_once) {
         ObjectWatch watch(room, known);
         auto blocks = order();
         std::atomic<std::size_t> next{0};
-        auto stream = [&] {
-            for (std::size_t i; (i = next++) < blocks.size();) bring(room, watch, blocks[i]);
+        auto stream = [&](std::uint16_t number) {
+            std::size_t run = static_cast<std::size_t>(round) % 9 + 1;
+            for (std::size_t i; (i = next.fetch_add(run)) < blocks.size();)
+                for (std::size_t n = i; n < std::min(i + run, blocks.size()); ++n)
+                    bring(room, watch, blocks[n], number);
         };
         std::vector<std::thread> streams;
-        for (int i = 0; i < 4; ++i) streams.emplace_back(stream);
+        for (std::uint16_t i = 0; i < 4; ++i) streams.emplace_back(stream, i);
         for (auto &one : streams) one.join();
         BOOST_TEST(watch.verify().ok());
     }
@@ -153,7 +189,7 @@ BOOST_AUTO_TEST_CASE(a_parity_has_a_checksum_of_the_whole) {
         ObjectWatch wrong(room, parity);
         for (std::uint64_t block : order()) {
             bring(room, watch, block);
-            wrong.arrived(0, 0);
+            wrong.arrived(0, 0, 0);
         }
         BOOST_TEST(watch.verify().ok());
         BOOST_TEST(wrong.verify().ok() == !damaged);
