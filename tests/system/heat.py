@@ -213,7 +213,8 @@ def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int 
     try:
         with held_back(cluster, late):
             run.submit() if batch else run.start()
-            wait_until(lambda: all(page.started_us for page in run.pages) or not run.running(), 30, f"{label}: a world without the spares", 0.002)
+            # Slurm may take a minute to let a job onto a node that was booted.
+            wait_until(lambda: all(page.started_us for page in run.pages) or not run.running(), 90, f"{label}: a world without the spares", 0.002)
         run.wait_for_steps()
         wait_until(lambda: run.running() and run.safe_step(names[0]) > 20, 30, f"{label}: safe steps", 0.02)
         assert len(late) < spares or run.nodes_with_ranks(names[0]) == names[:nodes - spares], run.status(names[0])["ranks"]
