@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "ckpt/block_kernel.h"
 #include "ckpt/format_version.h"
@@ -203,6 +206,58 @@ Status check_identity(const ObjectIdentity &wanted, const ObjectIdentity &found)
     return Status(Code::corrupt, "it is " + wrong);
 }
 
+namespace {
+
+/// Keeps one block that is free: a training makes tables of one size again and again, and whether malloc()
+/// gives new pages each time depends on what else the program has freed. Any thread.
+class TableMemory : public flatbuffers::Allocator {
+  public:
+    /// What allocate() can give for so many without new pages: a table grows after its chunks are known.
+    std::size_t fitting(std::size_t bytes) {
+        std::lock_guard lock(mutex_);
+        return fits(bytes) ? spare_.size() : bytes;
+    }
+    std::uint8_t *allocate(std::size_t bytes) override {
+        std::lock_guard lock(mutex_);
+        if (!fits(bytes)) spare_ = Block(bytes);
+        lent_.push_back(std::exchange(spare_, {}));
+        return lent_.back().begin();
+    }
+    void deallocate(std::uint8_t *memory, std::size_t) override {
+        std::lock_guard lock(mutex_);
+        auto found = std::find_if(lent_.begin(), lent_.end(),
+                                  [memory](const Block &block) { return block.begin() == memory; });
+        if (found->size() <= most_kept) spare_ = std::move(*found);
+        lent_.erase(found);
+    }
+
+  private:
+    class Block {
+      public:
+        Block() = default;
+        explicit Block(std::size_t bytes) : memory_(new std::uint8_t[bytes]), bytes_(bytes) {}
+        std::uint8_t *begin() const noexcept { return memory_.get(); }
+        std::size_t size() const noexcept { return memory_ ? bytes_ : 0; }
+
+      private:
+        std::unique_ptr<std::uint8_t[]> memory_;
+        std::size_t bytes_ = 0;
+    };
+    static constexpr std::size_t most_kept = 16 << 20;
+    bool fits(std::size_t bytes) const { return bytes <= spare_.size() && spare_.size() / 4 <= bytes; }
+
+    std::mutex mutex_;
+    Block spare_;
+    std::vector<Block> lent_;
+};
+
+TableMemory &table_memory() {
+    static auto &memory = *new TableMemory;  // for writers that outlive main()
+    return memory;
+}
+
+}  // namespace
+
 ObjectTableWriter::ObjectTableWriter(ObjectIdentity identity)
     : identity_(std::move(identity)), bytes_bound_(fixed_table_bytes + identity_.lineage.size()) {
     builder_.ForceDefaults(true);  // a checksum that is set later needs its place
@@ -215,7 +270,8 @@ std::uint64_t ObjectTableWriter::bytes_for(const ChunkInfo &chunk) noexcept {
 // Growing step by step it would be copied each time, into pages that are new each time.
 void ObjectTableWriter::reserve(std::uint64_t bytes) {
     if (!chunks_.empty()) return;
-    builder_ = flatbuffers::FlatBufferBuilder(bytes_bound_ + std::min<std::uint64_t>(bytes, max_table_bytes));
+    std::uint64_t wanted = bytes_bound_ + std::min<std::uint64_t>(bytes, max_table_bytes);
+    builder_ = flatbuffers::FlatBufferBuilder(table_memory().fitting(wanted), &table_memory());
     builder_.ForceDefaults(true);
 }
 

@@ -81,8 +81,10 @@ def _bytes_of(tensors: list[Any], saves: Saves) -> int:
 
 def _encoded_bytes(tensors: list[Any], saves: Saves) -> int:
     """As save() will encode and, where they are alike, deal them out. That takes about twice as long the first time in a process as later: here, not in the first save."""
-    from . import _session, _state
+    from . import _session, _state, _torch
 
     state = {str(i): _optimizers.local_of(tensor).detach() for i, tensor in enumerate(tensors)}
     with _session.collector_waits():
-        return _state.encode(state, allow_pickle=False, dealer=_session.dealer(saves is Saves.ALIKE)).bound()
+        encoded = _state.encode(state, allow_pickle=False, dealer=_session.dealer(saves is Saves.ALIKE))
+    _torch.forget_plan()
+    return encoded.bound()

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from . import _cuda
-from ._chunks import Batch, Chunk, Columns, Names, StoredChunk, fits_table, pack
+from ._chunks import Batch, Chunk, Columns, Form, Names, StoredChunk, fits_table, pack
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
 from ._library import MAX_DIMS
@@ -155,6 +155,24 @@ _last_plan: _Plan | None = None  # a training saves the same tensors again and a
 _PROPERTIES = attrgetter("shape", "dtype", "requires_grad", "is_cpu")
 
 
+def forget_plan() -> None:
+    """No save comes that is like the last one: the plan's memory is the next one's."""
+    global _last_plan
+    if _last_plan is not None:
+        _last_plan.batch.recycle()
+    _last_plan = None
+
+
+def _form(tensor: Any) -> Form | None:
+    """Of a tensor with memory of its own. None: there are no bytes, or not in the order of its elements, or the table can not say it."""
+    name = dtype_name(tensor.dtype)
+    if not fits_table(name, tensor.dim()) or not tensor.is_contiguous() or tensor.numel() == 0:
+        return None
+    number, width = TABLE[name]
+    nbytes = tensor.numel() * width
+    return Form(nbytes, pack(Chunk("", number, tensor.shape, 0, nbytes, None))) if nbytes else None
+
+
 def _in_json(nodes: list[dict[str, Any]]) -> list[str]:
     """Of each; at once, since one by one takes several times as long."""
     mark = os.urandom(12).hex()
@@ -226,21 +244,18 @@ class TensorEncoder:
 
     def _columns(self, fingerprint: _Fingerprint) -> Columns | None:
         """Where each tensor is an object of its own with memory of its own on the host that the table can say, in order. None: some need a closer look."""
-        torch, properties = torch_if_there(), fingerprint.properties
-        shapes = [shape for shape, *_ in properties]
-        names = {dtype: dtype_name(dtype) for dtype in {dtype for _, dtype, *_ in properties}}
-        if not all(fits_table(name, 0) for name in names.values()) or max(map(len, shapes)) > MAX_DIMS:
+        if not _cuda.all_on_host(self._tensors):
             return None
-        if not _cuda.all_on_host(self._tensors) or not all(map(torch.Tensor.is_contiguous, self._tensors)):
+        kinds = list(zip(fingerprint.properties, fingerprint.strides))
+        of_kind = {kind: _form(tensor) for kind, tensor in dict(zip(kinds, self._tensors)).items()}
+        if None in of_kind.values():
             return None
-        table = {dtype: TABLE[name] for dtype, name in names.items()}
-        kinds = [table[dtype] for _, dtype, *_ in properties]
-        sizes = [count * size for count, (_, size) in zip(map(torch.Tensor.numel, self._tensors), kinds)]
+        forms = [of_kind[kind] for kind in kinds]
+        sizes = [form.nbytes for form in forms]
         extents = sorted(zip(fingerprint.places, sizes))
-        apart = all(map(operator.le, itertools.starmap(operator.add, extents), [place for place, _ in extents[1:]]))
-        if not apart or 0 in sizes:
+        if any(map(operator.gt, itertools.starmap(operator.add, extents), [place for place, _ in extents[1:]])):
             return None
-        return Columns(self._names.take_all(self._paths), [number for number, _ in kinds], shapes, fingerprint.places, sizes)
+        return Columns(self._names.take_all(self._paths), fingerprint.places, sizes, [form.packed for form in forms])
 
     def _finish_separate(self, fingerprint: _Fingerprint, columns: Columns) -> Batch:
         global _last_plan
