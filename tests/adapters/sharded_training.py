@@ -40,6 +40,12 @@ def digest(state):
     return total.hexdigest()
 
 
+def tell(what, step, state):
+    text = digest(state)
+    if dist.get_rank() == 0:
+        print(f"{what} step {step} with {dist.get_world_size()} ranks: {text}", flush=True)
+
+
 def main(steps, seconds, result):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -49,10 +55,12 @@ def main(steps, seconds, result):
     found = dcp.load(state)
     if found is not None:
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-        print(f"resumed after step {found}", flush=True)
+        tell("resumed after", found, state_of(model, optimizer))
     for step in range(1 if found is None else found + 1, steps):
         train(model, optimizer, 1, first=step, data_rank=dist.get_rank())
-        dcp.save(step, state_of(model, optimizer))
+        state = state_of(model, optimizer)
+        dcp.save(step, state)
+        tell("saved", step, state)
         time.sleep(seconds)
     text = digest(state_of(model, optimizer))
     if dist.get_rank() == 0:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An FSDP2 model loses a node under Slurm (contrib/minicluster), and ends with the weights of the undisturbed run. There are checkpoints on storage, and
-nobody reads them."""
+nobody reads them. Where there is no other node, fewer ranks have the same state in other shards."""
 
 import json
 import os
@@ -46,6 +46,11 @@ class Training:
     def stored_step(self) -> int:
         return (self.status().get("storage") or {}).get("stored_step", -1)
 
+    def told(self, what: str) -> "list[tuple[int, int, str]]":
+        """(step, ranks, digest of the whole state)"""
+        found = re.findall(rf"^{what} step (\d+) with (\d+) ranks: (\w+)$", self.output(), re.MULTILINE)
+        return [(int(step), int(ranks), text) for step, ranks, text in found]
+
     def digest(self) -> str:
         assert self.srun.wait(180) == 0, self.output()
         return (self.folder / "digest").read_text()
@@ -78,8 +83,33 @@ def test_fsdp2_loses_a_node(cluster, undisturbed, number):
         cluster.control("kill-node", victim, check=False)  # which was only cut off, it may be
         cluster.start_node(victim)
         print(training.output()[-2000:])
-    resumed = {int(line.split()[-1]) for line in training.output().splitlines() if line.startswith("resumed after step")}
+    resumed = {step for step, _, _ in training.told("resumed after")}
     assert len(resumed) == 1 and min(resumed) >= safe, f"resumed after {resumed}, step {safe} was safe"
+    expect_from_memory(cluster, training)
+
+
+def expect_from_memory(cluster, training):
     story = "\n".join(event["text"] for event in cluster.events(training.job))
     assert "fetched from" in story and not re.search(FROM_STORAGE, story)
     cluster.expect_clean(30)
+
+
+def test_fsdp2_goes_on_in_other_shards(cluster):
+    """Three ranks, of which one's node is lost; two have all that the three have saved. A node that joins later gets its shard of what the two save."""
+    training = Training(cluster, "fewer", "-w", "n[1-3]", "--dlrover-elastic=2:3")
+    wait_until(lambda: training.safe_step() >= 5, 120, "safe steps", 0.05)
+    safe = training.safe_step()
+    cluster.lose("n3")
+    try:
+        training.digest()
+    finally:
+        cluster.start_node("n3")
+        print(training.output()[-2000:])
+    saved = {(step, ranks): text for step, ranks, text in training.told("saved")}
+    resumed = training.told("resumed after")
+    assert resumed and resumed[0][1] == 2 and resumed[0][0] >= safe
+    before = 3
+    for step, ranks, text in resumed:
+        assert text == saved[step, before], f"what {ranks} ranks have of step {step} is not what {before} had"
+        before = ranks
+    expect_from_memory(cluster, training)
