@@ -20,6 +20,8 @@ constexpr EventLoop::Time fetch_limit = std::chrono::seconds(30);
 /// Of one object that is fetched, each followed by a longer pause.
 constexpr std::uint32_t max_fetch_failures = 5;
 constexpr std::size_t max_incoming = 64, max_held_up = 4096, key_bytes = 32;
+/// Of an offer's ways: the mover is exact (proto/move.fbs).
+constexpr std::uint16_t exact_bit = 1u << 15;
 /// Slower is stuck.
 constexpr std::uint64_t slowest_bytes_per_ms = 2000;
 
@@ -229,7 +231,7 @@ void GroupCopies::offer(std::uint64_t number, const Outgoing &out) {
     MoveWord word = word_about(Kind::Offer, out.copy.rank, out.copy.id);
     word.number = number;
     word.world_size = out.world_size;
-    word.ways = mover_ == nullptr ? std::uint16_t{0} : mover_->ways();
+    if (mover_ != nullptr) word.ways = mover_->ways() | (mover_->exact() ? exact_bit : 0);
     word.object = out.object.seal;
     word.asked = out.asked;
     hooks_.send(out.copy.to, word);
@@ -443,11 +445,12 @@ void GroupCopies::on_wait(NodeIndex from, const MoveWord &word) {
 }
 
 /// Objects of the same step here may have the same bytes: what is the same on all ranks (data parallelism).
-/// Not where there are parities: they are made of all bytes, also of those between chunks.
+/// Parities are made of all bytes, also of those between chunks.
 std::vector<LentObject> GroupCopies::lend(Incoming &in) {
     std::vector<LentObject> all;
     const CheckpointId &id = in.offer.id;
-    if (parity_.coded() || in.place == passage || sent_whole_.contains(in.offer.rank)) return all;
+    bool exact = mover_->exact() && (in.offer.ways & exact_bit) != 0, is_parity = !is_rank(in.offer.rank);
+    if (is_parity || (parity_.coded() && !exact) || sent_whole_.contains(in.offer.rank)) return all;
     std::size_t room = mover_->room_for_own(in.segments.size());
     for (Rank rank : services_.arena.holders(id)) {
         if (!is_rank(rank) || rank == in.offer.rank) continue;

@@ -128,6 +128,8 @@ class GroupMover {
     std::uint16_t port() const { return ready_ ? ready_->port : std::uint16_t{0}; }
     std::uint16_t ways() const { return ready_ ? ready_->ways : std::uint16_t{0}; }
     const std::string &text() const;
+    /// Whether what it leaves out or fills in comes to every byte, also between chunks.
+    bool exact() const { return ready_ && ready_->exact; }
     /// How many descriptors of what is lent one order can take beside those of the object itself; 0: this
     /// mover is of a version that takes none.
     std::size_t room_for_own(std::size_t segments) const;

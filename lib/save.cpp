@@ -34,6 +34,14 @@ std::vector<ckpt::BlockCopy> cut(std::span<const ChunkSource> chunks, std::byte 
     return blocks;
 }
 
+/// Behind a chunk's end, up to where the next one may begin: then objects that are alike are alike in every
+/// byte (docs/format-object.md). Behind a block that is not the chunk's last one there is nothing.
+void clear_behind(const SaveTarget &target, const std::byte *block, std::uint64_t bytes) {
+    auto end = static_cast<std::uint64_t>(block - target.base) + bytes;
+    std::uint64_t next = std::min(ckpt::align_object_offset(end).value_or(end), target.capacity);
+    if (next > end) std::memset(target.base + end, 0, next - end);
+}
+
 /// `blocks` as cut() made them, and copied.
 void set_checksums(std::span<ChunkSource> chunks, std::span<const ckpt::BlockCopy> blocks) {
     auto full = blocks.begin(),
@@ -158,6 +166,8 @@ void ObjectWriter::copy(std::span<ChunkSource> chunks, const std::function<void(
         for (const auto &block : some.first(fresh_ ? some.size() : 0))
             fresh_->touch(static_cast<const std::byte *>(block.to), block.bytes);
         ckpt::block_kernel().copy_hash(some.data(), some.size());
+        for (const auto &block : some)
+            clear_behind(target_, static_cast<const std::byte *>(block.to), block.bytes);
         for (std::size_t n = 0; n < some.size(); ++n) fault_point("mid_copy");
     };
     parallel_for(ends.size(), threads, copy_some, meanwhile, near_target(threads));
@@ -224,6 +234,7 @@ void ObjectWriter::checksum_staged() {
     std::vector<std::uint64_t> hashes(blocks.size());
     auto hash_one = [&](std::uint64_t i) {
         hashes[i] = ckpt::block_kernel().hash(blocks[i].first, blocks[i].second);
+        clear_behind(target_, blocks[i].first, blocks[i].second);
         fault_point("mid_checksum");
     };
     unsigned threads = threads_for(bytes);

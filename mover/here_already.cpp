@@ -37,16 +37,41 @@ bool touches(std::span<const BulkSpared> spared, std::uint64_t begin, std::uint6
     return run != spared.begin() && std::prev(run)->first + std::prev(run)->count > first;
 }
 
-/// Of those that the other side has; adjacent ones are one.
-std::vector<Range> find_known(const ckpt::ObjectTableView &table, std::span<const BulkHave> haves) {
+/// From a chunk's end to where the next one may begin.
+Range behind(const ckpt::ChunkInfo &chunk) {
+    std::uint64_t end = chunk.offset + chunk.bytes;
+    return {end, ckpt::align_object_offset(end).value_or(end)};
+}
+
+/// A chunk's end, or, where only zeros follow, that of what aligns the next one. Bytes that are none of a
+/// chunk's have no checksum, but a parity is made of them, too.
+std::uint64_t end_with_zeros(std::span<const std::byte> data, const ckpt::ChunkInfo &chunk) {
+    auto [end, next] = behind(chunk);
+    if (end >= data.size()) return data.size();
+    next = std::min<std::uint64_t>(next, data.size());
+    auto gap = data.subspan(end, next - end);
+    bool zeros = std::ranges::all_of(gap, [](std::byte b) { return b == std::byte{0}; });
+    return zeros ? next : end;
+}
+
+/// Of what is behind a chunk that which lies in blocks that were left out: there the other side had zeros.
+void clear_behind(std::span<std::byte> memory, std::span<const BulkSpared> spared,
+                  const ckpt::ChunkInfo &chunk) {
+    auto [begin, end] = behind(chunk);
+    for (std::uint64_t at = begin; at < std::min<std::uint64_t>(end, memory.size()); ++at)
+        if (touches(spared, at, 1)) memory[at] = std::byte{0};
+}
+
+/// Of those that the other side has, in the first `data_end` bytes; adjacent ones are one.
+std::vector<Range> find_known(std::span<const std::byte> memory, std::uint64_t data_end,
+                              const ckpt::ObjectTableView &table, std::span<const BulkHave> haves) {
     std::vector<BulkHave> sorted(haves.begin(), haves.end());
     std::sort(sorted.begin(), sorted.end());
     std::vector<Range> ranges;
     for (std::uint64_t i = 0; i < table.count(); ++i) {
         ckpt::ChunkInfo chunk = table.chunk(i);
         if (!has_bytes(chunk) || !std::binary_search(sorted.begin(), sorted.end(), name_of(chunk))) continue;
-        std::uint64_t end = chunk.offset + chunk.bytes;
-        ranges.push_back({chunk.offset, ckpt::align_object_offset(end).value_or(end)});
+        ranges.push_back({chunk.offset, end_with_zeros(memory.first(data_end), chunk)});
     }
     std::sort(ranges.begin(), ranges.end());
     std::vector<Range> joined;
@@ -88,6 +113,7 @@ Status HereAlready::fill(std::span<std::byte> memory, const ckpt::ObjectPlace &p
                          std::span<const BulkSpared> spared, const std::atomic<bool> *stop) const {
     auto table = read_table(memory, place);
     if (!table) return table.take_status();
+    std::uint64_t data_end = std::min(place.data_bytes, place.table_offset);
     for (std::uint64_t i = 0; i < table->count(); ++i) {
         ckpt::ChunkInfo chunk = table->chunk(i);
         if (!has_bytes(chunk) || !touches(spared, chunk.offset, chunk.bytes)) continue;
@@ -98,6 +124,7 @@ Status HereAlready::fill(std::span<std::byte> memory, const ckpt::ObjectPlace &p
             return Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +
                                              "\" was left out, and is not here");
         std::memcpy(memory.data() + chunk.offset, found->second, chunk.bytes);
+        clear_behind(memory.first(data_end), spared, chunk);
     }
     return {};
 }
@@ -108,9 +135,8 @@ std::vector<BulkSpared> find_spared(std::span<const std::byte> memory, const ckp
     if (!table) return {};
     std::uint64_t data_end = std::min(place.data_bytes, place.table_offset);
     std::vector<BulkSpared> spared;
-    for (const Range &range : find_known(*table, haves)) {
-        std::uint64_t first = transport::bulk_blocks(range.begin);
-        std::uint64_t end = std::min(range.end, data_end) / bulk_block_bytes;
+    for (const Range &range : find_known(memory, data_end, *table, haves)) {
+        std::uint64_t first = transport::bulk_blocks(range.begin), end = range.end / bulk_block_bytes;
         if (end > first) spared.push_back({first, end - first});
     }
     return spared;

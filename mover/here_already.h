@@ -23,7 +23,8 @@ class HereAlready {
     /// The largest chunks, at most transport::max_bulk_haves.
     std::vector<transport::BulkHave> list() const;
     /// Copies into `memory`, where the object's table has come, each chunk that has bytes in a block that was
-    /// left out. corrupt: one of them is not here; stale: `stop`, which is asked before each chunk, said so.
+    /// left out, and zeros to what of such a block lies between chunks: then every byte is as on the other
+    /// side. corrupt: one of them is not here; stale: `stop`, which is asked before each chunk, said so.
     Status fill(std::span<std::byte> memory, const ckpt::ObjectPlace &place,
                 std::span<const transport::BulkSpared> spared, const std::atomic<bool> *stop = nullptr) const;
 
@@ -31,8 +32,8 @@ class HereAlready {
     std::map<transport::BulkHave, const std::byte *> chunks_;
 };
 
-/// The blocks of an object (its data, then its table) of which the other side has every byte. What lies
-/// between two chunks only to align them counts as part of the first. None where the table is not as `place`
+/// The blocks of an object (its data, then its table) of which the other side has every byte. Zeros that lie
+/// between two chunks only to align them count as part of the first. None where the table is not as `place`
 /// says.
 std::vector<transport::BulkSpared> find_spared(std::span<const std::byte> memory,
                                                const ckpt::ObjectPlace &place,

@@ -173,7 +173,7 @@ Status Service::listen(const local::MoverWelcomeT &welcome, local::MoverReadyT &
     arrivals_.emplace(outbox_, std::move(*server));
     ready.port = arrivals_->port();
     ready.ways = options.methods;
-    ready.takes_own = true;
+    ready.takes_own = ready.exact = true;
     return {};
 }
 

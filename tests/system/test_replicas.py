@@ -15,15 +15,17 @@ HAS_TORCH = subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_o
 @unittest.skipUnless(HAS_TORCH, "needs python3-torch")
 class Replicas(unittest.TestCase):
     def setUp(self) -> None:
-        self.cluster = self.enterContext(Cluster("replicas", nodes=3))
+        self.cluster = self.enterContext(Cluster("replicas", nodes=4))
 
-    def start(self, label: str) -> None:
+    def start(self, label: str, redundancy: str = "partner:1", workers: int = 2) -> None:
+        """On so many nodes and a spare, two ranks on each."""
+        self.ranks = 2 * workers
         self.folder = self.cluster.work / label
         self.folder.mkdir()
         self.folder.chmod(0o777)
         environment = {"PYTHONPATH": (prefix() / "share" / "dlrover-slurm" / "pythonpath").read_text().strip(), "PYTHONDONTWRITEBYTECODE": "1"}
-        self.process = self.cluster.start("srun", "--job-name", label, "-N3", "--mem=1500", "--ntasks-per-node=2", "--overcommit", "--dlrover-elastic=2:2", "--dlrover-spares=1",
-                                          "--dlrover-redundancy=partner:1", "/usr/bin/python3", str(HERE / "replicas_worker.py"), str(self.folder), label, env=environment)
+        self.process = self.cluster.start("srun", "--job-name", label, f"-N{workers + 1}", "--mem=1500", "--ntasks-per-node=2", "--overcommit",
+                                          f"--dlrover-elastic={workers}:{workers}", "--dlrover-spares=1", f"--dlrover-redundancy={redundancy}", "/usr/bin/python3", str(HERE / "replicas_worker.py"), str(self.folder), label, env=environment)
         self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
         self.job = self.cluster.job_id(label)
         wait_until(lambda: self.copies()["safe_step"] >= 5, 90, "safe steps", 0.2)
@@ -43,6 +45,14 @@ class Replicas(unittest.TestCase):
 
     def test_parameters_of_data_parallelism(self) -> None:
         self.start("alike")
+        self.expect_that_a_lost_node_costs_nothing()
+
+    def test_they_are_added_up_where_they_are(self) -> None:
+        """A parity is made of all bytes: of these most are what the node that makes it has saved itself."""
+        self.start("alike", "rs:2+1", workers=3)
+        self.expect_that_a_lost_node_costs_nothing()
+
+    def expect_that_a_lost_node_costs_nothing(self) -> None:
         copies = self.copies()
         print(f"{copies['spared_bytes']} of {copies['arrived_bytes']} bytes were there already")
         self.assertGreater(copies["spared_bytes"], 0.9 * copies["arrived_bytes"])
@@ -50,7 +60,7 @@ class Replicas(unittest.TestCase):
         self.assertIn("that came were there already (replicas)", text)
         safe, lost = copies["safe_step"], self.begins()[-1].split()[2]  # not the spare: its agents have the same command line
         self.cluster.lose(lost)
-        wait_until(lambda: len(self.begins()) >= 8, 60, "ranks that go on", 0.1)
+        wait_until(lambda: len(self.begins()) >= 2 * self.ranks, 60, "ranks that go on", 0.1)
         steps = {int(line.split()[0]) for line in self.begins()} - {0}
         self.assertEqual(len(steps), 1, self.begins())
         self.assertGreaterEqual(steps.pop(), safe)

@@ -16,6 +16,7 @@ struct Mover : Helper {
         ready.port = 4000;
         ready.ways = 1;
         ready.takes_own = !is_old;
+        ready.exact = !is_old && is_exact;
         say(std::move(ready));
     }
     void die() override {
@@ -114,10 +115,11 @@ struct Mover : Helper {
     std::uint64_t spared = 0;
     bool slow = false, fails = false, hung = false;
     bool is_old = false;      ///< of a version that takes nothing of the node's own
-    bool damaged = false;     ///< is what it sends, in its node's own memory
-    bool send_one = false;    ///< though it is slow
-    bool spoilt = false;      ///< what is made of parts
-    bool lost_folds = false;  ///< are not answered
+    bool is_exact = true;
+    bool damaged = false;                  ///< is what it sends, in its node's own memory
+    bool send_one = false;                 ///< though it is slow
+    bool spoilt = false;                   ///< what is made of parts
+    bool lost_folds = false;               ///< are not answered
     int cancelled = 0, folds = 0;
     std::map<std::uint64_t, std::set<std::uint32_t>> parts;       ///< in each segment: whose objects
     std::map<std::vector<std::uint8_t>, std::uint64_t> expected;  ///< orders by key

@@ -53,6 +53,30 @@ BOOST_AUTO_TEST_CASE(every_node_has_the_others_parities_and_no_copies) {
     BOOST_TEST(copies->parity_bytes >= 2 * Node::object_bytes);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_added_up_may_be_here_already) {
+    m2->spared = 100;
+    BOOST_TEST(try_save_everywhere(5));
+    run(2s);
+    BOOST_TEST(safe(5));
+    BOOST_REQUIRE(m2->lent_for[0].size() == 1u);
+    BOOST_TEST((m2->lent_for[0][0] == std::set<std::uint32_t>{2, 3}));
+    BOOST_TEST((m2->read.empty() && m1->read.empty()));
+    BOOST_TEST(status_at(n2, alice, false).groups.at(0)->copies->spared_bytes == 200u);
+}
+
+/// It would leave out, or not fill in, what lies between chunks.
+BOOST_AUTO_TEST_CASE(nothing_is_left_out_unless_both_movers_come_to_every_byte) {
+    m1->die();
+    m1->is_exact = false;
+    m1->connect();
+    BOOST_TEST(try_save_everywhere(5));
+    run(3s);
+    BOOST_TEST(safe(5));
+    for (Mover *mover : {&*m1, &*m2})
+        for (const auto &[rank, lent] : mover->lent_for)
+            for (const auto &ranks : lent) BOOST_TEST(ranks.empty(), rank);
+}
+
 BOOST_AUTO_TEST_CASE(a_sum_whose_mover_has_died_begins_anew) {
     m2->lost_folds = true;
     BOOST_TEST(try_save_everywhere(5));

@@ -61,7 +61,7 @@ Bytes without(const Bytes &memory, const std::vector<BulkSpared> &spared) {
     for (const BulkSpared &run : spared) {
         std::uint64_t begin = run.first * bulk_block_bytes;
         std::uint64_t bytes = std::min(run.count * bulk_block_bytes, left.size() - begin);
-        std::fill_n(left.begin() + static_cast<std::ptrdiff_t>(begin), bytes, std::byte{0});
+        std::fill_n(left.begin() + static_cast<std::ptrdiff_t>(begin), bytes, std::byte{0xaa});
     }
     return left;
 }
@@ -85,6 +85,24 @@ BOOST_AUTO_TEST_CASE(replicas_are_left_out_and_filled_in) {
     BOOST_TEST(known.fill(arrived, there.place, spared).ok());
     BOOST_TEST((arrived == there.memory));
     BOOST_TEST(ckpt::verify_object(arrived, there.known()).ok());
+}
+
+/// Of these no checksum tells, and a parity is made of them.
+BOOST_AUTO_TEST_CASE(what_lies_between_chunks_is_sent_unless_it_is_zeros) {
+    Laid there = replica(0), here = replica(1);
+    HereAlready known;
+    known.add(here.memory, here.known());
+    auto before = find_spared(there.memory, there.place, known.list());
+    std::uint64_t gap = 128 + weight;  // behind "own" comes "weight"
+    BOOST_REQUIRE(gap % 64 != 0);
+    there.memory[gap] = std::byte{1};
+    auto spared = find_spared(there.memory, there.place, known.list());
+    BOOST_REQUIRE(spared.size() == 2u);
+    BOOST_TEST(spared[0].count + spared[1].count == before[0].count - 1);
+    BOOST_TEST(spared[1].first == gap / bulk_block_bytes + 1);
+    Bytes arrived = without(there.memory, spared);
+    BOOST_TEST(known.fill(arrived, there.place, spared).ok());
+    BOOST_TEST((arrived == there.memory));
 }
 
 BOOST_AUTO_TEST_CASE(other_bytes_another_name_and_another_place_are_sent) {
