@@ -114,12 +114,12 @@ struct Mover : Helper {
 
     std::uint64_t spared = 0;
     bool slow = false, fails = false, hung = false;
-    bool is_old = false;      ///< of a version that takes nothing of the node's own
+    bool is_old = false;  ///< of a version that takes nothing of the node's own
     bool is_exact = true;
-    bool damaged = false;                  ///< is what it sends, in its node's own memory
-    bool send_one = false;                 ///< though it is slow
-    bool spoilt = false;                   ///< what is made of parts
-    bool lost_folds = false;               ///< are not answered
+    bool damaged = false;     ///< is what it sends, in its node's own memory
+    bool send_one = false;    ///< though it is slow
+    bool spoilt = false;      ///< what is made of parts
+    bool lost_folds = false;  ///< are not answered
     int cancelled = 0, folds = 0;
     std::map<std::uint64_t, std::set<std::uint32_t>> parts;       ///< in each segment: whose objects
     std::map<std::vector<std::uint8_t>, std::uint64_t> expected;  ///< orders by key
