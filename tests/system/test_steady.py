@@ -21,7 +21,7 @@ PROGRAM = """
 import json, os, sys, time
 import torch
 import dlrover_slurm
-folder, saves = sys.argv[1], int(sys.argv[2])
+folder, saves, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 
 def descriptors():
     names = {}
@@ -44,15 +44,22 @@ before = set(descriptors().values())
 restored = dlrover_slurm.load()
 dlrover_slurm.poll_membership()
 state = {"model": {str(i): torch.full((2048,), float(i)) for i in range(64)}, "rng": dlrover_slurm.rng_state()}
-assert dlrover_slurm.save(0, state)
+tensors = list(state["model"].values())
+
+def save(step, **more):
+    if way == "changing":  # names, and how many there are
+        state["model"] = {f"{i} of {step}": tensor for i, tensor in enumerate(tensors[: 32 + step % 32])}
+    return dlrover_slurm.save(step, state, replicated=way == "alike", **more)
+
+assert save(0)
 ours = sorted(set(descriptors().values()) - before)
 loader = torch.utils.data.DataLoader(torch.arange(10.0 * saves), batch_size=2, num_workers=2, persistent_workers=True)
 batches = iter(loader)
 skipped = 0
 for step in range(1, saves + 1):
-    state["model"]["0"].fill_(next(batches)[0].item())
+    tensors[0].fill_(next(batches)[0].item())
     # Those at which the test looks are not skipped.
-    skipped += not dlrover_slurm.save(step, state, ledger=step, wait=30 if step in (saves // 5, saves) else 0)
+    skipped += not save(step, ledger=step, wait=30 if step in (saves // 5, saves) else 0)
     dlrover_slurm.report_step(step)
     if step == saves // 5:
         mark("begun", ours=ours)
@@ -80,19 +87,17 @@ class Steady(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         cls.cluster = cls.enterClassContext(Cluster("steady", nodes=1))
-        cls.folder = cls.cluster.work / "steady"
-        cls.folder.mkdir()
-        storage = cls.folder / "storage"
-        storage.mkdir()
-        for folder in (cls.folder, storage):
-            folder.chmod(0o777)
 
-    def start(self) -> None:
+    def start(self, way: str) -> None:
+        self.folder = self.cluster.work / way
+        for folder in (self.folder, self.folder / "storage"):
+            folder.mkdir()
+            folder.chmod(0o777)
         script = self.folder / "train.py"
         script.write_text(PROGRAM)
         python_path = (prefix() / "share" / "dlrover-slurm" / "pythonpath").read_text().strip()
         self.job = self.cluster.start("srun", "-N1", "-n1", "--dlrover-elastic", f"--dlrover-ckpt-dir={self.folder / 'storage'}", f"--dlrover-ckpt-every={STORED_EVERY}",
-                                      "--dlrover-ckpt-keep=2", "/usr/bin/python3", str(script), str(self.folder), str(SAVES),
+                                      "--dlrover-ckpt-keep=2", "/usr/bin/python3", str(script), str(self.folder), str(SAVES), way,
                                       env={"PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"})
         self.addCleanup(lambda: self.job.poll() is None and self.job.kill())
 
@@ -146,7 +151,17 @@ class Steady(unittest.TestCase):
             self.assertNotIn("memfd:", pathlib.Path(f"/proc/{child}/maps").read_text())
 
     def test_saves_leave_nothing_behind(self) -> None:
-        self.start()
+        self.expect_steady("plain")
+
+    def test_of_what_all_ranks_have_alike(self) -> None:
+        self.expect_steady("alike")
+
+    def test_of_other_tensors_each_time(self) -> None:
+        """What is kept from save to save, since the next one is like it, is not."""
+        self.expect_steady("changing")
+
+    def expect_steady(self, way: str) -> None:
+        self.start(way)
         said = self.reach("begun", 120)
         trainer, children = self.find()
         self.assertIn("memfd:", pathlib.Path(f"/proc/{trainer}/maps").read_text(), "the trainer has the arena mapped")
