@@ -72,6 +72,7 @@ class Runner:
         self.environment = dict(os.environ, CCACHE_DIR=os.environ.get("CCACHE_DIR", os.path.join(self.work, "ccache")),
                                 DLROVER_PREFIX=self.prefix, DLROVER_BUILD=os.path.join(self.work, "build"),
                                 DLROVER_NIGHTLY="1" if options.nightly else "0", PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8")
+        self.environment.setdefault("DLROVER_TEST_PATIENCE", "2")  # of the system tests, which run beside each other and beside a build
         self.environment.setdefault("DLROVER_TORCH_VENV", os.path.join(self.work, "torch-venv"))
         self.environment.setdefault("CCACHE_BASEDIR", TOP)  # what one clone has compiled serves another
         self.environment["PATH"] = "/usr/bin:/bin:/usr/sbin:/sbin:" + self.environment.get("PATH", "")

@@ -41,8 +41,13 @@ def stopped(pids: "list[int]") -> "typing.Iterator[None]":
                 os.kill(pid, signal.SIGCONT)
 
 
+#: How much longer what takes long may take here: contrib/run-tests runs several tests at a time, and a build beside them. How fast something is says bench/.
+PATIENCE = float(os.environ.get("DLROVER_TEST_PATIENCE", "1"))
+
+
 def wait_until(condition, seconds: float, what: str, interval: float = 0.02):
-    """The first true result of condition(); AssertionError after `seconds`."""
+    """The first true result of condition(); AssertionError after `seconds`, times PATIENCE."""
+    seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while True:
         result = condition()
