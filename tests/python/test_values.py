@@ -6,9 +6,11 @@ import enum
 import math
 import random
 import struct
+import sys
 import warnings
 
 import pytest
+from dlrover_slurm import _state
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -91,6 +93,36 @@ def test_value(round_trip, value):
 def test_nan_keeps_its_bits(round_trip):
     nan = struct.unpack(">d", bytes.fromhex("fff8000000000abc"))[0]
     assert struct.pack(">d", round_trip([nan])[0]).hex() == "fff8000000000abc"
+
+
+LONG = int("8" * 4000) ** 5  # 20,000 digits
+LONG_INTS = [LONG, -LONG, 2**2048, 2**2048 - 1, -(2**2048), 1 - 2**2048]
+
+
+@pytest.fixture(params=["default", "strictest"])
+def digits(request):
+    """How many digits of an int Python 3.11 and later write and read: 4300, and the fewest that a program may choose."""
+    if not hasattr(sys, "set_int_max_str_digits"):
+        yield
+        return
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits({"default": 4300, "strictest": 640}[request.param])
+    yield
+    sys.set_int_max_str_digits(before)
+
+
+@pytest.mark.parametrize("number", range(len(LONG_INTS)))
+def test_long_ints(round_trip, digits, number):
+    value = LONG_INTS[number]
+    for state in (value, [(value, {value}), collections.Counter({"n": value})], {value: "key", (value, 1): value},
+                  {value: b"x" * 100, -value: b"y" * 100}):  # fmt: skip
+        assert same(round_trip(state), state)
+
+
+def test_ints_of_before_are_read(dlrover):
+    """All were decimal numbers."""
+    skeleton = f'{{"version":1,"ledger":"none","state":[{10**4299},{-(10**4299)}]}}'
+    assert _state.decode(skeleton.encode(), {}) == [10**4299, -(10**4299)]
 
 
 def test_ordered_dict_keeps_its_attributes(round_trip):
