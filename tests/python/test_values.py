@@ -179,7 +179,7 @@ def test_nothing_saved_is_none(dlrover):
 def test_newest_step_and_world(dlrover):
     for step in (5, 6, 7):
         assert dlrover.save(step, {"step": step})
-    assert dlrover.load().state == {"step": 7}
+    assert dlrover.load() == dlrover.Checkpoint(7, {"step": 7}, None, saved_by=1)
     world = dlrover.world()
     assert (world.restore_step, world.rank, world.world_size, world.managed) == (7, 0, 1, False)
 
