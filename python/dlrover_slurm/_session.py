@@ -54,6 +54,8 @@ class Checkpoint:
     step: int
     state: Any
     ledger: Any = None
+    saved_by: int = 1
+    """ranks"""
 
 
 class _Session:
@@ -666,9 +668,9 @@ def load_one(map_location: Any, views: bool, folder: Folder | None, adopt: bool,
         with collector_waits():
             state = _as_saved(opened, folder is None, map_location, views, adopt)
         ledger = _state.ledger_of(opened.skeleton(), opened.ledger())
-        step = opened.step()
+        step, saved_by = opened.step(), opened.saved_by()
     note_step(step)
-    return Checkpoint(step, state, ledger)
+    return Checkpoint(step, state, ledger, saved_by)
 
 
 def load(map_location: Any = "cpu", *, views: bool = False, folder: Folder | None = None, adopt: bool = False) -> Checkpoint | None:

@@ -21,6 +21,7 @@ from ._share import Dealer, Shared
 SKELETON_VERSION = 1
 _INLINE_BYTES = 64
 _INLINE_TEXT = 4096
+_INLINE_INT = 1 << 2048  # 617 decimal digits; Python (3.11) may refuse to write and read more than 640 in a program, and more than 4300 by default
 _pickled_types: set[type] = set()
 
 
@@ -53,6 +54,13 @@ def _float_bits(text: str) -> float:
     return struct.unpack(">d", bytes.fromhex(text))[0]
 
 
+def _key_text(key: Any) -> str:
+    try:
+        return f"{key}"
+    except ValueError:  # it is or has an int of more digits than Python writes
+        return "#"
+
+
 def _is_namedtuple(value: Any) -> bool:
     return isinstance(value, tuple) and type(value) is not tuple and hasattr(type(value), "_fields")
 
@@ -78,8 +86,10 @@ class _Encoder:
     def _node(self, value: Any, path: str) -> Any:
         if type(value) in self._plain_tensors:
             return self._tensors.add(value, path)
-        if value is None or type(value) in (bool, int):
+        if value is None or type(value) is bool:
             return value
+        if type(value) is int:
+            return value if -_INLINE_INT < value < _INLINE_INT else {"$": "int", "v": f"{value:x}"}
         scalar = _SCALARS.get(type(value))
         if scalar is not None:
             return scalar(self, value, path)
@@ -153,7 +163,8 @@ class _Encoder:
 
     def _pairs(self, mapping: Any, path: str) -> list[Any]:
         prefix, node = path + "." if path else "", self._node
-        return [[node(key, f"{prefix}{key}#key"), node(value, f"{prefix}{key}")] for key, value in mapping.items()]
+        pairs = ((prefix + _key_text(key), key, value) for key, value in mapping.items())
+        return [[node(key, place + "#key"), node(value, place)] for place, key, value in pairs]
 
     def _dict(self, value: dict[Any, Any], path: str) -> Any:
         if all(type(key) is str for key in value):
@@ -281,6 +292,9 @@ class _Decoder:
     def _scalar(self, node: dict[str, Any]) -> Any:
         return _numpy.decode_scalar(node)
 
+    def _int(self, node: dict[str, Any]) -> Any:
+        return int(node["v"], 16)
+
     def _float(self, node: dict[str, Any]) -> Any:
         return _float_bits(node["v"])
 
@@ -353,6 +367,7 @@ _DECODERS: dict[str, Callable[..., Any]] = {
     "tensor": _Decoder._tensor,
     "array": _Decoder._array,
     "scalar": _Decoder._scalar,
+    "int": _Decoder._int,
     "float": _Decoder._float,
     "complex": _Decoder._complex,
     "text": _Decoder._text,

@@ -5,7 +5,7 @@
     trainer = Trainer(..., callbacks=[callback])
     trainer.train(resume_from_checkpoint=callback.resume())
 
-For one device and DDP. What the Trainer itself writes to its output folder stays as its arguments say.
+For one device and DDP, at any number of ranks. What the Trainer itself writes to its output folder stays as its arguments say.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import random
 import shutil
 import tempfile
+import warnings
 from typing import Any, Sequence
 
 import torch
@@ -29,6 +30,7 @@ except ImportError as error:
 
 from . import _hook, _session
 from ._errors import UnsupportedError
+from ._hf_position import Position, difference
 from ._optimizers import nbytes_of, tensors_in
 from ._share import Replicated
 from ._torch import to_cpu
@@ -42,15 +44,30 @@ _LAST_WAIT_S = 60.0
 _LAYOUT_BYTES = 16 << 20
 
 
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _rng_state() -> dict[str, Any]:
-    """As the Trainer keeps it."""
+    """As the Trainer keeps it; of several GPUs also which one is this rank's."""
     import numpy
 
     state = {"python": random.getstate(), "numpy": numpy.random.get_state(), "cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        state["cuda"] = torch.cuda.get_rng_state_all() if distributed else torch.cuda.get_rng_state()
+        if _distributed():
+            state["cuda"], state["device"] = torch.cuda.get_rng_state_all(), torch.cuda.current_device()
+        else:
+            state["cuda"] = torch.cuda.get_rng_state()
     return state
+
+
+def _rng_of_another(state: dict[str, Any]) -> dict[str, Any]:
+    """Another rank's for this one, whose GPU may have another number: the Trainer sets those of all GPUs where there are several ranks, else of one."""
+    if "cuda" not in state or not torch.cuda.is_available():
+        return state
+    cuda = state["cuda"][state["device"]] if "device" in state else state["cuda"]
+    several = _distributed() or _session.world().world_size > 1
+    return {**state, "cuda": [cuda] * torch.cuda.device_count() if several else cuda}
 
 
 def _refuse(args: Any, model: Any) -> None:
@@ -71,13 +88,23 @@ def _buffers(model: Any) -> set[str]:
     return {f"model.{name}" for name, _ in model.named_buffers(remove_duplicate=False)}
 
 
+def _in_one_group() -> bool:
+    """Whether DDP has all ranks of the world, and not each or some of them a model of their own."""
+    return _distributed() and torch.distributed.get_world_size() == _session.world().world_size
+
+
+def _alike(model: Any) -> bool:
+    """Whether any rank's state, but for buffers and random numbers, is as good as any other's."""
+    if _session.world().world_size == 1:
+        return True
+    ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
+    return _in_one_group() and not (ignored and ignored.intersection(name for name, _ in model.named_parameters(remove_duplicate=False)))
+
+
 def _replicated(model: Any) -> Replicated:
     """What DDP makes the same on all ranks: parameters, and with them the optimizer's state. Buffers are each rank's own: BatchNorm's
     statistics differ."""
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if not distributed or torch.distributed.get_world_size() != _session.world().world_size:
-        return False
-    if getattr(model, "_ddp_params_and_buffers_to_ignore", None):
+    if not _in_one_group() or not _alike(model):
         return False
     buffers = _buffers(model)
     return lambda name: name.startswith(("model.", "optimizer.")) and name not in buffers
@@ -131,19 +158,22 @@ class DlroverCallback(TrainerCallback):
         self._stateful = list(stateful)
         self._stage = stage
         self._folder: str | None = None
+        self._moved: tuple[int, Position] | None = None
+        """the other number of ranks that saved what is resumed, and where; until the training begins"""
 
     # ---- saving ----
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         _refuse(args, kwargs["model"])
         _hook.install_guard()
+        self._tell_moved(args, state, kwargs.get("train_dataloader"))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_resume()
         if state.global_step % self.every == 0:
-            self._save(state, self._state(state, control, **kwargs), kwargs["model"])
+            self._save(state, self._state(args, state, control, **kwargs), kwargs["model"])
         elif not self._prepared:  # from its first step on the optimizer has all that it is going to keep
-            _session.prepare(self._state(state, control, **kwargs), replicated=_replicated(kwargs["model"]))
+            _session.prepare(self._state(args, state, control, **kwargs), replicated=_replicated(kwargs["model"]))
         self._prepared = True
 
     def _save(self, state: Any, parts: dict[str, Any], model: Any) -> None:
@@ -159,7 +189,9 @@ class DlroverCallback(TrainerCallback):
         self._end_resume()
         _session.finish_previous()
 
-    def _state(self, state: Any, control: Any, model: Any, optimizer: Any, lr_scheduler: Any, **_: Any) -> dict[str, Any]:
+    def _state(
+        self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, lr_scheduler: Any, train_dataloader: Any = None, **_: Any
+    ) -> dict[str, Any]:
         trainer = dataclasses.asdict(state)
         for callback in [control, *self._stateful]:
             if "stateful_callbacks" in trainer and hasattr(callback, "state"):
@@ -170,7 +202,9 @@ class DlroverCallback(TrainerCallback):
         scaler = getattr(optimizer, "scaler", None)
         if scaler is not None:
             parts["scaler"] = scaler.state_dict()
-        return {"hf": 1, "trainer": json.dumps(trainer), "rng": to_cpu(_rng_state()), **to_cpu(parts)}
+        position = dataclasses.asdict(Position.of(args, state, train_dataloader))
+        about = {"hf": 1, "alike": _alike(model), "position": position, "trainer": json.dumps(trainer)}
+        return {**about, "rng": to_cpu(_rng_state()), **to_cpu(parts)}
 
     # ---- resuming ----
 
@@ -179,18 +213,45 @@ class DlroverCallback(TrainerCallback):
 
         It is this rank's own, in ``folder`` (default: the first with room for it of /dev/shm, that is memory, the temporary folder and the working
         directory; OSError where none has), and is removed after the first step.
+
+        At another number of ranks a rank takes what the rank of its number modulo the old one has saved. The Trainer counts its place in the data in steps: rank 0
+        warns when the training begins where a step has another number of samples now. UnsupportedError: the ranks that saved had not all the same model.
         """
-        checkpoint = _session.load_one("cpu", False, None, False, same_size=True)
+        checkpoint = _session.load_one("cpu", False, None, True)
         if checkpoint is None:
             return None
         if not isinstance(checkpoint.state, dict) or checkpoint.state.get("hf") != 1:
             raise UnsupportedError("the checkpoint was not saved by DlroverCallback")
+        self._moved = None
+        if checkpoint.saved_by != _session.world().world_size:
+            self._move(checkpoint)
         size = sum(map(nbytes_of, tensors_in(checkpoint.state)))
         self._folder = _private_folder(folder, size + size // 8 + _LAYOUT_BYTES)
         path = os.path.join(self._folder, f"checkpoint-{checkpoint.step}")
         os.mkdir(path)
         self._write(path, checkpoint.state)
         return path
+
+    def _move(self, checkpoint: _session.Checkpoint) -> None:
+        """Makes another rank's state this one's."""
+        state, here = checkpoint.state, _session.world().world_size
+        if not state.get("alike"):
+            raise UnsupportedError(
+                f"the checkpoint of step {checkpoint.step} was saved by {checkpoint.saved_by} ranks that were not one DDP group, or of which DDP left parameters out; "
+                f"this world has {here}: such a state is loaded at the number of ranks that saved it"
+            )
+        state["rng"] = _rng_of_another(state["rng"])
+        self._moved = checkpoint.saved_by, Position(**state["position"])
+
+    def _tell_moved(self, args: Any, state: Any, loader: Any) -> None:
+        moved, self._moved = self._moved, None
+        world = _session.world()
+        if moved is None or moved[1].step != state.global_step or world.rank != 0:
+            return
+        saved_by, saved = moved
+        text = difference(saved, Position.of(args, state, loader), (saved_by, world.world_size), args.ignore_data_skip)
+        if text:
+            warnings.warn(f"DlroverCallback: {text}", stacklevel=2)
 
     @staticmethod
     def _write(path: str, state: dict[str, Any]) -> None:

@@ -2,10 +2,14 @@
 import os
 import re
 import signal
+import warnings
+from types import SimpleNamespace
 
 import pytest
+import torch
 from conftest import nightly
-from ranks import TOP, Killed
+from models import digest
+from ranks import TOP, Killed, Ranks
 from stored import LINEAGE, Stored, needs_programs
 from test_memory import BUILD, PROGRAMS, standalone
 from trainers import STEPS, trainer
@@ -114,27 +118,193 @@ def test_where_a_checkpoint_is_laid_out(ranks, tmp_path):
     ranks(1, laid_out, str(tmp_path), group=False)
 
 
-def one_of_two(rank):
-    import dlrover_slurm
+# ---- at another number of ranks ----
 
-    os.environ["DLROVER_LINEAGE"] = LINEAGE
-    assert dlrover_slurm.save(1, {"hf": 1, "trainer": "{}", "rng": {}}, replicated=True)
+SAVED = 5  # step
 
 
-def alone(rank, environment):
+class Watch(TrainerCallback):
+    """What a training begins with, what it is after the saved step, and what its steps take."""
+
+    def __init__(self, rank):
+        self.rank, self.first, self.saved, self.samples, self.numbers = rank, None, None, {}, None
+
+    def on_train_begin(self, args, state, control, model, optimizer, lr_scheduler, **_):
+        self.first = (state.global_step, states(model, optimizer, lr_scheduler))
+        torch.manual_seed(100 + self.rank)
+        model.register_forward_pre_hook(lambda module, given, named: self.take(state.global_step + 1, named["input_ids"]), with_kwargs=True)
+
+    def take(self, step, words):
+        if self.numbers is None:
+            self.numbers = torch.get_rng_state().tolist()
+        self.samples.setdefault(step, []).extend(map(tuple, words.tolist()))
+
+    def on_step_end(self, args, state, control, model, optimizer, lr_scheduler, **_):
+        if state.global_step == SAVED:
+            self.saved = (states(model, optimizer, lr_scheduler), torch.get_rng_state().tolist())
+
+
+def states(model, optimizer, scheduler):
+    return digest({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()})
+
+
+def watched(rank, folder, environment, resumes, named={}, ignored=()):
+    """What the Watch saw, the training's end, and what was warned of."""
+    from dlrover_slurm.hf import DlroverCallback
+
+    os.environ.update(environment)
+    callback, watch = DlroverCallback(SAVED), Watch(rank)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        made = trainer(folder, [callback, watch], **named)
+        if ignored:
+            made.model._ddp_params_and_buffers_to_ignore = list(ignored)
+        if not resumes:
+            made.train()
+        else:
+            path = callback.resume()
+            assert os.path.basename(path) == f"checkpoint-{SAVED}"
+            callback.every = 1000
+            made.train(resume_from_checkpoint=path)
+            assert not os.path.exists(os.path.dirname(path))
+    said = [str(w.message) for w in seen if "DlroverCallback" in str(w.message)]
+    return watch, (made.state.global_step, made.state.epoch, digest(made.model.state_dict())), said
+
+
+@pytest.fixture
+def by_two(ranks, tmp_path):
+    """What the ranks saw that saved, and what others need to go on from there."""
+    saw = [watch for watch, _, _ in ranks(2, watched, str(tmp_path), {"DLROVER_LINEAGE": LINEAGE}, False)]
+    assert saw[0].saved[0] == saw[1].saved[0] and saw[0].saved[1] != saw[1].saved[1]
+    with Stored(tmp_path).put(SAVED).offered() as environment:
+        yield saw, environment
+
+
+@needs_programs
+@pytest.mark.parametrize("count, samples, place, what", [(1, 4, (0, 20), "are trained again"), (3, 12, (2, 12), "are left out")])
+def test_another_number_of_ranks(ranks, tmp_path, by_two, count, samples, place, what):
+    """Model, optimizer and schedule of the saved step; the batches of a training that had that many ranks from its beginning."""
+    saw, environment = by_two
+    resumed = ranks(count, watched, str(tmp_path), environment, True)
+    undisturbed = Ranks(tmp_path / "undisturbed")(count, watched, str(tmp_path), {}, False)
+    for rank, (watch, end, said) in enumerate(resumed):
+        assert watch.first == (SAVED, saw[0].saved[0])
+        assert watch.numbers == saw[rank % 2].saved[1]
+        assert watch.samples == {step: taken for step, taken in undisturbed[rank][0].samples.items() if step > SAVED}
+        assert sorted(watch.samples) == list(range(SAVED + 1, STEPS + 1))
+        assert end == (STEPS, undisturbed[0][1][1], resumed[0][1][2]), "all ranks have the same model"
+        assert len(said) == (rank == 0)
+    text = resumed[0][2][0]
+    assert re.search(rf"step 5 was saved by 2 ranks with 8 samples a step, this world has {count} with {samples}\. ", text), text
+    behind = "behind {} epochs and {} samples"
+    assert re.search(rf"{behind.format(*place)}, where .* {behind.format(1, 16)}; the samples between {what}\. ", text), text
+
+
+@needs_programs
+def test_as_many_samples_in_a_step_keep_the_place(ranks, tmp_path, by_two):
+    """One rank that accumulates twice as many batches trains what two would have trained in each step, and there is nothing to warn of."""
+    saw, environment = by_two
+    [(watch, end, said)] = ranks(1, watched, str(tmp_path), environment, True, {"gradient_accumulation_steps": 4})
+    together = {step: saw[0].samples[step] + saw[1].samples[step] for step in range(SAVED + 1, STEPS + 1)}
+    assert {step: sorted(taken) for step, taken in watch.samples.items()} == {step: sorted(taken) for step, taken in together.items()}
+    assert (watch.first, end[0], said) == ((SAVED, saw[0].saved[0]), STEPS, [])
+
+
+@needs_programs
+def test_two_after_one_end_with_the_epochs(ranks, tmp_path):
+    """A training of epochs has half as many steps then, and goes on from the saved one."""
+    epochs = {"max_steps": -1, "num_train_epochs": 2}
+    [(saw, (last, _, _), _)] = ranks(1, watched, str(tmp_path), {"DLROVER_LINEAGE": LINEAGE}, False, epochs)
+    assert last == 12
+    with Stored(tmp_path).put(SAVED).offered() as environment:
+        resumed = ranks(2, watched, str(tmp_path), environment, True, epochs)
+    for watch, (step, epoch, _), _ in resumed:
+        assert (watch.first, sorted(watch.samples), step, epoch) == ((SAVED, saw.saved[0]), [6], 6, 2.0)
+        assert watch.numbers == saw.saved[1]
+    assert "saved by 1 rank with 4 samples" in resumed[0][2][0] and "at step 6 instead of 12." in resumed[0][2][0]
+
+
+def position(ranks, length, accumulates=1, per_rank=2, step=50, max_steps=100, **named):
+    """``length``: batches of a rank in an epoch; None: nobody knows."""
+    from dlrover_slurm._hf_position import Position
+
+    args = SimpleNamespace(**{"train_batch_size": per_rank, "gradient_accumulation_steps": accumulates, "world_size": ranks, **named})
+    return Position.of(args, SimpleNamespace(global_step=step, max_steps=max_steps, train_batch_size=1), None if length is None else range(length))
+
+
+def test_where_the_trainer_goes_on():
+    """4 ranks with 2 samples each had 100 to train in an epoch, the last step of it with fewer."""
+    from dlrover_slurm._hf_position import difference
+
+    def told(here, saved=position(4, 13), skip=False):
+        return difference(saved, here, (4, 2), skip)
+
+    def goes_on(then, now):
+        return "goes on behind {} epochs and {} samples, where the saved training would have gone on behind {} epochs and {} samples; ".format(*now, *then)
+
+    saved = position(4, 13)
+    assert (saved.batch, saved.epochs, saved.samples) == (8, 3, 88)
+    assert told(position(2, 25, accumulates=2)) == told(position(2, 13, per_rank=4)) == ""
+    assert goes_on((3, 88), (2, 0)) + "the samples between are trained again" in told(position(2, 25))
+    assert goes_on((3, 88), (7, 16)) + "the samples between are left out" in told(position(8, 7))
+    assert goes_on((3, 0), (2, 0)) in told(position(2, 25), skip=True)
+    assert goes_on((0, 400), (0, 200)) in told(position(2, None), position(4, None))
+    assert told(position(2, None), position(4, None), skip=True) == "", "from its beginning"
+    assert told(position(2, 13, per_rank=4, max_steps=40)).endswith("at step 40 instead of 100: nothing is left to train")
+    assert position(4, 13, auto_find_batch_size=True).batch == 4
+
+
+def generators(rank):
+    """Of the GPU that a rank had, for the one that it has now, in the form that the Trainer wants: rng_state.pth of one process, or of several."""
+    from dlrover_slurm import hf
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "device_count", lambda: 3)
+        patch.setattr(torch.cuda, "current_device", lambda: 1)
+        patch.setattr(torch.cuda, "get_rng_state_all", lambda: ["first", "second"])
+        patch.setattr(torch.cuda, "get_rng_state", lambda: "only")
+        of_several = hf._rng_state()
+        assert (of_several["cuda"], of_several["device"]) == (["first", "second"], 1)
+        assert hf._rng_of_another(of_several)["cuda"] == ["second"] * 3
+        torch.distributed.destroy_process_group()
+        of_one = hf._rng_state()
+        assert of_one["cuda"] == "only" and "device" not in of_one
+        assert hf._rng_of_another(of_one)["cuda"] == "only" and hf._rng_of_another(of_several)["cuda"] == "second"
+        several = SimpleNamespace(world_size=3)
+        patch.setattr(hf._session, "world", lambda: several)
+        assert hf._rng_of_another(of_one)["cuda"] == ["only"] * 3
+    assert hf._rng_of_another({"cuda": "kept"}) == {"cuda": "kept"}, "no GPU here"
+
+
+def test_generators_of_other_gpus(ranks):
+    ranks(1, generators)
+
+
+def refuses(rank, environment):
     import dlrover_slurm
     from dlrover_slurm.hf import DlroverCallback
 
     os.environ.update(environment)
-    with pytest.raises(dlrover_slurm.UnsupportedError, match="saved by 2 ranks, this world has 1"):
+    with pytest.raises(dlrover_slurm.UnsupportedError, match="saved by 2 ranks that were not one DDP group, or of which DDP left .* this world has 1"):
         DlroverCallback().resume()
 
 
+def alike(rank):
+    from dlrover_slurm import hf
+
+    return hf._alike(torch.nn.Linear(1, 1))
+
+
+def test_models_of_ranks_that_are_no_group_are_not_alike(ranks):
+    assert (ranks(2, alike, group=False), ranks(2, alike), ranks(1, alike, group=False)) == ([False] * 2, [True] * 2, [True])
+
+
 @needs_programs
-def test_another_number_of_ranks_is_refused(ranks, tmp_path):
-    ranks(2, one_of_two, group=False)
-    with Stored(tmp_path).put().offered() as environment:
-        ranks(1, alone, environment, group=False)
+def test_what_ranks_do_not_hold_alike_is_refused_at_another_number(ranks, tmp_path):
+    ranks(2, watched, str(tmp_path), {"DLROVER_LINEAGE": LINEAGE}, False, {}, ["transformer.ln_f.weight"])
+    with Stored(tmp_path).put(SAVED).offered() as environment:
+        ranks(1, refuses, environment, group=False)
 
 
 PROGRAM = """

@@ -80,7 +80,7 @@ def take(rank, kind, how, folder, saved_by):
             checkpoint = dlrover_slurm.load(**arguments)
         except dlrover_slurm.UnsupportedError as error:
             return str(error), []
-    assert checkpoint.step == 7
+    assert (checkpoint.step, checkpoint.saved_by) == (7, saved_by)
     assert same(checkpoint.state, state_of(rank % saved_by, kind))
     of = checkpoint.state["model"]
     assert of["weight"].data_ptr() == of["tied"].data_ptr() == of["halves"][0].data_ptr(), "they share memory again"

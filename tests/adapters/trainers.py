@@ -9,14 +9,14 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 STEPS = 9
 
 
-def trainer(folder, callbacks):
+def trainer(folder, callbacks, **named):
     config = GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50, n_positions=8, bos_token_id=0, eos_token_id=0)
     transformers.set_seed(3)
-    arguments = TrainingArguments(
+    arguments = TrainingArguments(**{**dict(
         output_dir=folder, max_steps=STEPS, per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=1e-2,
         lr_scheduler_type="cosine", logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, seed=5,
         warmup_steps=2, dataloader_pin_memory=False, ddp_backend="gloo",
-    )  # fmt: skip
+    ), **named})  # fmt: skip
     return Trainer(model=GPT2LMHeadModel(config), args=arguments, train_dataset=Words(), callbacks=callbacks)
 
 

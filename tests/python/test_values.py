@@ -6,9 +6,11 @@ import enum
 import math
 import random
 import struct
+import sys
 import warnings
 
 import pytest
+from dlrover_slurm import _state
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -93,6 +95,36 @@ def test_nan_keeps_its_bits(round_trip):
     assert struct.pack(">d", round_trip([nan])[0]).hex() == "fff8000000000abc"
 
 
+LONG = int("8" * 4000) ** 5  # 20,000 digits
+LONG_INTS = [LONG, -LONG, 2**2048, 2**2048 - 1, -(2**2048), 1 - 2**2048]
+
+
+@pytest.fixture(params=["default", "strictest"])
+def digits(request):
+    """How many digits of an int Python 3.11 and later write and read: 4300, and the fewest that a program may choose."""
+    if not hasattr(sys, "set_int_max_str_digits"):
+        yield
+        return
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits({"default": 4300, "strictest": 640}[request.param])
+    yield
+    sys.set_int_max_str_digits(before)
+
+
+@pytest.mark.parametrize("number", range(len(LONG_INTS)))
+def test_long_ints(round_trip, digits, number):
+    value = LONG_INTS[number]
+    for state in (value, [(value, {value}), collections.Counter({"n": value})], {value: "key", (value, 1): value},
+                  {value: b"x" * 100, -value: b"y" * 100}):  # fmt: skip
+        assert same(round_trip(state), state)
+
+
+def test_ints_of_before_are_read(dlrover):
+    """All were decimal numbers."""
+    skeleton = f'{{"version":1,"ledger":"none","state":[{10**4299},{-(10**4299)}]}}'
+    assert _state.decode(skeleton.encode(), {}) == [10**4299, -(10**4299)]
+
+
 def test_ordered_dict_keeps_its_attributes(round_trip):
     state = collections.OrderedDict(a=1)
     state._metadata = {"": {"version": 1}}
@@ -147,7 +179,7 @@ def test_nothing_saved_is_none(dlrover):
 def test_newest_step_and_world(dlrover):
     for step in (5, 6, 7):
         assert dlrover.save(step, {"step": step})
-    assert dlrover.load().state == {"step": 7}
+    assert dlrover.load() == dlrover.Checkpoint(7, {"step": 7}, None, saved_by=1)
     world = dlrover.world()
     assert (world.restore_step, world.rank, world.world_size, world.managed) == (7, 0, 1, False)
 
