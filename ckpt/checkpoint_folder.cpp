@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
-#include <thread>
 
 #include "ckpt/checksum.h"
 #include "ckpt/removal.h"
@@ -63,10 +61,6 @@ void subtract(std::vector<CheckpointId> &from, const std::vector<CheckpointId> &
                         std::greater<>());
     from = std::move(rest);
 }
-
-/// Of what could not be read although the system gives no reason that would pass with other files.
-constexpr int read_again = 3;
-constexpr auto read_again_after = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -161,53 +155,21 @@ Status CheckpointFolder::verify(const Manifest &manifest) const {
     return {};
 }
 
-Result<Manifest> CheckpointFolder::read_checked(const CheckpointId &id) const {
-    auto manifest = read_manifest(id);
-    if (!manifest) return manifest;
-    if (Status whole = check(*manifest); !whole.ok()) return whole;
-    return manifest;
-}
-
-/// Each of `unreadable`, newest first, may have been so for a moment.
-Result<CheckpointFolder::Chosen> CheckpointFolder::newer_or_chosen(
-    const std::vector<CheckpointId> &unreadable, Chosen chosen) const {
-    for (const CheckpointId &id : unreadable) {
-        Status status;
-        for (int i = 0; i < read_again; ++i) {
-            std::this_thread::sleep_for(read_again_after);
-            auto manifest = read_checked(id);
-            if (manifest.ok()) return Chosen{std::move(*manifest), std::move(chosen.passed_over)};
-            status = manifest.take_status();
-        }
-        chosen.passed_over.push_back(std::move(status));
-    }
-    return chosen;
-}
-
 Result<CheckpointFolder::Chosen> CheckpointFolder::newest(
     const std::function<bool(const CheckpointId &)> &wanted) const {
     auto listing = list_checkpoints(folder_);
     if (!listing) return listing.take_status();
     std::vector<Status> passed_over;
-    std::vector<CheckpointId> unreadable;
-    Status trouble;
     for (const CheckpointId &id : listing->complete) {
         if (wanted && !wanted(id)) continue;
-        auto manifest = read_checked(id);
-        if (manifest.ok())
-            return newer_or_chosen(unreadable, Chosen{std::move(*manifest), std::move(passed_over)});
-        Status status = manifest.take_status();
+        auto manifest = read_manifest(id);
+        Status status = manifest.ok() ? check(*manifest) : manifest.take_status();
+        if (status.ok()) return Chosen{std::move(*manifest), std::move(passed_over)};
         bool damaged = status.code() == Code::corrupt || status.code() == Code::not_found;
         // What passes, or what a newer program can read, must not let a run go back.
-        if (!damaged && status.code() != Code::system) return status;
-        if (damaged) {
-            passed_over.push_back(std::move(status));
-        } else {
-            unreadable.push_back(id);
-            if (trouble.ok()) trouble = std::move(status);
-        }
+        if (!damaged) return status;
+        passed_over.push_back(std::move(status));
     }
-    if (!trouble.ok()) return trouble;
     std::string why = passed_over.empty() ? "" : "; the newest: " + passed_over.front().message();
     return Status(Code::not_found, "no whole checkpoint in " + folder_ + why);
 }

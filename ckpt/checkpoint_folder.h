@@ -47,12 +47,11 @@ class CheckpointFolder {
 
     struct Chosen {
         Manifest manifest;
-        std::vector<Status> passed_over;  ///< why newer ones were not taken
+        std::vector<Status> passed_over;  ///< why newer ones were not taken, newest first
     };
-    /// The highest one that passes check(). Only damage is passed over: trouble with reading is the answer,
-    /// but where it stays for some seconds with that one alone (a bad place of a disk) and an older one is
-    /// whole. not_found: none does; the sentence says why for the newest. Of those that `wanted` takes, where
-    /// it is given.
+    /// The highest one that passes check(). Only damage is passed over: trouble with reading is the answer.
+    /// not_found: none does; the sentence says why for the newest. Of those that `wanted` takes, where it is
+    /// given.
     Result<Chosen> newest(const std::function<bool(const CheckpointId &)> &wanted = {}) const;
 
     /// Makes a checkpoint complete: checks all files as check() does, then writes its manifest, then the hint
@@ -79,8 +78,6 @@ class CheckpointFolder {
 
   private:
     Result<Manifest> read_named(const CheckpointId &id, const std::string &name) const;
-    Result<Manifest> read_checked(const CheckpointId &id) const;
-    Result<Chosen> newer_or_chosen(const std::vector<CheckpointId> &unreadable, Chosen chosen) const;
     Status check_index(const Manifest &manifest, const ReadWatch &watch = {}) const;
 
     std::string folder_;

@@ -450,7 +450,8 @@ std::vector<LentObject> GroupCopies::lend(Incoming &in) {
     std::vector<LentObject> all;
     const CheckpointId &id = in.offer.id;
     bool exact = mover_->exact() && (in.offer.ways & exact_bit) != 0, is_parity = !is_rank(in.offer.rank);
-    if (is_parity || (parity_.coded() && !exact) || sent_whole_.contains(in.offer.rank)) return all;
+    bool every_byte = parity_.coded() || in.place == passage;
+    if (is_parity || (every_byte && !exact) || sent_whole_.contains(in.offer.rank)) return all;
     std::size_t room = mover_->room_for_own(in.segments.size());
     for (Rank rank : services_.arena.holders(id)) {
         if (!is_rank(rank) || rank == in.offer.rank) continue;
@@ -496,7 +497,7 @@ void GroupCopies::receive(const IncomingKey &key) {
     object.table_bytes = seal.table_bytes;
     object.table_xxh3 = seal.table_xxh3;
     object.parity = !is_rank(in.offer.rank);
-    object.chunks_only = !parity_.coded();
+    object.chunks_only = !parity_.coded() && in.place != passage;
     object.key = random_bytes(key_bytes);
     if (object.key.empty()) return refuse(key, "the system has no random numbers");
     object.transfer = in.holder & ~ckpt::lasting_holder;

@@ -54,12 +54,18 @@ std::uint64_t end_with_zeros(std::span<const std::byte> data, const ckpt::ChunkI
     return zeros ? next : end;
 }
 
-/// Of what is behind a chunk that which lies in blocks that were left out: there the other side had zeros.
-void clear_behind(std::span<std::byte> memory, std::span<const BulkSpared> spared,
-                  const ckpt::ChunkInfo &chunk) {
-    auto [begin, end] = behind(chunk);
-    for (std::uint64_t at = begin; at < std::min<std::uint64_t>(end, memory.size()); ++at)
-        if (touches(spared, at, 1)) memory[at] = std::byte{0};
+/// Calls write(begin, end) for each part of [begin, end) that lies in blocks which were left out. The others
+/// have come, and were compared with their checksums.
+template <typename Write>
+void in_spared(std::span<const BulkSpared> spared, Range range, Write write) {
+    auto run =
+        std::upper_bound(spared.begin(), spared.end(), range.begin / bulk_block_bytes,
+                         [](std::uint64_t block, const BulkSpared &s) { return block < s.first + s.count; });
+    for (; run != spared.end() && run->first * bulk_block_bytes < range.end; ++run) {
+        std::uint64_t begin = std::max(range.begin, run->first * bulk_block_bytes);
+        std::uint64_t end = std::min(range.end, (run->first + run->count) * bulk_block_bytes);
+        if (begin < end) write(begin, end);
+    }
 }
 
 /// Of those that the other side has, in the first `data_end` bytes; adjacent ones are one.
@@ -123,8 +129,14 @@ Status HereAlready::fill(std::span<std::byte> memory, const ckpt::ObjectPlace &p
         if (found == chunks_.end())
             return Status(Code::corrupt, "chunk \"" + std::string(chunk.name.substr(0, 200)) +
                                              "\" was left out, and is not here");
-        std::memcpy(memory.data() + chunk.offset, found->second, chunk.bytes);
-        clear_behind(memory.first(data_end), spared, chunk);
+        Range gap = behind(chunk);
+        in_spared(spared, {chunk.offset, gap.begin}, [&](std::uint64_t begin, std::uint64_t end) {
+            std::memcpy(memory.data() + begin, found->second + (begin - chunk.offset), end - begin);
+        });
+        in_spared(spared, {gap.begin, std::min(gap.end, data_end)},
+                  [&](std::uint64_t begin, std::uint64_t end) {
+                      std::memset(memory.data() + begin, 0, end - begin);
+                  });
     }
     return {};
 }

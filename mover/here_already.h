@@ -22,9 +22,9 @@ class HereAlready {
     void add(std::span<const std::byte> memory, const ckpt::KnownObject &object);
     /// The largest chunks, at most transport::max_bulk_haves.
     std::vector<transport::BulkHave> list() const;
-    /// Copies into `memory`, where the object's table has come, each chunk that has bytes in a block that was
-    /// left out, and zeros to what of such a block lies between chunks: then every byte is as on the other
-    /// side. corrupt: one of them is not here; stale: `stop`, which is asked before each chunk, said so.
+    /// Writes to the blocks of `memory` that were left out, when the object's table has come: the bytes of
+    /// each chunk, and zeros to what lies between chunks. Then every byte is as on the other side. corrupt:
+    /// one of them is not here; stale: `stop`, which is asked before each chunk, said so.
     Status fill(std::span<std::byte> memory, const ckpt::ObjectPlace &place,
                 std::span<const transport::BulkSpared> spared, const std::atomic<bool> *stop = nullptr) const;
 

@@ -90,6 +90,14 @@ Status not_ours(const Status &status) {
                       "rollback to go on from an older one");
 }
 
+/// It may pass, so nobody goes back because of it; a person may know that it does not.
+Status not_readable(const Status &status) {
+    return Status(status.code(),
+                  status.message() +
+                      ": if that stays, set the checkpoint aside with dlrover ckpt rollback to go "
+                      "on from an older one");
+}
+
 Status choose_newest(const Destination &to, const std::vector<PassedOver> &passed_over,
                      proto::local::FolderFoundT &found) {
     auto listing = ckpt::list_checkpoints(to.folder);
@@ -106,6 +114,7 @@ Status choose_newest(const Destination &to, const std::vector<PassedOver> &passe
         return {};
     if (chosen.status().code() == Code::not_found) return nothing_whole(to, chosen.status().message());
     if (chosen.status().code() == Code::unsupported) return not_ours(chosen.status());
+    if (chosen.status().code() == Code::system) return not_readable(chosen.status());
     if (!chosen) return chosen.take_status();
     say_passed_over(chosen->passed_over, found.text);
     if (chosen->manifest.lineage != to.lineage) {

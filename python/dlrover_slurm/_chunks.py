@@ -183,9 +183,12 @@ _JOINED_AT_ONCE = 256
 def _joined(pieces: list[bytes]) -> bytearray:
     """All behind each other, in spare memory where that is large enough. They are of one size."""
     width = len(pieces[0])
-    if not _spare or len(_spare[0]) < len(pieces) * width:
+    try:
+        memory = _spare.pop()  # at once: another thread may encode, too
+    except IndexError:
+        memory = bytearray()
+    if len(memory) < len(pieces) * width:
         return bytearray().join(pieces)
-    memory = _spare.pop()
     with memoryview(memory) as view:
         for first in range(0, len(pieces), _JOINED_AT_ONCE):
             some = pieces[first : first + _JOINED_AT_ONCE]

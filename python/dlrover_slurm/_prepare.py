@@ -84,7 +84,8 @@ def _encoded_bytes(tensors: list[Any], saves: Saves) -> int:
     from . import _session, _state, _torch
 
     state = {str(i): _optimizers.local_of(tensor).detach() for i, tensor in enumerate(tensors)}
+    before = _torch.current_plan()
     with _session.collector_waits():
         encoded = _state.encode(state, allow_pickle=False, dealer=_session.dealer(saves is Saves.ALIKE))
-    _torch.forget_plan()
+    _torch.forget_plan(encoded.host[0], before)
     return encoded.bound()

@@ -21,7 +21,6 @@ from . import _cuda
 from ._chunks import Batch, Chunk, Columns, Form, Names, StoredChunk, fits_table, pack
 from ._dtypes import BYTES, TABLE
 from ._errors import UnsupportedError
-from ._library import MAX_DIMS
 from ._share import Dealer, Shared, with_bytes
 from ._upload import Upload, gpu_of
 
@@ -155,12 +154,19 @@ _last_plan: _Plan | None = None  # a training saves the same tensors again and a
 _PROPERTIES = attrgetter("shape", "dtype", "requires_grad", "is_cpu")
 
 
-def forget_plan() -> None:
-    """No save comes that is like the last one: the plan's memory is the next one's."""
+def current_plan() -> Any:
+    return _last_plan
+
+
+def forget_plan(batch: Batch, before: Any) -> None:
+    """Of what was encoded to see how large it is: no save comes that is like it, so the plan's memory is the next one's. ``before``: the plan until then,
+    whose memory a save may be reading."""
     global _last_plan
-    if _last_plan is not None:
-        _last_plan.batch.recycle()
+    plan = _last_plan
+    if plan is None or plan is before or plan.batch is not batch:
+        return
     _last_plan = None
+    batch.recycle()
 
 
 def _form(tensor: Any) -> Form | None:

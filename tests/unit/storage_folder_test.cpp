@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/checkpoint_folder.h"
 
-#include <chrono>
-#include <thread>
-
 #include "ckpt/storage_writer.h"
 #include "storage_fixture.h"
 
@@ -99,41 +96,6 @@ BOOST_AUTO_TEST_CASE(what_is_damaged_is_passed_over) {
     BOOST_TEST((chosen->passed_over[1].code() == Code::corrupt));
     std::filesystem::copy_file(folder / manifest_name(id_of(10)), folder / manifest_name(id_of(60)));
     BOOST_TEST(newest_step(folder, 5) == 10u);
-}
-
-/// As a file on a bad place of a disk: an error that has no name of ours, and stays.
-void make_unreadable(const std::filesystem::path &path) {
-    std::filesystem::remove(path);
-    std::filesystem::create_symlink(path, path);
-}
-
-BOOST_AUTO_TEST_CASE(what_can_not_be_read_for_good_is_passed_over_where_an_older_one_is_whole) {
-    Folder folder;
-    CheckpointFolder checkpoints(folder / "");
-    for (std::uint64_t step : {10, 20, 30}) publish(folder, step);
-    flip_bit(folder / manifest_name(id_of(20)), 60);
-    make_unreadable(checkpoints.rank_path(id_of(30), Rank(1)));
-    auto chosen = checkpoints.newest();
-    BOOST_REQUIRE_MESSAGE(chosen.ok(), chosen.status().message());
-    BOOST_TEST((chosen->manifest.id == id_of(10)));
-    BOOST_REQUIRE(chosen->passed_over.size() == 2u);
-    BOOST_TEST((chosen->passed_over[1].code() == Code::system));
-    make_unreadable(checkpoints.rank_path(id_of(10), Rank(0)));
-    BOOST_TEST((checkpoints.newest().status().code() == Code::system), "nobody knows whether it passes");
-}
-
-BOOST_AUTO_TEST_CASE(what_can_not_be_read_for_a_moment_is_the_newest) {
-    Folder folder;
-    CheckpointFolder checkpoints(folder / "");
-    for (std::uint64_t step : {10, 20}) publish(folder, step);
-    auto path = checkpoints.rank_path(id_of(20), Rank(1));
-    std::filesystem::copy_file(path, folder / "aside");
-    make_unreadable(path);
-    std::jthread repair([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1200));
-        std::filesystem::rename(folder / "aside", path);
-    });
-    BOOST_TEST(newest_step(folder, 0) == 20u);
 }
 
 /// Nothing is wrong with it: going on from an older one would be a loss.

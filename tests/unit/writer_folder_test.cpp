@@ -154,6 +154,23 @@ BOOST_AUTO_TEST_CASE(a_newer_programs_checkpoint_is_not_passed_over) {
     BOOST_TEST(contains(found.text, "dlrover ckpt rollback"), found.text);
 }
 
+/// As on a bad place of a disk: an error that nobody knows to pass or to stay.
+BOOST_AUTO_TEST_CASE(one_that_can_not_be_read_is_not_passed_over_and_it_is_said_how_to) {
+    Folder dir;
+    Node node(dir.path);
+    node.start_writer();
+    for (std::uint64_t step : {3, 5}) store_one(node, step);
+    ckpt::CheckpointFolder folder(lineage_folder(dir.path));
+    fs::path path = folder.rank_path(checkpoint(5), Rank(0));
+    fs::remove(path);
+    fs::create_symlink(path, path);
+    auto found = node.look();
+    BOOST_TEST(!found.ok);
+    BOOST_TEST(found.newest == nullptr);
+    BOOST_TEST(contains(found.text, path.string()), found.text);
+    BOOST_TEST(contains(found.text, "dlrover ckpt rollback"), found.text);
+}
+
 BOOST_AUTO_TEST_CASE(terms_are_above_everything_and_nobody_elses) {
     Folder dir;
     fs::create_directories(lineage_folder(dir.path) + "/step-9.gen-4.1.2");
