@@ -380,9 +380,17 @@ class Campaign:
             else:
                 self.one_cycle_of_training(program, name)
         except Found as error:
+            self.tell_last_minute()
             raise Found(f"cycle {self.cycles + 1} ({point}): {error}") from error
         self.cycles += 1
         print(f"{self.cycles} {point}: {time.monotonic() - begun:.1f} s", flush=True)
+
+    def tell_last_minute(self) -> None:
+        if self.training:
+            since = (time.time() - 60) * 1e6
+            for event in self.cluster.events(self.training.job):
+                if event["time_us"] > since:
+                    print(f"    {event['time_us'] / 1e6:.3f} {event['node']} {event['generation']['number']} {event['text']}", flush=True)
 
     def one_cycle_of_training(self, program: str, name: str) -> None:
         world = self.healthy_world()
