@@ -91,7 +91,7 @@ def note_step(step: Any) -> int:
     return number
 
 
-def _check_options(replicated: Any, wait: Any = 0.0) -> None:
+def check_options(replicated: Any, wait: Any = 0.0) -> None:
     if not isinstance(replicated, bool) and not callable(replicated):
         raise InvalidError(f"replicated is True, False or a function of a tensor's name, not {replicated!r}")
     if not isinstance(wait, (int, float)) or not wait >= 0:
@@ -174,7 +174,7 @@ def dealer(replicated: Replicated) -> Dealer | None:
 
 def prepare(state_or_bytes: Any, *, replicated: Replicated = False) -> None:
     """Makes memory for checkpoints of this state (or of this many bytes) ready in the background. ``replicated``: as the saves have it."""
-    _check_options(replicated)
+    check_options(replicated)
     if isinstance(state_or_bytes, (str, float)) or (isinstance(state_or_bytes, int) and not 0 <= state_or_bytes < 2**64):
         raise InvalidError(f"prepare() takes a state, or its size as a number of bytes, not {state_or_bytes!r}")
     if isinstance(state_or_bytes, int):
@@ -309,6 +309,10 @@ class Sealing:
         self._run()
         return self.finish()
 
+    def failed(self) -> bool:
+        """Has ended, and the step is not saved."""
+        return self._ended.is_set() and not self._saved
+
     def give_up(self) -> bool:
         """Nothing is being copied any more when it returns. False: it has ended, or a thread is sealing it."""
         if not self._taken.acquire(blocking=False):
@@ -369,6 +373,12 @@ def _own_sealing() -> Sealing | None:
     """None also in a forked child: the threads are the parent's."""
     sealing = _sealing
     return sealing if sealing is not None and sealing.pid == os.getpid() else None
+
+
+def sealing_of(step: int) -> Sealing | None:
+    """Of the last save, where that was of this step and a thread seals it."""
+    sealing = _own_sealing()
+    return sealing if sealing is not None and sealing.behind and sealing.step == step else None
 
 
 def wait_staged() -> None:
@@ -493,7 +503,7 @@ def save(
     names, types and shapes in that way; InvalidError where they do not.
     """
     step = note_step(step)
-    _check_options(replicated, wait)
+    check_options(replicated, wait)
     with collector_waits():
         encoded = _state.encode(state, ledger, allow_pickle, dealer(replicated))
     with _lock:

@@ -11,12 +11,17 @@ from __future__ import annotations
 import enum
 import io
 import os
+import pickle
+import re
 import warnings
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable
 
 import torch
 
-from . import _prepare, _session
+from . import _durable, _prepare, _session
+from ._errors import NotFoundError, UnsupportedError
 from ._torch import to_cpu
 
 __all__ = ["Checkpointer", "DdpCheckpointer", "FsdpFullCheckpointer", "FsdpShardCheckpointer", "StorageType"]
@@ -51,13 +56,71 @@ def _load_whole(resume_path: str, parts: bool = False) -> Any:
     return None if checkpoint is None else checkpoint.state
 
 
+@dataclass(frozen=True)
+class _Theirs:
+    """The newest checkpoint that DLRover itself has left in a folder."""
+
+    tracker: str
+    step: int
+
+    def folder(self) -> str:
+        return os.path.join(os.path.dirname(self.tracker), str(self.step))
+
+    def load(self, rank: int) -> Any:
+        """What that rank saved."""
+        path = os.path.join(self.folder(), f"rank_{rank}.pt")
+        if not os.path.exists(path):
+            raise NotFoundError(
+                f"{self.tracker}, which DLRover has left, is of step {self.step}, and {path} is not there: name the file as resume_path, or remove the "
+                "former to begin anew"
+            )
+        try:
+            state = torch.load(path, map_location="cpu")  # from 2.6 on tensors and plain values alone; older versions do not know floats then
+        except pickle.UnpicklingError as error:
+            raise UnsupportedError(
+                f"{path}, which DLRover has left, holds more than tensors and plain values, and is not loaded unasked: where it is to be trusted, load it "
+                f"by torch.load(..., weights_only=False), or import its tensors (dlrover ckpt import, see dlrover-ckpt(1)); remove {self.tracker} to begin "
+                f"anew ({error})"
+            ) from None
+        warnings.warn(f"there is no checkpoint of this job: {path} is loaded, which DLRover has left", stacklevel=4)
+        _session.note_step(self.step)
+        return state
+
+
+def _left_in(checkpoint_dir: str) -> _Theirs | None:
+    tracker = os.path.join(checkpoint_dir, "dlrover_latest.txt")
+    if not os.path.isfile(tracker):
+        return None
+    with open(tracker) as file:
+        text = file.read().strip()
+    if not text:  # DLRover passes over it, too
+        return None
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise UnsupportedError(f"{tracker} names no step: it should be DLRover's; remove it to begin anew")
+    return _Theirs(tracker, int(text))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A save that is to go to storage."""
+
+    step: int
+    generation: tuple[int, int]
+    sealing: _session.Sealing | None
+
+
 class Checkpointer:
     """What the checkpointers have in common. All ranks save, and all ranks load."""
 
     _saves = _prepare.Saves.OWN
+    _torch = (1, 13)
+    """which version of it is needed"""
 
     stage = True
     """Large tensors on a GPU are still being copied when save_checkpoint returns, and an optimizer's step waits for that. False: all is done then."""
+
+    wait = 60.0
+    """How many seconds a save for storage waits for a free slot, the same on all ranks. One for memory does not: it is skipped."""
 
     def __init__(
         self,
@@ -68,14 +131,44 @@ class Checkpointer:
         replica_count: int = 0,
         storage: Any = None,
     ) -> None:
+        if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < self._torch:
+            wanted = ".".join(map(str, self._torch))
+            raise UnsupportedError(f"{type(self).__name__} needs torch {wanted} or later, this is {torch.__version__}")
         self.checkpoint_dir = checkpoint_dir
+        self._asked: _Asked | None = None
         _prepare.behind_first_step(self, self._saves)
         if deletion_strategy is not None:
             warnings.warn("deletion_strategy has no effect: how many checkpoints stay on storage is said by --dlrover-ckpt-keep", stacklevel=3)
 
-    def wait_latest_checkpoint(self, timeout: float = 1800) -> None:
-        """Until the last save is in memory; the way from there to storage is waited for by the end of the step."""
+    def wait_latest_checkpoint(self, timeout: float = 1800) -> bool:
+        """Until the last step that this rank has saved for storage is there, all ranks' parts of it, or a newer one in its place. False, with a warning: it is not
+        within ``timeout`` seconds, or that can not be seen from here. Where none was saved for storage: until the last save is in memory."""
         _session.finish_previous()
+        last = self._asked
+        if last is None:
+            return True
+        given_up = last.sealing is not None and last.sealing.failed()
+        why = "its save was given up" if given_up else _durable.why_not_durable(last.step, last.generation, timeout)
+        if why:
+            warnings.warn(f"step {last.step} is not known to be on storage: {why}", stacklevel=2)
+        return not why
+
+    def _save(self, step: int, storage_type: StorageType, save: Callable[..., bool]) -> bool:
+        """``save(wait=, storage=)``."""
+        if not _to_storage(storage_type):
+            return save(wait=0.0, storage=False)
+        generation = _session.world().generation
+        saved = save(wait=self.wait, storage=True)
+        if saved:
+            self._asked = _Asked(step, generation, _session.sealing_of(step))
+        else:
+            warnings.warn(f"step {step} is not saved, and does not go to storage: this rank had no slot for it within {self.wait:g} s", stacklevel=3)
+        return saved
+
+    def _theirs(self, parts: bool = False) -> Any:
+        """The state that DLRover itself has left for this rank; None: there is none. ``parts``: each rank has its own part."""
+        theirs = _left_in(self.checkpoint_dir)
+        return None if theirs is None else theirs.load(_session.world().rank if parts else 0)
 
 
 class DdpCheckpointer(Checkpointer):
@@ -99,23 +192,26 @@ class DdpCheckpointer(Checkpointer):
     def save_checkpoint(
         self, step: int, state_dict: dict[str, Any], path: str = "", storage_type: StorageType = StorageType.DISK
     ) -> bool:
-        """False: no slot was free, this save was skipped."""
-        storage = _to_storage(storage_type)
-        return _session.save(step, to_cpu(state_dict), stage=self.stage, storage=storage, replicated=not self._parts)
+        """False: no slot was free (for DISK: nor was within ``wait`` seconds), this save was skipped."""
+        save = partial(_session.save, step, to_cpu(state_dict), stage=self.stage, replicated=not self._parts)
+        return self._save(step, storage_type, save)
 
     def load_checkpoint(self, resume_path: str = "") -> Any:
         """The state, on the CPU. What the job goes on from first (memory or storage), then ``resume_path``: a folder of checkpoints on
-        storage, or a file as torch.save wrote it; {} if there is neither."""
+        storage, or a file as torch.save wrote it; then what DLRover itself has left in ``checkpoint_dir``; {} if there is none of them."""
         state = _load_whole(resume_path, self._parts)
-        if state is not None:
-            return state
-        return torch.load(resume_path, map_location="cpu") if resume_path and os.path.exists(resume_path) else {}
+        if state is None and resume_path and os.path.exists(resume_path):
+            state = torch.load(resume_path, map_location="cpu")
+        if state is None:
+            state = self._theirs(self._parts)
+        return {} if state is None else state
 
 
 class _FsdpCheckpointer(Checkpointer):
     """FSDP1 and FSDP2."""
 
     _full = False
+    _torch = (2, 6)
 
     def _states(self, model: Any, optimizer: Any) -> tuple[Any, Any]:
         from torch.distributed.checkpoint.state_dict import get_state_dict
@@ -145,14 +241,14 @@ class FsdpShardCheckpointer(_FsdpCheckpointer):
         path: str = "",
         storage_type: StorageType = StorageType.DISK,
     ) -> bool:
-        """False: no slot was free, this save was skipped on this rank."""
+        """False: no slot was free (for DISK: nor was within ``wait`` seconds), this save was skipped on this rank."""
         from . import dcp
 
-        storage = _to_storage(storage_type)
         states = self._states(model, optimizer)
         extra = io.BytesIO()
         torch.save(dict(extra_sd or {}), extra)
-        return dcp.save(step, {"model": states[0], "optim": states[1], "extra": extra.getvalue()}, stage=self.stage, storage=storage)
+        state = {"model": states[0], "optim": states[1], "extra": extra.getvalue()}
+        return self._save(step, storage_type, partial(dcp.save, step, state, stage=self.stage))
 
     def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
         """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""
@@ -170,9 +266,19 @@ class FsdpShardCheckpointer(_FsdpCheckpointer):
             del state["extra"]
             load(state, checkpoint_id=resume_path)
         else:
+            self._refuse_theirs()
             return {}
         self._set_states(model, optimizer, (state["model"], state["optim"]))
         return extra
+
+    def _refuse_theirs(self) -> None:
+        theirs = _left_in(self.checkpoint_dir)
+        if theirs is not None:
+            raise UnsupportedError(
+                f"{theirs.folder()}, which DLRover has left, is in a format of shards that only DLRover reads: save it there by its FsdpFullCheckpointer, "
+                "which the one here reads, or by torch.distributed.checkpoint, and name that folder as resume_path; single tensors come in by dlrover ckpt "
+                f"import, see dlrover-ckpt(1). Remove {theirs.tracker} to begin anew"
+            )
 
 
 class FsdpFullCheckpointer(_FsdpCheckpointer):
@@ -191,17 +297,18 @@ class FsdpFullCheckpointer(_FsdpCheckpointer):
         path: str = "",
         storage_type: StorageType = StorageType.DISK,
     ) -> bool:
-        """False: no slot was free, this save was skipped on this rank."""
-        storage = _to_storage(storage_type)
+        """False: no slot was free (for DISK: nor was within ``wait`` seconds), this save was skipped on this rank."""
         states = self._states(model, optimizer)
         state = to_cpu({**(extra_sd or {}), "model": states[0], "optimizer": states[1]})
-        return _session.save(step, state, stage=self.stage, storage=storage, replicated=True)
+        return self._save(step, storage_type, partial(_session.save, step, state, stage=self.stage, replicated=True))
 
     def load_checkpoint(self, model: Any, optimizer: Any, resume_path: str = "") -> dict[str, Any]:
         """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""
         state = _load_whole(resume_path)
         if state is None and resume_path and os.path.exists(resume_path):
             state = torch.load(resume_path, map_location="cpu")
+        if state is None:
+            state = self._theirs()
         if state is None:
             return {}
         self._set_states(model, optimizer, (state.pop("model"), state.pop("optimizer")))

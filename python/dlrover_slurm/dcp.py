@@ -76,10 +76,12 @@ class _Staged:
         items: list[WriteItem],
         planner: SavePlanner,
         kept: set[MetadataIndex] | None,
+        wait: float,
         storage: bool,
         replicated: Replicated,
         stage: Stage,
     ) -> None:
+        _session.check_options(replicated, wait)
         self.indices = {item.index for item in items}
         paths, self._rank = getattr(planner, "mappings", None), _session.world().rank
         self._builder = ObjectBuilder(items, planner, kept, paths, replicated, _session.handle(), self._rank)
@@ -87,7 +89,7 @@ class _Staged:
         self.results: list[WriteResult] = []
         gpu = self._builder.gpu()
         try:
-            saving = _session.Saving(step, self._builder.bound(), storage=storage)
+            saving = _session.Saving(step, self._builder.bound(), wait, storage)
         except SkippedError:
             return
         with saving:
@@ -140,8 +142,9 @@ class MemoryWriter(StorageWriter):
     tensors lie on a GPU it is begun there and an optimizer's step waits for it, as after save(stage=True).
 
     ``step``: the training step; without it, it is read from the ``checkpoint_id`` of each save (``async_save`` needs it here).
-    ``planner``: the one given to ``async_save``, if any. ``ledger``, ``storage``, ``replicated``: as in save(); may be set before each save.
-    ``skipped`` says afterwards whether the save was skipped here because no slot was free; the other ranks do not wait for that.
+    ``planner``: the one given to ``async_save``, if any. ``ledger``, ``wait``, ``storage``, ``replicated``: as in save(); may be set before each save.
+    ``skipped`` says afterwards whether the save was skipped here because no slot was free; without ``wait`` the other ranks do not wait for that.
+    With it a rank waits where it copies: in ``async_save`` before that returns, in torch's save() between its collectives, so all ranks do.
     """
 
     _synchronize_after_execute = False
@@ -152,12 +155,15 @@ class MemoryWriter(StorageWriter):
         *,
         planner: SavePlanner | None = None,
         ledger: Any = None,
+        wait: float = 0.0,
         storage: bool = False,
         replicated: Replicated = False,
     ) -> None:
         super().__init__()
+        _session.check_options(replicated, wait)
         self.step = step
         self.ledger = ledger
+        self.wait = wait
         self.storage = storage
         self.replicated = replicated
         self.skipped = False
@@ -192,7 +198,7 @@ class MemoryWriter(StorageWriter):
         staged, self._staged = self._staged, None
         if staged is None:
             more = [item for item in self._held(planner) if item.index not in kept]
-            staged = _Staged(self._known_step(), list(plan.items) + more, planner, kept, self.storage, self.replicated, False)
+            staged = _Staged(self._known_step(), list(plan.items) + more, planner, kept, self.wait, self.storage, self.replicated, False)
         elif not kept <= staged.indices:
             staged.abort()
             raise InvalidError("async_save was given a planner with other items than were staged: give it to MemoryWriter(planner=...)")
@@ -220,7 +226,7 @@ class MemoryWriter(StorageWriter):
         self.close()
         planner = self._planner if self._planner is not None else DefaultSavePlanner()
         items = list(_local_save_plan(planner, dict(state_dict)).items)
-        self._staged = _Staged(self.step, items, planner, None, self.storage, self.replicated, True)
+        self._staged = _Staged(self.step, items, planner, None, self.wait, self.storage, self.replicated, True)
         self._staged.hold()
         _session.note_step(self.step)
         return state_dict
@@ -444,6 +450,7 @@ def save(
     *,
     planner: SavePlanner | None = None,
     ledger: Any = None,
+    wait: float = 0.0,
     stage: Stage = True,
     storage: bool = False,
     replicated: Replicated = False,
@@ -451,7 +458,7 @@ def save(
     """Saves this rank's part of the state into the node's memory, without a word to the other ranks.
 
     True: copied and sealed; with tensors on a GPU on its way, as in dlrover_slurm.save() (``stage``, ``wait_staged()``, ``wait_saved()``). False: no slot
-    was free, this save was skipped here. ``storage``: as there.
+    was free, this save was skipped here. ``wait`` (seconds in which it waits for one), ``storage``: as there.
     What several ranks of a node hold of a DTensor is kept once there. ``replicated``: the same for tensors that are no DTensors and are equal on
     all ranks of the world (DDP): True, or a function that says so of a name.
     """
@@ -460,7 +467,7 @@ def save(
     state = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
     with _session.collector_waits():
         items = list(_local_save_plan(planner, state).items)
-        staged = _Staged(step, items, planner, None, storage, replicated, stage)
+        staged = _Staged(step, items, planner, None, wait, storage, replicated, stage)
     return staged.seal(ledger, behind=bool(stage))
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import threading
 
 import pytest
 import torch
@@ -81,6 +82,34 @@ def ranks_of_a_node(count, folder):
         daemon.stdin.close()
         daemon.stdout.read()
     assert daemon.returncode == 0
+
+
+@contextlib.contextmanager
+def busy_slots(count, seconds=0.0):
+    """So many more slots of this rank's are being written meanwhile (as if other ranks had not sealed yet), or for so long."""
+    from ctypes import byref, c_void_p
+
+    from dlrover_slurm import _session
+    from dlrover_slurm._library import check, library
+
+    others, saves = [_session._Session() for _ in range(count)], []
+    for other in others:
+        saves.append(c_void_p())
+        check(library().dlrover_save_begin(other.handle, 1, 1000, byref(saves[-1])))
+
+    def end():
+        for save, other in zip(saves, others):
+            library().dlrover_save_abort(save)
+            other.close()
+
+    timer = threading.Timer(seconds, end)
+    if seconds:
+        timer.start()
+    yield
+    if seconds:
+        timer.join()
+    else:
+        end()
 
 
 # ---- states ----

@@ -4,13 +4,16 @@ import json
 import os
 import re
 import subprocess
+import threading
+import time
+import warnings
 
 import pytest
 import torch
 import torch.distributed as dist
 from conftest import nightly
 from models import build, digest, train
-from stored import BUILD, needs_programs, served
+from stored import BUILD, busy_slots, needs_programs, served
 from test_memory import PROGRAMS, standalone
 
 needs_memory = pytest.mark.skipif(not all(p.exists() for p in PROGRAMS), reason="dlrover-run, dlrover-keeper and dlroverd are not built here")
@@ -112,6 +115,220 @@ def test_disk_is_what_goes_to_storage(ranks, name):
     with served("without-storage") as (environment, said):
         assert ranks(1, to_storage, environment, name) == ["refused"]
     assert {line for line in said if line.startswith("step")} == {"step 1 in memory", "step 4 in memory"}
+
+
+def for_a_slot(rank, environment, name):
+    """Of three slots two are written and one has the newest step."""
+    from dlrover_slurm import InvalidError, compat
+
+    os.environ.update(environment)
+    checkpointer = getattr(compat, name)("/nonexistent/checkpoints")
+    assert checkpointer.wait == 60
+    model = torch.nn.Linear(3, 2)
+    arguments = [model.state_dict()] if name == "DdpCheckpointer" else [model, torch.optim.SGD(model.parameters(), 0.1)]
+    memory = compat.StorageType.MEMORY
+    assert checkpointer.save_checkpoint(1, *arguments, storage_type=memory)
+    with busy_slots(2), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        since = time.monotonic()
+        assert not checkpointer.save_checkpoint(2, *arguments, storage_type=memory), "one for memory is skipped, as ever"
+        assert time.monotonic() - since < 30
+    with busy_slots(2, seconds=0.5):
+        since = time.monotonic()
+        assert checkpointer.save_checkpoint(3, *arguments)
+        assert time.monotonic() - since > 0.3
+    checkpointer.wait = 0.2
+    with busy_slots(2), pytest.warns(UserWarning, match=r"step 4 .*does not go to storage.* 0\.2 s"):
+        assert not checkpointer.save_checkpoint(4, *arguments)
+    checkpointer.wait = -1
+    with pytest.raises(InvalidError, match="wait is a number of seconds"):
+        checkpointer.save_checkpoint(5, *arguments)
+
+
+@needs_programs
+@pytest.mark.parametrize("name", ["DdpCheckpointer", "FsdpShardCheckpointer", "FsdpFullCheckpointer"])
+def test_a_save_for_storage_waits_for_a_slot(ranks, name):
+    with served("with-storage") as (environment, said):
+        ranks(1, for_a_slot, environment, name)
+    assert "step 3 to storage" in said
+
+
+# ---- until it is on storage ----
+
+
+def waited(checkpointer, timeout):
+    """Whether it is there, what was said where it is not, and how long that took."""
+    since = time.monotonic()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        there = checkpointer.wait_latest_checkpoint(timeout=timeout)
+    assert there == (not told)
+    return there, "".join(str(each.message) for each in told), time.monotonic() - since
+
+
+def on_storage(rank, environment, top):
+    """The daemon is of generation 1.1.3 and does not store: the test does, as far as names go."""
+    from dlrover_slurm.compat import DdpCheckpointer, StorageType
+
+    os.environ.update(environment, DLROVER_CKPT_DIR=str(top))
+    folder = top / "lab%2F1000%2Fjob"
+    checkpointer = DdpCheckpointer("/nonexistent/checkpoints")
+    assert waited(checkpointer, 0)[0], "nothing was asked for"
+    state = {"x": torch.ones(3)}
+    assert checkpointer.save_checkpoint(1, state, storage_type=StorageType.MEMORY)
+    assert waited(checkpointer, 0)[0], "nor now"
+    assert checkpointer.save_checkpoint(5, state)
+    there, said, took = waited(checkpointer, 0.3)
+    assert not there and "step 5 " in said and "not after 0.3 s" in said and "lab%2F1000" in said and took >= 0.3
+    folder.mkdir()
+    for other in ("step-4.gen-1.1.3.manifest", "step-9.gen-1.1.2.manifest", "step-9.gen-2.1.3.manifest", "step-5.gen-1.1.3.manifest.suspect", "latest"):
+        (folder / other).touch()
+    (folder / "step-5.gen-1.1.3").mkdir()
+    there, said, _ = waited(checkpointer, 0.3)
+    assert not there and "lab%2F1000" not in said, "it is not there: older, of another run, set aside, or not whole yet"
+    threading.Timer(0.5, (folder / "step-5.gen-1.1.3.manifest").touch).start()
+    there, said, took = waited(checkpointer, 60)
+    assert there and took > 0.3, said
+    assert checkpointer.save_checkpoint(6, state)
+    assert checkpointer.save_checkpoint(7, state, storage_type=StorageType.MEMORY)
+    assert not waited(checkpointer, 0)[0]
+    (folder / "step-7.gen-1.1.3.manifest").touch()
+    assert waited(checkpointer, 60)[0], "a newer one has gone in its place"
+    assert checkpointer.save_checkpoint(8, state)
+    (folder / "step-2.gen-1.2.4.manifest").touch()
+    assert waited(checkpointer, 60)[0], "a later generation has gone on from it"
+
+
+@needs_programs
+def test_what_was_asked_for_is_waited_for(ranks, tmp_path):
+    top = tmp_path / "storage"
+    top.mkdir()
+    with served("with-storage") as (environment, _):
+        ranks(1, on_storage, environment, top)
+
+
+def hidden(rank, environment, top):
+    from dlrover_slurm import compat
+
+    os.environ.update(environment, DLROVER_CKPT_DIR=str(top / "elsewhere"))
+    checkpointer = compat.DdpCheckpointer("/nonexistent/checkpoints")
+    assert checkpointer.save_checkpoint(5, {"x": torch.ones(3)})
+    there, said, took = waited(checkpointer, 60)
+    assert not there and "elsewhere can not be seen here" in said and took < 40
+    os.environ["DLROVER_CKPT_DIR"] = str(top)
+    compat._durable.os = type("Hangs", (), {"__getattr__": lambda self, name: getattr(os, name), "listdir": lambda self, path: time.sleep(3600)})()
+    there, said, took = waited(checkpointer, 0.3)
+    assert not there and "not after 0.3 s" in said and took < 60
+
+
+@needs_programs
+def test_storage_that_is_not_seen_or_hangs_is_not_waited_for_beyond_the_limit(ranks, tmp_path):
+    with served("with-storage") as (environment, _):
+        ranks(1, hidden, environment, tmp_path)
+
+
+def in_files(rank, folder):
+    from dlrover_slurm.compat import DdpCheckpointer
+
+    checkpointer = DdpCheckpointer("/nonexistent/checkpoints")
+    if rank == 1:
+        while not (folder / "waits").exists():
+            time.sleep(0.01)
+        time.sleep(0.5)
+    assert checkpointer.save_checkpoint(3, {"x": torch.ones(3)})
+    if rank == 0:
+        there, said, _ = waited(checkpointer, 0.2)
+        assert not there and "step 3 " in said and "rank-1" in said
+        (folder / "waits").touch()
+        assert waited(checkpointer, 60)[2] > 0.3
+    assert waited(checkpointer, 60)[0]
+
+
+def test_plain_files_of_all_ranks_are_waited_for(ranks, tmp_path):
+    ranks(2, in_files, tmp_path, group=False)
+
+
+# ---- what DLRover itself has left ----
+
+
+class Unknown:
+    pass
+
+
+def left(folder, step, states):
+    """As DLRover 0.6.1 does for DDP and whole FSDP models."""
+    (folder / str(step)).mkdir(parents=True)
+    for rank, state in enumerate(states):
+        torch.save(state, folder / str(step) / f"rank_{rank}.pt")
+    (folder / "dlrover_latest.txt").write_text(str(step))
+
+
+def migrated(rank, folder):
+    from dlrover_slurm import NotFoundError, UnsupportedError, _session
+    from dlrover_slurm.compat import DdpCheckpointer
+
+    model, optimizer = build("ddp")
+    train(model, optimizer, 2)
+    states = [{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 40 + r} for r in range(2)]
+    if rank == 0:
+        left(folder / "good", 40, states)
+        left(folder / "foreign", 41, [{"x": Unknown()}])
+        left(folder / "lacks", 42, [])
+        (folder / "lacks" / "41").mkdir()
+        left(folder / "none", 43, states)
+        (folder / "none" / "dlrover_latest.txt").write_text("\n")
+        left(folder / "bad", 44, states)
+        (folder / "bad" / "dlrover_latest.txt").write_text("step 44")
+        torch.save({"mine": 1}, folder / "good" / "mine.pt")
+    dist.barrier()
+    good = DdpCheckpointer(str(folder / "good"))
+    with pytest.warns(UserWarning, match="good/40/rank_0.pt is loaded, which DLRover has left"):
+        assert digest(good.load_checkpoint()) == digest(states[0])
+    assert _session.last_step == 40, "the optimizer's steps are counted from there"
+    with pytest.warns(UserWarning, match="rank_0.pt"):
+        assert digest(good.load_checkpoint(str(folder / "good" / "no-such.pt"))) == digest(states[0])
+    assert good.load_checkpoint(str(folder / "good" / "mine.pt")) == {"mine": 1}
+    with pytest.warns(UserWarning, match=f"rank_{rank}.pt"):
+        assert DdpCheckpointer(str(folder / "good"), 2, 2).load_checkpoint()["step"] == 40 + rank
+    for name, kind, words in [
+        ("foreign", UnsupportedError, "foreign/41/rank_0.pt.*dlrover ckpt import"),
+        ("lacks", NotFoundError, "lacks/42/rank_0.pt is not there.*resume_path"),
+        ("bad", UnsupportedError, "bad/dlrover_latest.txt names no step"),
+    ]:
+        with pytest.raises(kind, match=words):
+            DdpCheckpointer(str(folder / name)).load_checkpoint()
+    assert DdpCheckpointer(str(folder / "none")).load_checkpoint() == {}
+    dist.barrier()
+    assert good.save_checkpoint(41, states[1])
+    dist.barrier()
+    assert digest(good.load_checkpoint()) == digest(states[1]), "our own goes before it"
+
+
+def test_a_training_goes_on_from_what_dlrover_has_left(ranks, tmp_path):
+    ranks(2, migrated, tmp_path / "left")
+
+
+def migrated_fsdp(rank, folder):
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+    from dlrover_slurm import UnsupportedError, compat
+
+    model, optimizer = build("fsdp2")
+    train(model, optimizer, 2)
+    whole = get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))
+    if rank == 0:
+        left(folder, 40, [{"model": whole[0], "optimizer": whole[1], "epoch": 4}])
+    dist.barrier()
+    other, other_optimizer = build("fsdp2", seed=7)
+    with pytest.warns(UserWarning, match="40/rank_0.pt is loaded"):
+        assert compat.FsdpFullCheckpointer(str(folder)).load_checkpoint(other, other_optimizer) == {"epoch": 4}
+    assert states(other, other_optimizer) == states(model, optimizer)
+    with pytest.raises(UnsupportedError, match="left/40, which DLRover has left.*FsdpFullCheckpointer.*dlrover ckpt import"):
+        compat.FsdpShardCheckpointer(str(folder)).load_checkpoint(other, other_optimizer)
+
+
+def test_an_fsdp_training_does_not_begin_anew_beside_what_dlrover_has_left(ranks, tmp_path):
+    ranks(2, migrated_fsdp, tmp_path / "left")
 
 
 # ---- a program for DLRover 0.6.1 needs no other change: names, order and defaults of its parameters ----

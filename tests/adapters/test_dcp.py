@@ -9,6 +9,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as torch_dcp
 from ranks import Failed, Killed, Ranks
 from models import build, digest, train
+from stored import busy_slots, needs_programs, served
 from torch.distributed.checkpoint.api import CheckpointException
 
 from dlrover_slurm import InvalidError
@@ -366,6 +367,45 @@ def skipped(rank):
 
 def test_a_skipped_save(ranks):
     ranks(2, skipped)
+
+
+def waiting(rank, environment):
+    """Of three slots two are written and one has the newest step."""
+    from dlrover_slurm import dcp
+
+    os.environ.update(environment)
+    state = {"x": torch.ones(3)}
+    assert dcp.save(1, state)
+
+    def by_writer(step, wait):
+        writer = dcp.MemoryWriter(step, wait=wait, storage=True)
+        torch_dcp.save(state, storage_writer=writer)
+        return not writer.skipped
+
+    def asynchronously(step, wait):
+        writer = dcp.MemoryWriter(step, wait=wait, storage=True)
+        torch_dcp.async_save(state, storage_writer=writer).result()
+        return not writer.skipped
+
+    ways = [lambda step, wait: dcp.save(step, state, wait=wait, storage=True), by_writer, asynchronously]
+    for step, save in enumerate(ways, 2):
+        with busy_slots(2):
+            assert not save(step, 0.0)
+            assert not save(step, 0.1)
+        with busy_slots(2, seconds=0.5):
+            since = time.monotonic()
+            assert save(step, 60.0)
+            assert time.monotonic() - since > 0.3
+    for refused in (lambda: dcp.save(9, state, wait=-1), lambda: dcp.MemoryWriter(9, wait="5")):
+        with pytest.raises(InvalidError, match="wait is a number of seconds"):
+            refused()
+
+
+@needs_programs
+def test_a_save_waits_for_a_slot(ranks):
+    with served("with-storage") as (environment, said):
+        ranks(1, waiting, environment)
+    assert {line for line in said if line.startswith("step")} >= {"step 3 to storage", "step 4 to storage"}
 
 
 def cached(rank):

@@ -36,7 +36,7 @@ for step in range(first, 6):
     assert checkpointer.save_checkpoint(step, state, storage_type=StorageType.MEMORY if step % 2 else StorageType.DISK)
     if step == 3 and sys.argv[2] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-checkpointer.wait_latest_checkpoint(timeout=10)
+assert checkpointer.wait_latest_checkpoint(timeout=10)
 print("state", sum(value.double().sum().item() for value in model.state_dict().values()).hex(), flush=True)
 """
 
@@ -54,3 +54,38 @@ def test_a_training_killed_and_resumed(run_python, tmp_path):
     assert begun == [0] and killed == alone[:4]
     begun, resumed = train("no", "killed")
     assert begun == [4] and resumed == alone[4:]
+
+
+LEFT = """
+import sys, warnings, torch
+from dlrover_slurm import _session
+from dlrover_slurm.compat import DdpCheckpointer
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    found = DdpCheckpointer(sys.argv[1]).load_checkpoint()
+print(found["step"], found["lr"], found["x"].sum().item(), _session.last_step, *[w.message for w in told])
+"""
+
+
+def test_what_dlrover_has_left_is_gone_on_from(run_python, tmp_path):
+    import torch
+
+    (tmp_path / "40").mkdir()
+    torch.save({"x": torch.ones(5), "lr": 0.5, "step": 40}, tmp_path / "40" / "rank_0.pt")
+    (tmp_path / "dlrover_latest.txt").write_text("40")
+    code, out, err = run_python(LEFT, tmp_path)
+    assert code == 0, err
+    assert out.startswith("40 0.5 5.0 40 ") and "40/rank_0.pt is loaded, which DLRover has left" in out
+
+
+@pytest.mark.parametrize("version", ["1.13.1", "2.5.1+cu121"])
+def test_the_fsdp_classes_name_the_torch_that_they_need(monkeypatch, version):
+    import torch
+
+    from dlrover_slurm import UnsupportedError, compat
+
+    monkeypatch.setattr(torch, "__version__", version)
+    for name in ("FsdpShardCheckpointer", "FsdpFullCheckpointer"):
+        with pytest.raises(UnsupportedError, match=f"{name} needs torch 2.6 or later, this is {version[:5]}"):
+            getattr(compat, name)("/nonexistent")
+    compat.DdpCheckpointer("/nonexistent")

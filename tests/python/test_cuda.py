@@ -99,6 +99,22 @@ def test_a_change_that_nobody_announced_gives_the_save_up(dlrover, gpu, gate):
     assert torch.equal(dlrover.load().state["model"]["head"], head)
 
 
+def test_dlrovers_checkpointer_does_not_wait_for_a_save_that_was_given_up(dlrover, gpu, gate):
+    from dlrover_slurm.compat import DdpCheckpointer
+
+    checkpointer = DdpCheckpointer("/nonexistent")
+    head = gpu.weights(ramp())
+    assert checkpointer.save_checkpoint(1, {"head": head})
+    gate.set()
+    assert checkpointer.wait_latest_checkpoint(30)
+    gate.clear()
+    assert checkpointer.save_checkpoint(2, {"head": head})
+    head.mul_(0.5)
+    gate.set()
+    with pytest.warns(UserWarning, match="step 2 is not known to be on storage: its save was given up"):
+        assert not checkpointer.wait_latest_checkpoint(30)
+
+
 def test_what_was_changed_once_is_copied_at_once_from_then_on(dlrover, gpu, gate):
     """Else a program that changes something in each step would never save."""
     state = {"head": gpu.weights(ramp()), "gate": gpu.weights(ramp(first=5)), "weights": gpu.weights(ramp(first=9))}

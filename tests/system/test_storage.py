@@ -34,6 +34,20 @@ checkpoint = dlrover_slurm.load(adopt=True)
 print(f"{dlrover_slurm.world().rank} from {checkpoint.step}: {checkpoint.state['layer.weight'].tolist()}")
 """
 
+DISK = """
+import glob, os, time, torch
+from dlrover_slurm.compat import DdpCheckpointer, StorageType
+checkpointer, rank = DdpCheckpointer("unused"), int(os.environ["RANK"])
+time.sleep(2 * (rank == 3))
+for step in range(6):  # the others have no slot left before that one has begun
+    assert checkpointer.save_checkpoint(step, {"x": torch.full((1 << 20,), float(rank))})
+time.sleep(rank)
+assert checkpointer.save_checkpoint(7, {"x": torch.full((1 << 20,), float(rank))})
+assert checkpointer.wait_latest_checkpoint(60)
+print(f"rank {rank}:", *(os.path.basename(path) for path in glob.glob(os.environ["DLROVER_CKPT_DIR"] + "/*/step-7.*.manifest")), flush=True)
+assert checkpointer.save_checkpoint(8, {"x": torch.ones(3)}, storage_type=StorageType.MEMORY)
+"""
+
 
 class Storage(StoredWalks):
     LABEL = "storage"
@@ -255,6 +269,14 @@ class Storage(StoredWalks):
         self.assertEqual(process.returncode, 0, out + err)
         self.assertEqual(self.folder.steps(), [2, 40, 44])
         self.expect_end(out, 45)
+
+    def test_dlrovers_checkpointer_waits_until_it_is_on_storage(self) -> None:
+        (self.top / "disk.py").write_text(DISK)
+        command = ["srun", "-N2", "--ntasks-per-node=2", "--dlrover-elastic", f"--dlrover-ckpt-dir={self.top}", "--dlrover-ckpt-every=off"]
+        done = self.cluster.run(*command, "/usr/bin/python3", str(self.top / "disk.py"), env=self.environment())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        manifest = self.folder.manifest(7).name
+        self.assertEqual(sorted(line for line in done.stdout.splitlines() if line.startswith("rank")), [f"rank {rank}: {manifest}" for rank in range(RANKS)])
 
     def test_without_a_folder_nothing_can_be_asked_for(self) -> None:
         (self.top / "ask.py").write_text("""
