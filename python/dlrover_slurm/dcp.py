@@ -36,7 +36,6 @@ try:
         SavePlan,
         SavePlanner,
         WriteItem,
-        WriteItemType,
     )
     from torch.distributed.checkpoint.stateful import Stateful
     from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult

@@ -55,7 +55,7 @@ def main(steps, seconds, result):
     found = dcp.load(state)
     if found is not None:
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-        tell("resumed after", found, state_of(model, optimizer))
+        tell("resumed", found, state_of(model, optimizer))
     for step in range(1 if found is None else found + 1, steps):
         train(model, optimizer, 1, first=step, data_rank=dist.get_rank())
         state = state_of(model, optimizer)

@@ -46,10 +46,10 @@ class Training:
     def stored_step(self) -> int:
         return (self.status().get("storage") or {}).get("stored_step", -1)
 
-    def told(self, what: str) -> "list[tuple[int, int, str]]":
-        """(step, ranks, digest of the whole state)"""
-        found = re.findall(rf"^{what} step (\d+) with (\d+) ranks: (\w+)$", self.output(), re.MULTILINE)
-        return [(int(step), int(ranks), text) for step, ranks, text in found]
+    def told(self) -> "list[tuple[str, int, int, str]]":
+        """(saved or resumed, step, ranks, digest of the whole state)"""
+        found = re.findall(r"^(saved|resumed) step (\d+) with (\d+) ranks: (\w+)$", self.output(), re.MULTILINE)
+        return [(what, int(step), int(ranks), text) for what, step, ranks, text in found]
 
     def digest(self) -> str:
         assert self.srun.wait(180) == 0, self.output()
@@ -83,7 +83,7 @@ def test_fsdp2_loses_a_node(cluster, undisturbed, number):
         cluster.control("kill-node", victim, check=False)  # which was only cut off, it may be
         cluster.start_node(victim)
         print(training.output()[-2000:])
-    resumed = {step for step, _, _ in training.told("resumed after")}
+    resumed = {step for what, step, _, _ in training.told() if what == "resumed"}
     assert len(resumed) == 1 and min(resumed) >= safe, f"resumed after {resumed}, step {safe} was safe"
     expect_from_memory(cluster, training)
 
@@ -105,11 +105,12 @@ def test_fsdp2_goes_on_in_other_shards(cluster):
     finally:
         cluster.start_node("n3")
         print(training.output()[-2000:])
-    saved = {(step, ranks): text for step, ranks, text in training.told("saved")}
-    resumed = training.told("resumed after")
-    assert resumed and resumed[0][1] == 2 and resumed[0][0] >= safe
-    before = 3
-    for step, ranks, text in resumed:
-        assert text == saved[step, before], f"what {ranks} ranks have of step {step} is not what {before} had"
-        before = ranks
+    saved, worlds = {}, []
+    for what, step, ranks, text in training.told():
+        if what == "saved":
+            saved[step] = text
+            continue
+        worlds.append((ranks, step))
+        assert text == saved[step], f"{ranks} ranks have something else of step {step} than was saved"
+    assert worlds[0][0] == 2 and worlds[0][1] >= safe, worlds
     expect_from_memory(cluster, training)
