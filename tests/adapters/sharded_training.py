@@ -59,8 +59,8 @@ def main(steps, seconds, result):
     for step in range(1 if found is None else found + 1, steps):
         train(model, optimizer, 1, first=step, data_rank=dist.get_rank())
         state = state_of(model, optimizer)
+        tell("saves", step, state)
         dcp.save(step, state)
-        tell("saved", step, state)
         time.sleep(seconds)
     text = digest(state_of(model, optimizer))
     if dist.get_rank() == 0:

@@ -47,8 +47,8 @@ class Training:
         return (self.status().get("storage") or {}).get("stored_step", -1)
 
     def told(self) -> "list[tuple[str, int, int, str]]":
-        """(saved or resumed, step, ranks, digest of the whole state)"""
-        found = re.findall(r"^(saved|resumed) step (\d+) with (\d+) ranks: (\w+)$", self.output(), re.MULTILINE)
+        """(saves or resumed, step, ranks, digest of the whole state)"""
+        found = re.findall(r"^(saves|resumed) step (\d+) with (\d+) ranks: (\w+)$", self.output(), re.MULTILINE)
         return [(what, int(step), int(ranks), text) for what, step, ranks, text in found]
 
     def digest(self) -> str:
@@ -107,7 +107,7 @@ def test_fsdp2_goes_on_in_other_shards(cluster):
         print(training.output()[-2000:])
     saved, worlds = {}, []
     for what, step, ranks, text in training.told():
-        if what == "saved":
+        if what == "saves":
             saved[step] = text
             continue
         worlds.append((ranks, step))
