@@ -85,13 +85,13 @@ def test_fsdp2_loses_a_node(cluster, undisturbed, number):
         print(training.output()[-2000:])
     resumed = {step for what, step, _, _ in training.told() if what == "resumed"}
     assert len(resumed) == 1 and min(resumed) >= safe, f"resumed after {resumed}, step {safe} was safe"
-    expect_from_memory(cluster, training)
-
-
-def expect_from_memory(cluster, training):
-    story = "\n".join(event["text"] for event in cluster.events(training.job))
+    story = story_of(cluster, training)
     assert "fetched from" in story and not re.search(FROM_STORAGE, story)
     cluster.expect_clean(30)
+
+
+def story_of(cluster, training):
+    return "\n".join(event["text"] for event in cluster.events(training.job))
 
 
 def test_fsdp2_goes_on_in_other_shards(cluster):
@@ -113,4 +113,5 @@ def test_fsdp2_goes_on_in_other_shards(cluster):
         worlds.append((ranks, step))
         assert text == saved[step], f"{ranks} ranks have something else of step {step} than was saved"
     assert worlds[0][0] == 2 and worlds[0][1] >= safe, worlds
-    expect_from_memory(cluster, training)
+    assert not re.search(FROM_STORAGE, story_of(cluster, training))
+    cluster.expect_clean(30)
