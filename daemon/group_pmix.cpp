@@ -134,7 +134,7 @@ void Group::on_pmix_overdue(const local::PmixOverdueT &overdue) {
     add_event(proto::EventKind::Warning,
               "Ranks of " + services_.node + " waited " + std::to_string(limit.count()) + " s in PMIx for " +
                   log::one_line(overdue.purpose.substr(0, max_text_bytes)) +
-                  ", and ranks of other nodes that live did not come: the call has failed (pmix.wait_limit; "
+                  ", and other nodes, which live, did not do their part: the call has failed (pmix.wait_limit; "
                   "\"dlrover status\" shows how far each rank is).",
               world_->id);
 }

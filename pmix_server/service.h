@@ -84,16 +84,21 @@ class Service final : public Upcalls {
     using Finished = std::function<void(pmix_status_t status, const proto::Bytes &data)>;
     static Finished to(std::shared_ptr<DataCompletion> done);
     Exchange::Token remember(Finished done);
+    struct Limit {
+        Time at = Time::max();
+        bool is_ours = false;  ///< the server's, not the program's
+    };
+    Limit limit(const std::optional<std::chrono::seconds> &timeout, Time before = Time(0)) const;
     struct Wait {
         Time deadline = Time::max();
         Finished done;
     };
     Wait limited(const std::optional<std::chrono::seconds> &timeout, const char *purpose, Finished done,
                  Time before = Time(0));
+    void note_end(const Limit &limit, pmix_status_t status, const char *purpose);
     void say_overdue(const char *purpose);
     void join(const RankSet &who, Wait wait, Exchange::Fence fence);
     void give_up(Exchange::Token token, const Status &why);
-    Time deadline(const std::optional<std::chrono::seconds> &timeout, Time before = Time(0)) const;
     void schedule();
 
     EventLoop &loop_;

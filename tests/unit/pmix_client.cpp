@@ -124,6 +124,12 @@ bool published_by_each() {
     return PMIx_Lookup(&data, 1, nullptr, 0) == PMIX_ERR_NOT_FOUND && fence(false);
 }
 
+bool unpublish() {
+    std::string name = "dlrover.lasts";
+    char *keys[] = {name.data(), nullptr};
+    return good("unpublish", PMIx_Unpublish(keys, nullptr, 0));
+}
+
 bool publish_much() {
     std::string text(200000, 'x');
     for (int i = 0; i < 10; ++i) {
@@ -368,6 +374,8 @@ bool run(const std::string &what) {
     if (what == "sleep") return ::sleep(3600) == 0;
     if (what == "publish") return publish_one("dlrover.lasts", 1);
     if (what == "look up") return look_up("dlrover.lasts", 1, false);
+    if (what == "look up, and wait") return look_up("dlrover.lasts", 1, true);
+    if (what == "unpublish") return unpublish();
     if (what == "published") return published_by_each();
     if (what == "publish again") return publish_one("dlrover.again", 1) && publish_one("dlrover.again", 2);
     if (what == "publish too much") return publish_much();

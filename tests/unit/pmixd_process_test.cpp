@@ -405,6 +405,30 @@ BOOST_AUTO_TEST_CASE(a_fence_without_a_limit_of_its_own_has_the_servers) {
     BOOST_TEST(g.nodes[1].overdues.empty());
 }
 
+/// The first node, which decides about all boards, is heard no more; who says so waits for as long as it takes.
+BOOST_AUTO_TEST_CASE(what_is_published_and_looked_up_has_the_servers_limit) {
+    Group g;
+    for (auto &node : g.nodes) node.wait_limit_ms = 700;
+    g.serve(2);
+    g.pass(300ms);
+    g.nodes[1].cut = true;
+    const std::pair<const char *, const char *> calls[] = {
+        {"publish", "publish: timeout\n"}, {"look up", "look up: timeout\n"}, {"unpublish", "unpublish: timeout\n"}};
+    g.start(3, "look up, and wait");
+    auto start = Clock::now();
+    for (auto [call, answer] : calls) {
+        g.start(2, call);
+        g.expect_failure(2, answer);
+    }
+    BOOST_TEST((Clock::now() - start >= 3 * 700ms));
+    BOOST_TEST(g.nodes[1].overdues == std::vector<std::string>{"a publication"}, boost::test_tools::per_element());
+    g.nodes[1].cut = false;
+    g.start(0, "publish");
+    (void)g.wait(0);
+    auto ended = g.wait(3);
+    BOOST_TEST(ended.wait_status == 0, ended.output);
+}
+
 BOOST_AUTO_TEST_CASE(a_fence_waits_no_longer_than_it_may) {
     Group g;
     for (std::uint32_t rank : {0u, 1u}) g.start(rank, "wait a second");
