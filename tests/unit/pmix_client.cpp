@@ -61,12 +61,27 @@ bool get(pmix_rank_t rank, const char *name, std::uint32_t wanted) {
     return same;
 }
 
-bool fence(bool collect, int timeout_s = 0) {
+/// timeout_s: as a number of that type.
+bool fence(bool collect, std::uint64_t timeout_s = 0, pmix_data_type_t type = PMIX_INT) {
     pmix_info_t info[2];
     std::size_t count = 0;
     if (collect) PMIX_INFO_LOAD(&info[count++], PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-    if (timeout_s > 0) PMIX_INFO_LOAD(&info[count++], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
+    if (timeout_s > 0) PMIX_INFO_LOAD(&info[count++], PMIX_TIMEOUT, &timeout_s, type);
     return good("fence", PMIx_Fence(nullptr, 0, info, count));
+}
+
+/// One after the other, each of another type: all in vain.
+bool wait_seconds() {
+    for (pmix_data_type_t type : {PMIX_INT, PMIX_UINT16, PMIX_UINT32, PMIX_UINT64, PMIX_SIZE}) {
+        pmix_info_t info;
+        std::uint64_t second = 1;
+        PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &second, type);
+        pmix_status_t status = PMIx_Fence(nullptr, 0, &info, 1);
+        if (status == PMIX_ERR_TIMEOUT) continue;
+        std::printf("fence: %s\n", words_for(status));
+        return false;
+    }
+    return true;
 }
 
 /// Every rank has what every rank has put.
@@ -364,7 +379,8 @@ bool run(const std::string &what) {
     if (what == "collect") return exchange(true);
     if (what == "modex") return exchange(false);
     if (what == "wait") return fence(false);
-    if (what == "wait a second") return fence(false, 1);
+    if (what == "wait seconds") return wait_seconds();
+    if (what == "wait for ages") return fence(false, UINT64_MAX, PMIX_UINT64);
     if (what == "get of rank 2") return get(2, key, 102);
     if (what == "in") return true;
     if (what == "abort") return good("abort", PMIx_Abort(5, "no more", nullptr, 0));
