@@ -199,7 +199,7 @@ void Service::leave_world() {
     Server::remove(exchange_->world());
     board_ = exchange_->release_board();
     exchange_.reset();
-    refusal_.clear();
+    refusals_.clear();
 }
 
 /// PMIx 4.2.2 keeps what it had for clients and fences of a former namespace, and takes a process group of

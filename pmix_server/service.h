@@ -71,8 +71,8 @@ class Service final : public Upcalls {
     pmix_status_t ask_for_checkpoint(std::uint32_t rank);
     void answer(const Query &query, QueryCompletion &done, const proto::local::PmixStateT &state) const;
     std::optional<JobDatum> refusal_datum() const;
-    /// The status.
-    pmix_status_t note_refusal(pmix_status_t status, const std::string &text);
+    /// The status, of what that rank has asked for.
+    pmix_status_t note_refusal(std::uint32_t rank, pmix_status_t status, const std::string &text);
     void send(std::uint32_t to, const Parcel &parcel);
     void finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data);
     void told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found);
@@ -118,7 +118,11 @@ class Service final : public Upcalls {
         EventLoop::Handle timer;
     };
     std::map<std::uint64_t, Asked> asked_;  ///< by the number that the daemon brings back
-    std::string refusal_;                   ///< the last one's words, until a request is granted
+    struct Refusal {
+        std::uint32_t rank = 0;
+        std::string text;
+    };
+    std::vector<Refusal> refusals_;  ///< each rank's last one, until a request of its is granted; the newest last
     Exchange::Token last_token_ = 0;
     Board board_;  ///< until the first generation begins
     Renew renew_;

@@ -326,7 +326,7 @@ pmix_status_t on_query(pmix_proc_t *, pmix_query_t *queries, std::size_t count, 
 pmix_status_t on_allocation(const pmix_proc_t *proc, pmix_alloc_directive_t directive,
                             const pmix_info_t infos[], std::size_t count, pmix_info_cbfunc_t function,
                             void *cbdata) noexcept {
-    Upcalls::AllocationRequest request{name_space_of(*proc), {}};
+    Upcalls::AllocationRequest request{name_space_of(*proc), proc->rank, {}};
     pmix_status_t status = parse_allocation(directive, std::span(infos, count), request.wanted);
     if (status != PMIX_SUCCESS) return status;
     auto done = std::make_shared<QueryCompletion>(function, cbdata);

@@ -424,6 +424,7 @@ bool run(const std::string &what) {
     if (what == "extend, and why not")
         return !allocate(PMIX_ALLOC_EXTEND, 2) &&
                query({DLROVER_PMIX_REFUSAL}, "dlrover.refusal=there is no room;");
+    if (what == "refused") return query({DLROVER_PMIX_REFUSAL}, "dlrover.refusal=there is no room;");
     if (what == "extend") return allocate(PMIX_ALLOC_EXTEND, 2);
     if (what == "release") return allocate(PMIX_ALLOC_RELEASE, 1);
     if (what == "new") return allocate(PMIX_ALLOC_NEW, 1);

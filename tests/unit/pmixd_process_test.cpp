@@ -611,15 +611,19 @@ BOOST_AUTO_TEST_CASE(ranks_may_ask_for_more_nodes_or_fewer) {
     BOOST_TEST(refused.wait_status == 0, refused.output);
     BOOST_TEST(refused.output == "allocate: out of resource\n");
     g.nodes[0].room = 2;
-    g.start(0, "extend");
-    auto ended = g.wait(0);
-    BOOST_TEST(ended.wait_status == 0, ended.output);
+    // Another rank's success is none of this one's.
+    const std::pair<std::uint32_t, const char *> granted[] = {{1, "extend"}, {1, "refused"}, {0, "extend"}};
+    for (auto [rank, what] : granted) {
+        g.start(rank, what);
+        auto ended = g.wait(rank);
+        BOOST_TEST(ended.wait_status == 0, what << ": " << ended.output);
+    }
     g.start(1, "release");
-    ended = g.wait(1);
+    auto ended = g.wait(1);
     BOOST_TEST(ended.wait_status == 0, ended.output);
     g.start(0, "query refusal");
     g.expect_failure(0, "query: not found\n");
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted{{2, 0}, {2, 0}, {0, 1}};
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted{{2, 0}, {2, 0}, {2, 0}, {0, 1}};
     BOOST_TEST((g.nodes[0].scaled == wanted));
     g.start(2, "new");
     g.expect_failure(2, "allocate: not supported\n");
