@@ -131,12 +131,13 @@ void Group::fail_aborted(const elastic::WorkerExit &exit) {
 void Group::on_pmix_overdue(const local::PmixOverdueT &overdue) {
     constexpr std::size_t max_text_bytes = 64;
     auto limit = std::chrono::duration_cast<std::chrono::seconds>(services_.settings.pmix.wait_limit);
-    add_event(proto::EventKind::Warning,
-              "Ranks of " + services_.node + " waited " + std::to_string(limit.count()) + " s in PMIx for " +
-                  log::one_line(overdue.purpose.substr(0, max_text_bytes)) +
-                  ", and other nodes, which live, did not do their part: the call has failed (pmix.wait_limit; "
-                  "\"dlrover status\" shows how far each rank is).",
-              world_->id);
+    add_event(
+        proto::EventKind::Warning,
+        "Ranks of " + services_.node + " waited " + std::to_string(limit.count()) + " s in PMIx for " +
+            log::one_line(overdue.purpose.substr(0, max_text_bytes)) +
+            ", and other nodes, which live, did not do their part: the call has failed (pmix.wait_limit; "
+            "\"dlrover status\" shows how far each rank is).",
+        world_->id);
 }
 
 /// Not before its server is there; false: wait.

@@ -36,8 +36,8 @@ class FenceTable {
 
     FenceTable(std::uint32_t self, Hooks hooks) : self_(self), hooks_(std::move(hooks)) {}
 
-    /// All ranks of this node that take part are there. One too many ends with TooLarge. resource_exhausted: the
-    /// ranks of far too many have been named; nothing follows, and nobody is told.
+    /// All ranks of this node that take part are there. One too many ends with TooLarge. resource_exhausted:
+    /// the ranks of far too many have been named; nothing follows, and nobody is told.
     Status join(Join join);
     /// Contribute and Result of another node.
     void receive(std::uint32_t from, Message message);

@@ -122,7 +122,8 @@ class Service final : public Upcalls {
         std::uint32_t rank = 0;
         std::string text;
     };
-    std::vector<Refusal> refusals_;  ///< each rank's last one, until a request of its is granted; the newest last
+    std::vector<Refusal>
+        refusals_;  ///< each rank's last one, until a request of its is granted; the newest last
     Exchange::Token last_token_ = 0;
     Board board_;  ///< until the first generation begins
     Renew renew_;

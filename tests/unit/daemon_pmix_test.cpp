@@ -394,8 +394,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_aborts_and_does_not_end_has_failed) {
         BOOST_TEST((g.p2->stopped < first), "it may end by itself");
         g.run(500ms);
         BOOST_TEST((g.p2->stopped == first));
-        BOOST_TEST(g.p2->reason == "rank " + std::to_string(g.w2.first_rank + 1) + " on n2 exited with code " +
-                                       std::to_string(code));
+        BOOST_TEST(g.p2->reason == "rank " + std::to_string(g.w2.first_rank + 1) +
+                                       " on n2 exited with code " + std::to_string(code));
         g.await_worlds();
         GenerationId second = g.p2->generation();
         BOOST_TEST((second > first));

@@ -234,7 +234,8 @@ BOOST_AUTO_TEST_CASE(others_can_not_fill_the_table) {
     BOOST_TEST(!m.outcome(0, next).has_value());
 }
 
-/// Whichever node it is that has no room, the others hear of it, and the next fence of these ranks is one again.
+/// Whichever node it is that has no room, the others hear of it, and the next fence of these ranks is one
+/// again.
 BOOST_AUTO_TEST_CASE(a_fence_too_many_fails_for_all_and_the_next_one_does_not) {
     for (std::uint32_t full : {0u, 1u})
         for (bool first : {false, true}) {
