@@ -2,6 +2,7 @@
 // A program that speaks PMIx, for pmixd_process_test: does the one thing that its argument names; exit code
 // 0: all came as it should. What a call that fails says goes to stdout.
 #include <pmix.h>
+#include <pmix_tool.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -353,6 +354,79 @@ bool credential() {
     return good("credential", PMIx_Get_credential(nullptr, 0, &made));
 }
 
+bool validate() {
+    std::string bytes = "nobody's";
+    pmix_byte_object_t shown{bytes.data(), bytes.size()};
+    pmix_info_t *results = nullptr;
+    std::size_t count = 0;
+    return good("validate", PMIx_Validate_credential(&shown, nullptr, 0, &results, &count));
+}
+
+std::vector<pmix_proc_t> ranks_here() {
+    pmix_rank_t first = self.rank / 2 * 2;
+    return {other(first), other(first + 1)};
+}
+
+bool pull_output() {
+    pmix_proc_t one = other(0);
+    pmix_status_t handler =
+        PMIx_IOF_pull(&one, 1, nullptr, 0, PMIX_FWD_STDOUT_CHANNEL, nullptr, nullptr, nullptr);
+    return handler >= 0 || good("pull", handler);
+}
+
+bool monitor(const char *what, const char *value, const char *how) {
+    pmix_info_t info, directives[2], *results = nullptr;
+    std::size_t count = 0;
+    std::uint32_t often = 60;
+    bool yes = true;
+    PMIX_INFO_LOAD(&info, what, value, value == nullptr ? PMIX_POINTER : PMIX_STRING);
+    PMIX_INFO_LOAD(&directives[0], how, &often, PMIX_UINT32);
+    PMIX_INFO_LOAD(&directives[1], PMIX_MONITOR_FILE_SIZE, &yes, PMIX_BOOL);
+    return good("monitor", PMIx_Process_monitor(&info, PMIX_MONITOR_FILE_ALERT, directives,
+                                                value == nullptr ? 1 : 2, &results, &count));
+}
+
+bool register_fabric() {
+    pmix_fabric_t fabric;
+    PMIX_FABRIC_CONSTRUCT(&fabric);
+    return good("register", PMIx_Fabric_register(&fabric, nullptr, 0));
+}
+
+bool update_fabric() {
+    pmix_fabric_t fabric;
+    PMIX_FABRIC_CONSTRUCT(&fabric);
+    return good("update", PMIx_Fabric_update(&fabric));
+}
+
+/// From here to the node's devices, of which there may be none.
+bool compute_distances() {
+    pmix_topology_t topology;
+    pmix_cpuset_t here;
+    PMIX_TOPOLOGY_CONSTRUCT(&topology);
+    PMIX_CPUSET_CONSTRUCT(&here);
+    if (!good("topology", PMIx_Load_topology(&topology))) return false;
+    if (!good("cpuset", PMIx_Get_cpuset(&here, PMIX_CPUBIND_PROCESS))) return false;
+    pmix_device_distance_t *found = nullptr;
+    std::size_t count = 0;
+    pmix_status_t status = PMIx_Compute_distances(&topology, &here, nullptr, 0, &found, &count);
+    return status == PMIX_ERR_NOT_FOUND || good("distances", status);
+}
+
+bool resolve() {
+    char *nodes = nullptr;
+    if (!good("nodes", PMIx_Resolve_nodes(self.nspace, &nodes))) return false;
+    std::string said = nodes;
+    for (const char *node : {"n0", "n1"}) {
+        pmix_proc_t *found = nullptr;
+        std::size_t count = 0;
+        if (!good("peers", PMIx_Resolve_peers(node, self.nspace, &found, &count))) return false;
+        said += ";";
+        for (std::size_t i = 0; i < count; ++i) said += " " + std::to_string(found[i].rank);
+    }
+    std::printf("%s\n", said.c_str());
+    return said == "n0,n1; 0 1; 2 3";
+}
+
 /// By what there is not.
 bool query_qualified() {
     pmix_query_t query;
@@ -375,6 +449,29 @@ bool checkpoint() {
     return await_event(0) && fence(false);
 }
 
+/// What the server has no part in.
+bool run_unserved(const std::string &what) {
+    auto here = ranks_here();
+    if (what == "leave") return good("leave", PMIx_Group_leave("four", nullptr, 0));
+    if (what == "credential") return credential();
+    if (what == "validate") return validate();
+    if (what == "spawn") return spawn();
+    if (what == "pull") return pull_output();
+    if (what == "fabric update") return update_fabric();
+    if (what == "log") return log(PMIX_LOG_STDERR);
+    if (what == "clean up") return control(PMIX_REGISTER_CLEANUP, "/tmp/dlrover-test-nothing");
+    if (what == "file") return monitor(PMIX_MONITOR_FILE, "/etc/passwd", PMIX_MONITOR_FILE_CHECK_TIME);
+    if (what == "heartbeat") return monitor(PMIX_MONITOR_HEARTBEAT, nullptr, PMIX_MONITOR_HEARTBEAT_TIME);
+    if (what == "fabric") return register_fabric();
+    if (what == "distances") return compute_distances();
+    if (what == "resolve") return resolve();
+    if (what == "connect") return good("connect", PMIx_Connect(here.data(), here.size(), nullptr, 0));
+    if (what == "disconnect")
+        return good("disconnect", PMIx_Disconnect(here.data(), here.size(), nullptr, 0));
+    std::printf("%s: what is that?\n", what.c_str());
+    return false;
+}
+
 bool run(const std::string &what) {
     if (what == "collect") return exchange(true);
     if (what == "modex") return exchange(false);
@@ -385,8 +482,6 @@ bool run(const std::string &what) {
     if (what == "in") return true;
     if (what == "abort") return good("abort", PMIx_Abort(5, "no more", nullptr, 0));
     if (what == "abort of one") return abort_one();
-    if (what == "leave") return good("leave", PMIx_Group_leave("four", nullptr, 0));
-    if (what == "credential") return credential();
     if (what == "sleep") return ::sleep(3600) == 0;
     if (what == "publish") return publish_one("dlrover.lasts", 1);
     if (what == "look up") return look_up("dlrover.lasts", 1, false);
@@ -430,12 +525,8 @@ bool run(const std::string &what) {
     if (what == "new") return allocate(PMIX_ALLOC_NEW, 1);
     if (what == "changed") return news(DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, 5, "");
     if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
-    if (what == "log") return log(PMIX_LOG_STDERR);
-    if (what == "clean up") return control(PMIX_REGISTER_CLEANUP, "/tmp/dlrover-test-nothing");
     if (what == "pause") return control(PMIX_JOB_CTRL_PAUSE, "");
-    if (what == "spawn") return spawn();
-    std::printf("%s: what is that?\n", what.c_str());
-    return false;
+    return run_unserved(what);
 }
 
 }  // namespace

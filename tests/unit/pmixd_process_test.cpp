@@ -405,15 +405,17 @@ BOOST_AUTO_TEST_CASE(a_fence_without_a_limit_of_its_own_has_the_servers) {
     BOOST_TEST(g.nodes[1].overdues.empty());
 }
 
-/// The first node, which decides about all boards, is heard no more; who says so waits for as long as it takes.
+/// The first node, which decides about all boards, is heard no more; who says so waits for as long as it
+/// takes.
 BOOST_AUTO_TEST_CASE(what_is_published_and_looked_up_has_the_servers_limit) {
     Group g;
     for (auto &node : g.nodes) node.wait_limit_ms = 700;
     g.serve(2);
     g.pass(300ms);
     g.nodes[1].cut = true;
-    const std::pair<const char *, const char *> calls[] = {
-        {"publish", "publish: timeout\n"}, {"look up", "look up: timeout\n"}, {"unpublish", "unpublish: timeout\n"}};
+    const std::pair<const char *, const char *> calls[] = {{"publish", "publish: timeout\n"},
+                                                           {"look up", "look up: timeout\n"},
+                                                           {"unpublish", "unpublish: timeout\n"}};
     g.start(3, "look up, and wait");
     auto start = Clock::now();
     for (auto [call, answer] : calls) {
@@ -421,7 +423,8 @@ BOOST_AUTO_TEST_CASE(what_is_published_and_looked_up_has_the_servers_limit) {
         g.expect_failure(2, answer);
     }
     BOOST_TEST((Clock::now() - start >= 3 * 700ms));
-    BOOST_TEST(g.nodes[1].overdues == std::vector<std::string>{"a publication"}, boost::test_tools::per_element());
+    BOOST_TEST(g.nodes[1].overdues == std::vector<std::string>{"a publication"},
+               boost::test_tools::per_element());
     g.nodes[1].cut = false;
     g.start(0, "publish");
     (void)g.wait(0);
@@ -467,9 +470,10 @@ BOOST_AUTO_TEST_CASE(words_of_abort_reach_the_daemon) {
 BOOST_AUTO_TEST_CASE(what_is_not_served_is_refused) {
     Group g;
     const std::pair<const char *, const char *> refused[] = {
-        {"spawn", "spawn"},          {"first read", "publish"},    {"pause", "control"},
-        {"new", "allocate"},         {"query qualified", "query"}, {"leave", "leave"},
-        {"credential", "credential"}};
+        {"spawn", "spawn"},           {"first read", "publish"},    {"pause", "control"},
+        {"new", "allocate"},          {"query qualified", "query"}, {"leave", "leave"},
+        {"credential", "credential"}, {"validate", "validate"},     {"pull", "pull"},
+        {"fabric update", "update"}};
     for (auto [what, call] : refused) {
         BOOST_TEST_CONTEXT(what) {
             g.start(1, what);
@@ -481,10 +485,13 @@ BOOST_AUTO_TEST_CASE(what_is_not_served_is_refused) {
 /// The library in the server does these by itself (4.2.2): docs/pmix.md says so.
 BOOST_AUTO_TEST_CASE(what_libpmix_serves_by_itself) {
     Group g;
-    for (const char *what : {"log", "clean up"}) {
-        g.start(1, what);
-        auto ended = g.wait(1);
-        BOOST_TEST(ended.wait_status == 0, what << ": " << ended.output);
+    for (const char *what : {"log", "clean up", "file", "heartbeat", "fabric", "distances", "resolve",
+                             "connect", "disconnect"}) {
+        for (std::uint32_t rank : {0u, 1u}) g.start(rank, what);
+        for (std::uint32_t rank : {0u, 1u}) {
+            auto ended = g.wait(rank);
+            BOOST_TEST(ended.wait_status == 0, what << ": " << ended.output);
+        }
     }
 }
 
