@@ -390,6 +390,7 @@ class Group : private JobMemory {
     void on_pmix_failed(const std::string &why);
     void on_pmix_missing(const std::string &why);
     void on_pmix_aborted(const local::PmixAbortedT &aborted);
+    void fail_aborted(const elastic::WorkerExit &exit);
     void on_pmix_overdue(const local::PmixOverdueT &overdue);
     bool add_pmix(local::WorldPublishedT &world);
 
@@ -510,6 +511,8 @@ class Group : private JobMemory {
     std::unique_ptr<GroupCopies> copies_;        ///< none where no copies are kept on other nodes
     std::unique_ptr<GroupCheck> check_;          ///< once it was needed
     std::unique_ptr<PmixRelay> pmix_;            ///< none with --dlrover-pmix=no
+    GenerationId aborted_;                       ///< a rank here has aborted it; while abort_timer_ runs
+    EventLoop::Handle abort_timer_;
     std::optional<std::uint32_t> nodes_told_;    ///< AllocationChanged
     std::optional<EventLoop::Time> job_end_at_;  ///< JobEndsSoon
     std::unique_ptr<JobDeadline> job_end_;       ///< on the leader's node: for LocalJobEnd

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group whose ranks speak PMIx: what PmixRelay and the rest of the group say to each other.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "common/log.h"
@@ -12,6 +15,18 @@ namespace {
 
 constexpr int exit_cannot_run = 71;  // EX_OSERR, as agents say it
 constexpr std::uint64_t no_server_signature = 0x706d6978;
+constexpr auto abort_patience = std::chrono::seconds(2);  ///< for a rank that aborts to end by itself
+
+/// As the rank would have ended with it.
+std::int32_t abort_wait_status(std::int32_t status) {
+    std::int32_t code = status & 0xff;
+    return (code == 0 ? 1 : code) << 8;
+}
+
+/// The same for "the same failure".
+std::uint64_t abort_signature(std::int32_t status, const std::string &text) {
+    return XXH3_64bits_withSeed(text.data(), text.size(), static_cast<std::uint32_t>(status));
+}
 
 }  // namespace
 
@@ -84,7 +99,7 @@ local::PmixStateT Group::pmix_state() const {
     return state;
 }
 
-/// How the rank ends its agent tells.
+/// How the rank ends its agent tells; where it does not end, it has failed all the same.
 void Group::on_pmix_aborted(const local::PmixAbortedT &aborted) {
     auto rank = rank_of(aborted.local_rank);
     if (!rank) return;
@@ -92,17 +107,37 @@ void Group::on_pmix_aborted(const local::PmixAbortedT &aborted) {
     std::string text = "The program aborted with status " + std::to_string(aborted.status);
     if (!aborted.text.empty()) text += ": " + log::one_line(aborted.text.substr(0, max_text_bytes));
     add_event(proto::EventKind::Warning, text + ".", world_->id, static_cast<std::int32_t>(rank->value()));
+    if (abort_timer_ && aborted_ == world_->id) return;  // the first one of a generation counts
+    aborted_ = world_->id;
+    elastic::WorkerExit exit;
+    exit.generation = world_->id;
+    exit.rank = *rank;
+    exit.wait_status = abort_wait_status(aborted.status);
+    exit.wall_time_us = wall_clock_us();
+    exit.signature = abort_signature(aborted.status, aborted.text);
+    exit.error_text = std::move(text);
+    abort_timer_ =
+        services_.loop.after(abort_patience, [this, exit = std::move(exit)] { fail_aborted(exit); });
+}
+
+void Group::fail_aborted(const elastic::WorkerExit &exit) {
+    abort_timer_.reset();
+    if (!world_ || world_->id != exit.generation || exit.generation <= stopping_ || over()) return;
+    log::warning({job(), step()}, "rank " + std::to_string(exit.rank.value()) +
+                                      " has aborted, and its generation still runs: it is counted as failed");
+    feed_when_ready(elastic::LocalExit{exit});
 }
 
 void Group::on_pmix_overdue(const local::PmixOverdueT &overdue) {
     constexpr std::size_t max_text_bytes = 64;
     auto limit = std::chrono::duration_cast<std::chrono::seconds>(services_.settings.pmix.wait_limit);
-    add_event(proto::EventKind::Warning,
-              "Ranks of " + services_.node + " waited " + std::to_string(limit.count()) + " s in PMIx for " +
-                  log::one_line(overdue.purpose.substr(0, max_text_bytes)) +
-                  ", and ranks of other nodes that live did not come: the call has failed (pmix.wait_limit; "
-                  "\"dlrover status\" shows how far each rank is).",
-              world_->id);
+    add_event(
+        proto::EventKind::Warning,
+        "Ranks of " + services_.node + " waited " + std::to_string(limit.count()) + " s in PMIx for " +
+            log::one_line(overdue.purpose.substr(0, max_text_bytes)) +
+            ", and other nodes, which live, did not do their part: the call has failed (pmix.wait_limit; "
+            "\"dlrover status\" shows how far each rank is).",
+        world_->id);
 }
 
 /// Not before its server is there; false: wait.

@@ -5,26 +5,12 @@
 #include <optional>
 #include <string_view>
 
+#include "pmix_server/number.h"
+
 namespace dlrover::pmix {
 namespace {
 
-constexpr std::uint64_t most_nodes = 16384;
-
-std::optional<std::uint64_t> number_in(const pmix_value_t &value) {
-    switch (value.type) {
-        case PMIX_UINT64:
-            return value.data.uint64;
-        case PMIX_SIZE:
-            return value.data.size;
-        case PMIX_UINT32:
-            return value.data.uint32;
-        case PMIX_INT:
-            return value.data.integer < 0 ? std::nullopt
-                                          : std::optional(static_cast<std::uint64_t>(value.data.integer));
-        default:
-            return std::nullopt;
-    }
-}
+constexpr std::int64_t most_nodes = 16384;
 
 /// Of what is to be allocated.
 bool is_resource(const pmix_info_t &info) {
@@ -37,16 +23,16 @@ bool is_resource(const pmix_info_t &info) {
 pmix_status_t parse_allocation(pmix_alloc_directive_t directive, std::span<const pmix_info_t> infos,
                                Allocation &out) {
     if (directive != PMIX_ALLOC_EXTEND && directive != PMIX_ALLOC_RELEASE) return PMIX_ERR_NOT_SUPPORTED;
-    std::optional<std::uint64_t> nodes;
+    std::optional<std::int64_t> nodes;
     for (const auto &info : infos) {
         if (PMIX_CHECK_KEY(&info, PMIX_ALLOC_NUM_NODES)) {
-            nodes = number_in(info.value);
+            nodes = whole_number(info.value);
             if (!nodes) return PMIX_ERR_BAD_PARAM;
         } else if (is_resource(info)) {
             return PMIX_ERR_NOT_SUPPORTED;
         }
     }
-    if (!nodes || *nodes == 0 || *nodes > most_nodes) return PMIX_ERR_BAD_PARAM;
+    if (!nodes || *nodes <= 0 || *nodes > most_nodes) return PMIX_ERR_BAD_PARAM;
     auto number = static_cast<std::uint32_t>(*nodes);
     out = directive == PMIX_ALLOC_EXTEND ? Allocation{number, 0} : Allocation{0, number};
     return PMIX_SUCCESS;

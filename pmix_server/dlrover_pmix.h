@@ -55,7 +55,7 @@
 #define DLROVER_PMIX_DURABLE_STEP "dlrover.step.durable"
 /** double, from 0 to 1: of the job's time so far, the share in training steps that were not lost. Not found: no step is counted yet. */
 #define DLROVER_PMIX_GOODPUT "dlrover.goodput"
-/** A string, for people: why the last PMIx_Allocation_request or restart by PMIx_Job_control of this node's ranks was refused. Not found: it was not. */
+/** A string, for people: why the last PMIx_Allocation_request or restart by PMIx_Job_control of a rank of this node was refused; of several ranks the newest. Not found: no rank's last one was. */
 #define DLROVER_PMIX_REFUSAL "dlrover.refusal"
 
 #endif

@@ -10,11 +10,20 @@ using Kind = proto::pmix::MessageKind;
 
 Status FenceTable::join(Join join) {
     if (stopped_) return Status(Code::stale, "the generation ends");
-    bool known = sequences_.contains(join.ranks);
-    if (fences_.size() >= max_open || (!known && sequences_.size() >= max_sets))
-        return Status(Code::resource_exhausted, "too many fences");
-    Id id{join.ranks, sequences_[join.ranks]++};
-    auto it = fences_.try_emplace(id).first;  // others may have been there before
+    auto ranks = ranks_.find(join.ranks);
+    if (ranks == ranks_.end()) {
+        if (ranks_.size() >= max_sets + max_refused_sets)
+            return Status(Code::resource_exhausted, "too many fences");
+        ranks = ranks_.emplace(join.ranks, Ranks{0, ranks_.size() >= max_sets}).first;
+    }
+    Id id{join.ranks, ranks->second.next++};
+    auto it = fences_.find(id);  // others may have been there before
+    bool too_many = ranks->second.refused || (it == fences_.end() && fences_.size() >= max_open);
+    if (it == fences_.end() && too_many) {
+        refuse(id, join);
+        return {};
+    }
+    if (it == fences_.end()) it = fences_.try_emplace(id).first;
     Fence &fence = it->second;
     fence.token = join.token;
     fence.places = std::move(join.places);
@@ -26,7 +35,7 @@ Status FenceTable::join(Join join) {
     auto is_lost = [&](std::uint32_t place) { return lost_.contains(place); };
     if (std::ranges::any_of(fence.places, is_lost))
         fail(it, Outcome::Lost);
-    else if (join.data.size() > max_data_bytes)
+    else if (too_many || join.data.size() > max_data_bytes)
         fail(it, Outcome::TooLarge);
     else if (is_first(fence))
         contribute(it, self_, std::move(join.data));
@@ -35,20 +44,39 @@ Status FenceTable::join(Join join) {
     return {};
 }
 
+bool FenceTable::is_over(const Id &id) const {
+    auto ranks = ranks_.find(id.ranks);
+    return ranks != ranks_.end() && id.sequence < ranks->second.next;
+}
+
+/// Without a place in the table: there is none.
+void FenceTable::refuse(const Id &id, const Join &join) {
+    finished_.push_back({join.token, Outcome::TooLarge, {}});
+    if (join.places.front() != self_)
+        send(id, {join.places.front()}, Kind::Contribute, Outcome::TooLarge, {});
+}
+
+/// What others contribute to a fence that this node, the first one, has refused. (Any other fence is not over
+/// before they have, or are lost.)
+void FenceTable::refuse_late(const Id &id, std::uint32_t from, Outcome contributed) {
+    if (contributed == Outcome::Done && !lost_.contains(from))
+        send(id, {from}, Kind::Result, Outcome::TooLarge, {});
+}
+
 void FenceTable::receive(std::uint32_t from, Message message) {
     Id id{message.fence, message.sequence};
     auto it = fences_.find(id);
     if (message.kind == Kind::Result) {
         if (it == fences_.end() || !it->second.token || it->second.places.front() != from) return;
         give(it->second, message.outcome, std::move(message.bytes));
-        fences_.erase(it);
+        erase(it);
         return;
     }
     if (message.kind != Kind::Contribute || stopped_) return;
     if (it == fences_.end()) {
-        auto next = sequences_.find(id.ranks);
-        bool over = next != sequences_.end() && id.sequence < next->second;
-        if (over || fences_.size() >= max_open) return;
+        if (is_over(id)) return refuse_late(id, from, message.outcome);
+        if (fences_.size() >= max_open + max_refused) return;
+        if (fences_.size() >= max_open) message.outcome = Outcome::TooLarge;
         it = fences_.try_emplace(id).first;
     }
     Fence &fence = it->second;
@@ -66,10 +94,12 @@ void FenceTable::receive(std::uint32_t from, Message message) {
 
 void FenceTable::contribute(Fences::iterator it, std::uint32_t place, proto::Bytes data) {
     Fence &fence = it->second;
-    fence.data.try_emplace(place, std::move(data));
-    std::size_t bytes = 0;
-    for (const auto &[from, part] : fence.data) bytes += part.size();
-    if (bytes > max_data_bytes) return fail(it, Outcome::TooLarge);
+    auto [part, is_new] = fence.data.try_emplace(place, std::move(data));
+    if (is_new) {
+        fence.bytes += part->second.size();
+        held_bytes_ += part->second.size();
+    }
+    if (fence.bytes > max_data_bytes || held_bytes_ > max_held_bytes) return fail(it, Outcome::TooLarge);
     auto is_there = [&](std::uint32_t p) { return fence.data.contains(p); };
     if (fence.token && std::ranges::all_of(fence.places, is_there)) complete(it);
 }
@@ -84,7 +114,7 @@ void FenceTable::complete(Fences::iterator it) {
     std::vector<std::uint32_t> others(fence.places.begin() + 1, fence.places.end());
     if (!others.empty()) send(it->first, others, Kind::Result, Outcome::Done, all);
     give(fence, Outcome::Done, std::move(all));
-    fences_.erase(it);
+    erase(it);
 }
 
 /// On the first node it stays until every other one has been told: those that come later hear of it then.
@@ -94,10 +124,10 @@ void FenceTable::fail(Fences::iterator it, Outcome outcome) {
     give(fence, outcome);
     if (!fence.places.empty() && !is_first(fence)) {
         send(it->first, {fence.places.front()}, Kind::Contribute, outcome, {});
-        fences_.erase(it);
+        erase(it);
         return;
     }
-    for (const auto &[place, data] : std::exchange(fence.data, {})) tell_failure(it, place);
+    for (const auto &[place, data] : release(fence)) tell_failure(it, place);
     drop_if_told(it);
 }
 
@@ -109,7 +139,17 @@ void FenceTable::tell_failure(Fences::iterator it, std::uint32_t place) {
 void FenceTable::drop_if_told(Fences::iterator it) {
     const Fence &fence = it->second;
     auto is_told = [&](std::uint32_t p) { return p == self_ || fence.told.contains(p) || lost_.contains(p); };
-    if (!fence.places.empty() && std::ranges::all_of(fence.places, is_told)) fences_.erase(it);
+    if (!fence.places.empty() && std::ranges::all_of(fence.places, is_told)) erase(it);
+}
+
+std::map<std::uint32_t, proto::Bytes> FenceTable::release(Fence &fence) {
+    held_bytes_ -= std::exchange(fence.bytes, 0);
+    return std::exchange(fence.data, {});
+}
+
+void FenceTable::erase(Fences::iterator it) {
+    release(it->second);
+    fences_.erase(it);
 }
 
 void FenceTable::give(Fence &fence, Outcome outcome, proto::Bytes data) {
@@ -158,6 +198,7 @@ void FenceTable::lose(std::uint32_t place) {
 void FenceTable::stop() {
     stopped_ = true;
     for (auto &[id, fence] : std::exchange(fences_, {})) give(fence, Outcome::Lost);
+    held_bytes_ = 0;
 }
 
 void FenceTable::flush() {

@@ -199,7 +199,7 @@ void Service::leave_world() {
     Server::remove(exchange_->world());
     board_ = exchange_->release_board();
     exchange_.reset();
-    refusal_.clear();
+    refusals_.clear();
 }
 
 /// PMIx 4.2.2 keeps what it had for clients and fences of a former namespace, and takes a process group of
@@ -324,22 +324,26 @@ void Service::give_up(Exchange::Token token, const Status &why) {
     if (!node.empty()) node.mapped()(status_of(why), {});
 }
 
-Time Service::deadline(const std::optional<std::chrono::seconds> &timeout, Time before) const {
-    return timeout ? loop_.now() + *timeout - before : Time::max();
+/// What waits for other nodes does not wait for ever, also where the program sets no limit.
+Service::Limit Service::limit(const std::optional<std::chrono::seconds> &timeout, Time before) const {
+    if (timeout) return {loop_.now() + *timeout - before, false};
+    const auto &most = exchange_->world().wait_limit;
+    return most ? Limit{loop_.now() + *most, true} : Limit{};
 }
 
-/// What waits for others' calls does not wait for ever, also where the program sets no limit.
 Service::Wait Service::limited(const std::optional<std::chrono::seconds> &timeout, const char *purpose,
                                Finished done, Time before) {
-    const auto &limit = exchange_->world().wait_limit;
-    if (timeout || !limit) return {deadline(timeout, before), std::move(done)};
-    Time end = loop_.now() + *limit;
+    Limit end = limit(timeout, before);
     auto finished = [this, end, purpose, done = std::move(done)](pmix_status_t status,
                                                                  const proto::Bytes &data) {
-        if (status == PMIX_ERR_TIMEOUT && loop_.now() >= end) say_overdue(purpose);
+        note_end(end, status, purpose);
         done(status, data);
     };
-    return {end, std::move(finished)};
+    return {end.at, std::move(finished)};
+}
+
+void Service::note_end(const Limit &limit, pmix_status_t status, const char *purpose) {
+    if (limit.is_ours && status == PMIX_ERR_TIMEOUT && loop_.now() >= limit.at) say_overdue(purpose);
 }
 
 void Service::say_overdue(const char *purpose) {
@@ -417,8 +421,12 @@ void Service::on_publication(Publication publication, std::shared_ptr<Completion
         notice.node = change.by.node;
     }
     Exchange::Token token = ++last_token_;
-    asking_[token] = [done](pmix_status_t status, const auto &) { done->finish(status); };
-    Status status = exchange_->change(loop_.now(), change, deadline(publication.timeout), token);
+    Limit end = limit(publication.timeout);
+    asking_[token] = [this, done, end](pmix_status_t status, const auto &) {
+        note_end(end, status, "a publication");
+        done->finish(status);
+    };
+    Status status = exchange_->change(loop_.now(), change, end.at, token);
     if (!status.ok() && asking_.erase(token) > 0) done->finish(status_of(status));
     schedule();
 }
@@ -428,13 +436,15 @@ void Service::on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done)
     if (!is_present(query.by.name_space)) return done->finish(PMIX_ERR_LOST_CONNECTION, {});
     query.by.node = own_name();
     Exchange::Token token = ++last_token_;
-    asking_[token] = [done](pmix_status_t status, const auto &found) {
+    Limit end = query.wait && !look_up.timeout ? Limit{} : limit(look_up.timeout);
+    asking_[token] = [this, done, end](pmix_status_t status, const auto &found) {
+        note_end(end, status, "a look-up");
         FoundList list;
         for (const Notice &notice : found)
             if (!list.add(notice)) return done->finish(PMIX_ERR_UNPACK_FAILURE, {});
         done->finish(status, list.all());
     };
-    Status status = exchange_->find(loop_.now(), std::move(query), deadline(look_up.timeout), token);
+    Status status = exchange_->find(loop_.now(), std::move(query), end.at, token);
     if (!status.ok() && asking_.erase(token) > 0) done->finish(status_of(status), {});
     schedule();
 }

@@ -71,8 +71,8 @@ class Service final : public Upcalls {
     pmix_status_t ask_for_checkpoint(std::uint32_t rank);
     void answer(const Query &query, QueryCompletion &done, const proto::local::PmixStateT &state) const;
     std::optional<JobDatum> refusal_datum() const;
-    /// The status.
-    pmix_status_t note_refusal(pmix_status_t status, const std::string &text);
+    /// The status, of what that rank has asked for.
+    pmix_status_t note_refusal(std::uint32_t rank, pmix_status_t status, const std::string &text);
     void send(std::uint32_t to, const Parcel &parcel);
     void finish(Exchange::Token token, Outcome outcome, const proto::Bytes &data);
     void told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found);
@@ -84,16 +84,21 @@ class Service final : public Upcalls {
     using Finished = std::function<void(pmix_status_t status, const proto::Bytes &data)>;
     static Finished to(std::shared_ptr<DataCompletion> done);
     Exchange::Token remember(Finished done);
+    struct Limit {
+        Time at = Time::max();
+        bool is_ours = false;  ///< the server's, not the program's
+    };
+    Limit limit(const std::optional<std::chrono::seconds> &timeout, Time before = Time(0)) const;
     struct Wait {
         Time deadline = Time::max();
         Finished done;
     };
     Wait limited(const std::optional<std::chrono::seconds> &timeout, const char *purpose, Finished done,
                  Time before = Time(0));
+    void note_end(const Limit &limit, pmix_status_t status, const char *purpose);
     void say_overdue(const char *purpose);
     void join(const RankSet &who, Wait wait, Exchange::Fence fence);
     void give_up(Exchange::Token token, const Status &why);
-    Time deadline(const std::optional<std::chrono::seconds> &timeout, Time before = Time(0)) const;
     void schedule();
 
     EventLoop &loop_;
@@ -113,7 +118,12 @@ class Service final : public Upcalls {
         EventLoop::Handle timer;
     };
     std::map<std::uint64_t, Asked> asked_;  ///< by the number that the daemon brings back
-    std::string refusal_;                   ///< the last one's words, until a request is granted
+    struct Refusal {
+        std::uint32_t rank = 0;
+        std::string text;
+    };
+    std::vector<Refusal>
+        refusals_;  ///< each rank's last one, until a request of its is granted; the newest last
     Exchange::Token last_token_ = 0;
     Board board_;  ///< until the first generation begins
     Renew renew_;

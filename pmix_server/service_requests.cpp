@@ -59,13 +59,15 @@ void Service::answer(const Query &query, QueryCompletion &done, const local::Pmi
     done.finish(all ? PMIX_SUCCESS : PMIX_ERR_PARTIAL_SUCCESS, std::move(found));
 }
 
-/// Of whichever rank of this node: PMIx 4.2.2 does not say who asks.
+/// The newest of this node: PMIx 4.2.2 does not say which rank asks.
 std::optional<JobDatum> Service::refusal_datum() const {
-    return refusal_.empty() ? std::nullopt : std::optional(JobDatum{DLROVER_PMIX_REFUSAL, refusal_});
+    if (refusals_.empty()) return std::nullopt;
+    return JobDatum{DLROVER_PMIX_REFUSAL, refusals_.back().text};
 }
 
-pmix_status_t Service::note_refusal(pmix_status_t status, const std::string &text) {
-    refusal_ = status == PMIX_SUCCESS ? "" : text;
+pmix_status_t Service::note_refusal(std::uint32_t rank, pmix_status_t status, const std::string &text) {
+    std::erase_if(refusals_, [rank](const Refusal &refusal) { return refusal.rank == rank; });
+    if (status != PMIX_SUCCESS && !text.empty()) refusals_.push_back({rank, text});
     return status;
 }
 
@@ -75,10 +77,11 @@ void Service::on_allocation(AllocationRequest request, std::shared_ptr<QueryComp
     local::PmixScaleRequestT message;
     message.more = request.wanted.more;
     message.fewer = request.wanted.fewer;
-    ask_daemon(std::move(message), done, [this, wanted = request.wanted, done](const auto &body) {
+    ask_daemon(std::move(message), done, [this, request = std::move(request), done](const auto &body) {
         const auto *reply = body.AsPmixScaleReply();
         if (!reply) return;
-        done->finish(note_refusal(allocation_status(reply->state, wanted), reply->text), {});
+        pmix_status_t status = allocation_status(reply->state, request.wanted);
+        done->finish(note_refusal(request.rank, status, reply->text), {});
     });
 }
 
@@ -88,9 +91,9 @@ void Service::on_control(ControlRequest request, std::shared_ptr<QueryCompletion
     if (request.wanted.checkpoint) return done->finish(ask_for_checkpoint(request.rank), {});
     local::PmixRestartRequestT message;
     if (request.wanted.step) message.step = static_cast<std::int64_t>(*request.wanted.step);
-    ask_daemon(std::move(message), done, [this, done](const auto &body) {
+    ask_daemon(std::move(message), done, [this, rank = request.rank, done](const auto &body) {
         const auto *reply = body.AsPmixRestartReply();
-        if (reply) done->finish(note_refusal(control_status(reply->state), reply->text), {});
+        if (reply) done->finish(note_refusal(rank, control_status(reply->state), reply->text), {});
     });
 }
 

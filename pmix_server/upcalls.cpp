@@ -10,6 +10,7 @@
 #include "pmix_server/accept_guard.h"
 #include "pmix_server/board.h"
 #include "pmix_server/dlrover_pmix.h"
+#include "pmix_server/number.h"
 #include "pmix_server/value_codec.h"
 
 namespace dlrover::pmix {
@@ -40,13 +41,6 @@ std::optional<RankSet> rank_set(std::span<const pmix_proc_t> procs) {
     std::ranges::sort(set.ranks);
     set.ranks.erase(std::unique(set.ranks.begin(), set.ranks.end()), set.ranks.end());
     return set;
-}
-
-std::optional<std::chrono::seconds> timeout_in(const pmix_info_t info[], std::size_t count) {
-    for (const auto &one : std::span(info, count))
-        if (PMIX_CHECK_KEY(&one, PMIX_TIMEOUT) && one.value.type == PMIX_INT && one.value.data.integer > 0)
-            return std::chrono::seconds(one.value.data.integer);
-    return std::nullopt;
 }
 
 /// What the caller has said beside keys and values.
@@ -88,9 +82,9 @@ bool take_directive(const pmix_info_t &info, Directives &out) {
         return out.range.has_value();
     }
     if (PMIX_CHECK_KEY(&info, PMIX_PERSISTENCE)) return take_persistence(info.value, out);
-    if (PMIX_CHECK_KEY(&info, PMIX_WAIT) && info.value.type == PMIX_INT) {
+    if (auto wanted = PMIX_CHECK_KEY(&info, PMIX_WAIT) ? whole_number(info.value) : std::nullopt) {
         out.wait = true;
-        out.wanted = static_cast<std::size_t>(std::max(info.value.data.integer, 0));
+        out.wanted = static_cast<std::size_t>(std::max<std::int64_t>(*wanted, 0));
         return true;
     }
     bool known = PMIX_CHECK_KEY(&info, PMIX_TIMEOUT) || PMIX_CHECK_KEY(&info, PMIX_USERID) ||
@@ -105,7 +99,7 @@ bool is_directive(const pmix_info_t &info) {
 
 std::optional<Directives> directives_in(const pmix_info_t info[], std::size_t count) {
     Directives out;
-    out.timeout = timeout_in(info, count);
+    out.timeout = timeout_in({info, count});
     for (const auto &one : std::span(info, count))
         if (is_directive(one) && !take_directive(one, out)) return std::nullopt;
     return out;
@@ -161,7 +155,7 @@ pmix_status_t on_fence(const pmix_proc_t procs[], std::size_t nprocs, const pmix
                        void *cbdata) noexcept {
     auto who = rank_set({procs, nprocs});
     if (!who) return PMIX_ERR_NOT_SUPPORTED;
-    Upcalls::Fence fence{std::move(*who), proto::Bytes(data, data + ndata), timeout_in(info, ninfo)};
+    Upcalls::Fence fence{std::move(*who), proto::Bytes(data, data + ndata), timeout_in({info, ninfo})};
     auto done = std::make_shared<DataCompletion>(function, cbdata);
     to_loop->post([fence = std::move(fence), done]() mutable { receiver->on_fence(std::move(fence), done); });
     std::free(data);
@@ -186,7 +180,7 @@ pmix_status_t on_group(pmix_group_operation_t operation, char name[], const pmix
     group.id.assign(name, strnlen(name, max_group_name + 1));
     if (group.id.empty() || group.id.size() > max_group_name) return PMIX_ERR_BAD_PARAM;
     group.who = std::move(*who);
-    group.timeout = timeout_in(info, ninfo);
+    group.timeout = timeout_in({info, ninfo});
     for (const auto &one : std::span(info, ninfo)) {
         if (PMIX_CHECK_KEY(&one, PMIX_GROUP_ASSIGN_CONTEXT_ID)) group.wants_context = is_asked(one);
         if (!PMIX_CHECK_KEY(&one, PMIX_GROUP_ENDPT_DATA) || one.value.type != PMIX_BYTE_OBJECT) continue;
@@ -200,7 +194,7 @@ pmix_status_t on_group(pmix_group_operation_t operation, char name[], const pmix
 
 pmix_status_t on_modex(const pmix_proc_t *proc, const pmix_info_t info[], std::size_t ninfo,
                        pmix_modex_cbfunc_t function, void *cbdata) noexcept {
-    Upcalls::Modex modex{name_space_of(*proc), proc->rank, timeout_in(info, ninfo)};
+    Upcalls::Modex modex{name_space_of(*proc), proc->rank, timeout_in({info, ninfo})};
     auto done = std::make_shared<DataCompletion>(function, cbdata);
     to_loop->post([modex = std::move(modex), done]() mutable { receiver->on_modex(std::move(modex), done); });
     return PMIX_SUCCESS;
@@ -332,7 +326,7 @@ pmix_status_t on_query(pmix_proc_t *, pmix_query_t *queries, std::size_t count, 
 pmix_status_t on_allocation(const pmix_proc_t *proc, pmix_alloc_directive_t directive,
                             const pmix_info_t infos[], std::size_t count, pmix_info_cbfunc_t function,
                             void *cbdata) noexcept {
-    Upcalls::AllocationRequest request{name_space_of(*proc), {}};
+    Upcalls::AllocationRequest request{name_space_of(*proc), proc->rank, {}};
     pmix_status_t status = parse_allocation(directive, std::span(infos, count), request.wanted);
     if (status != PMIX_SUCCESS) return status;
     auto done = std::make_shared<QueryCompletion>(function, cbdata);

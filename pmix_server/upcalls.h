@@ -68,6 +68,7 @@ class Upcalls {
     };
     struct AllocationRequest {
         std::string name_space;
+        std::uint32_t rank = 0;
         Allocation wanted;
     };
     struct ControlRequest {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that speaks PMIx and saves by dlrover.h: takes steps, each with a fence and a checkpoint, up to the one that the file FOLDER/go
 // names, and writes what it hears into FOLDER/heard-RANK, one line each: microseconds since the epoch, host, generation, event, and what the event
-// carries. What FOLDER/request says ("extend N", "release N", "checkpoint", "restart STEP") rank 0 asks for, and writes the status into FOLDER/answer. On stdout: "rank R of GENERATION from step N",
+// carries. What FOLDER/request says ("extend N", "release N", "checkpoint", "restart STEP") rank 0 asks for, and writes the status into FOLDER/answer; "why": the words of the last refusal. On stdout: "rank R of GENERATION from step N",
 // and at the end how the group stands, which rank 0 asks: "asked NAME VALUE".
 #include <dlrover.h>
 #include <dlrover_pmix.h>
@@ -138,9 +138,27 @@ static pmix_status_t ask_for(const char *what, const char *value) {
     return PMIX_ERROR;
 }
 
+/// The words of a refusal.
+static void why(char *text, size_t size) {
+    pmix_query_t query;
+    pmix_info_t *found = NULL;
+    size_t count = 0;
+    pmix_status_t rc = PMIX_SUCCESS;
+    bool yes = true;
+    PMIX_QUERY_CONSTRUCT(&query);
+    PMIX_ARGV_APPEND(rc, query.keys, DLROVER_PMIX_REFUSAL);
+    PMIX_QUERY_QUALIFIERS_CREATE(&query, 1);
+    PMIX_INFO_LOAD(&query.qualifiers[0], PMIX_QUERY_REFRESH_CACHE, &yes, PMIX_BOOL);
+    if (rc == PMIX_SUCCESS) rc = PMIx_Query_info(&query, 1, &found, &count);
+    bool told = rc == PMIX_SUCCESS && count == 1 && found[0].value.type == PMIX_STRING;
+    snprintf(text, size, "%s", told ? found[0].value.data.string : PMIx_Error_string(rc));
+    PMIX_QUERY_DESTRUCT(&query);
+    PMIX_INFO_FREE(found, count);
+}
+
 /// The answer comes into its place as a whole.
 static void answer(const char *folder) {
-    char name[4096], made[4096], what[16] = "", value[32] = "";
+    char name[4096], made[4096], what[16] = "", value[32] = "", text[1024];
     snprintf(name, sizeof name, "%s/request", folder);
     FILE *file = fopen(name, "r");
     if (file == NULL) return;
@@ -148,12 +166,15 @@ static void answer(const char *folder) {
     fclose(file);
     remove(name);
     expect("request", good >= 1);
-    pmix_status_t status = ask_for(what, value);
+    if (strcmp(what, "why") == 0)
+        why(text, sizeof text);
+    else
+        snprintf(text, sizeof text, "%s", PMIx_Error_string(ask_for(what, value)));
     snprintf(name, sizeof name, "%s/answer", folder);
     snprintf(made, sizeof made, "%s/answer.new", folder);
     file = fopen(made, "w");
     expect("answer", file != NULL);
-    fprintf(file, "%s\n", PMIx_Error_string(status));
+    fprintf(file, "%s\n", text);
     fclose(file);
     expect("answer", rename(made, name) == 0);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that speaks PMIx alone; what each rank finds goes to stdout as "rank R: NAME VALUE". "publish FOLDER": each rank publishes under a
 // name of its own and finds what all the others have; all make a group. In its first run rank 1 ends by a signal then; in the next one all find what the first one
-// has left, before they publish again. "abort FOLDER": in its first run rank 1 ends by PMIx_Abort with words of its own.
+// has left, before they publish again. "abort FOLDER": in its first run rank 1 ends by PMIx_Abort with words of its own. "abort-and-stay FOLDER": it calls
+// PMIx_Abort, and does not end.
 #include <pmix.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,20 +75,21 @@ static long make_group(void) {
     return (long)number;
 }
 
-static void end_first_run(const char *note, int by_word) {
+static void end_first_run(const char *note, int by_word, int stay) {
     if (self.rank == 1) {
         FILE *file = fopen(note, "w");
         if (file == NULL || fclose(file) != 0) abort();
         if (!by_word) raise(SIGKILL);
         expect("abort", PMIx_Abort(78, "the paper is used up", NULL, 0));
-        _exit(78);
+        if (!stay) _exit(78);
     }
     pause();
 }
 
 int main(int argc, char **argv) {
     char name[4096];
-    int aborts = argc == 3 && strcmp(argv[1], "abort") == 0;
+    int stays = argc == 3 && strcmp(argv[1], "abort-and-stay") == 0;
+    int aborts = stays || (argc == 3 && strcmp(argv[1], "abort") == 0);
     if (!aborts && (argc != 3 || strcmp(argv[1], "publish") != 0)) return 2;
     snprintf(name, sizeof name, "%s/died", argv[2]);
     expect("init", PMIx_Init(&self, NULL, 0));
@@ -96,7 +98,7 @@ int main(int argc, char **argv) {
     if (aborts) {
         say("size", size);
         expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
-        if (!again) end_first_run(name, 1);
+        if (!again) end_first_run(name, 1, stays);
         expect("finalize", PMIx_Finalize(NULL, 0));
         return 0;
     }
@@ -107,7 +109,7 @@ int main(int argc, char **argv) {
     expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
     say("published", look_up());
     expect("fence", PMIx_Fence(NULL, 0, NULL, 0));
-    if (!again) end_first_run(name, 0);
+    if (!again) end_first_run(name, 0, 0);
     expect("finalize", PMIx_Finalize(NULL, 0));
     return 0;
 }

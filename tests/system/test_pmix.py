@@ -95,11 +95,17 @@ class Pmix(unittest.TestCase):
         expect_nothing_left(self.cluster)
 
     def test_the_words_of_a_rank_that_aborts(self) -> None:
+        self.expect_words("abort")
+
+    def test_a_rank_that_aborts_and_stays_is_ended_and_the_others_with_it(self) -> None:
+        self.expect_words("abort-and-stay")
+
+    def expect_words(self, how: str) -> None:
         program = build(self.cluster, "pmix_program")
-        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="words"), program, "abort", str(folder(self.cluster, "words")))
+        done = self.cluster.run("timeout", "100", *self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job=f"{how}-words"), program, how, str(folder(self.cluster, f"{how}-words")))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(sorted(done.stdout.splitlines()), sorted(2 * [f"rank {rank}: size {SIZE}" for rank in range(SIZE)]))
-        self.expect_aborted("words", 78, "the paper is used up")
+        self.expect_aborted(f"{how}-words", 78, "the paper is used up")
         expect_nothing_left(self.cluster)
 
     def expect_aborted(self, job: str, status: int, words: str) -> None:

@@ -90,6 +90,13 @@ class PmixScale(unittest.TestCase):
         """Each of the first so many ranks has."""
         return all(f"allocation\tdlrover.node.count={nodes}\n" in (self.files / f"heard-{rank}").read_text() for rank in range(ranks))
 
+    def slurm_nodes(self) -> int:
+        """Of the user's jobs, as Slurm counts them: nodes that come are jobs of their own until they are moved."""
+        return sum(int(line) for line in self.cluster.run("squeue", "-h", "-t", "running", "-o", "%D", user="root", check=True).stdout.split())
+
+    def expect_slurm_nodes(self, nodes: int) -> None:
+        wait_until(lambda: self.slurm_nodes() == nodes, 60, f"{nodes} nodes by Slurm's count", 0.2)
+
     def wait_for_nodes(self, nodes: int) -> None:
         wait_until(lambda: self.status()["world_nodes"] == nodes and self.status()["state"] == "running", 90, f"{nodes} nodes", 0.2)
 
@@ -104,13 +111,20 @@ class PmixScale(unittest.TestCase):
         self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
         wait_until(lambda: len(list(self.files.glob("heard-*"))) == 3 or self.process.poll() is not None, 60, "three ranks")
         self.job = self.cluster.job_id("ask")
+        self.assertEqual(self.ask("why"), "NOT-FOUND")
+        limits = "it can have 2 to 3 nodes (--dlrover-elastic=2:3), not"
         self.assertEqual(self.ask("extend 1"), "OUT-OF-RESOURCE")
+        self.assertEqual(self.ask("why"), f"{limits} 4")
         self.assertEqual(self.ask("release 2"), "BAD-PARAM")
+        self.assertEqual(self.ask("why"), f"{limits} 1")
+        self.expect_slurm_nodes(3)
         self.assertEqual(self.ask("release 1"), "SUCCESS")
         self.wait_for_nodes(2)
+        self.expect_slurm_nodes(2)
         wait_until(lambda: self.heard(2, ranks=2), 30, "ranks that hear of two nodes", 0.2)
         self.assertEqual(self.ask("extend 1"), "SUCCESS")
         self.wait_for_nodes(3)
+        self.expect_slurm_nodes(3)
         wait_until(lambda: self.heard(3, ranks=2), 30, "ranks that hear of three nodes", 0.2)  # the third rank came with the third node
         last = self.status()["copies"]["safe_step"] + 200  # no rank is there yet
         (self.files / "go.new").write_text(f"{last}\n")

@@ -84,6 +84,15 @@ struct Pmixd : Helper {
         return std::exchange(restarted, {})->state;
     }
 
+    void abort(std::uint16_t local_rank, std::int32_t status, const std::string &text) {
+        local::PmixAbortedT aborted;
+        aborted.generation = to_proto_ptr(generation());
+        aborted.local_rank = local_rank;
+        aborted.status = status;
+        aborted.text = text;
+        say(std::move(aborted));
+    }
+
     /// A rank has connected.
     void use() {
         local::PmixUsedT word;
@@ -367,17 +376,58 @@ BOOST_AUTO_TEST_CASE(pmix_ranks_may_have_all_begin_again) {
 BOOST_AUTO_TEST_CASE(pmix_abort_is_in_the_time_line) {
     Serving g;
     g.start();
-    local::PmixAbortedT aborted;
-    aborted.generation = to_proto_ptr(g.p2->generation());
-    aborted.local_rank = 1;
-    aborted.status = 5;
-    aborted.text = "bad\ninput";
-    auto later = aborted;
-    g.n2.say(g.p2->client, std::move(aborted), 0);
+    g.p2->abort(1, 5, "bad\ninput");
     BOOST_TEST(count_events(g.n2, "The program aborted with status 5: bad") == 1u);
-    later.local_rank = 9;
-    g.n2.say(g.p2->client, std::move(later), 0);
+    g.p2->abort(9, 5, "bad\ninput");
     BOOST_TEST(count_events(g.n2, "aborted") == 1u, "no such rank");
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_aborts_and_does_not_end_has_failed) {
+    for (auto [status, code] : {std::pair(5, 5), std::pair(256, 1), std::pair(-1, 255)}) {
+        Serving g;
+        g.start();
+        GenerationId first = g.p2->generation();
+        g.p2->abort(1, status, "no more");
+        g.run(1s);
+        g.p2->abort(0, 7, "neither do I");
+        g.run(800ms);
+        BOOST_TEST((g.p2->stopped < first), "it may end by itself");
+        g.run(500ms);
+        BOOST_TEST((g.p2->stopped == first));
+        BOOST_TEST(g.p2->reason == "rank " + std::to_string(g.w2.first_rank + 1) +
+                                       " on n2 exited with code " + std::to_string(code));
+        g.await_worlds();
+        GenerationId second = g.p2->generation();
+        BOOST_TEST((second > first));
+        g.run(10s);
+        BOOST_TEST((g.p2->generation() == second), "the next one is none the worse");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_aborts_and_ends_has_failed_once) {
+    Serving g;
+    g.start();
+    g.p2->abort(1, 5, "no more");
+    g.n2.exited(g.a2, g.w2, 1, 5 << 8);
+    g.await_worlds();
+    GenerationId second = g.p2->generation();
+    g.p2->abort(0, 7, "nor now");  // its time is its own
+    g.run(1s);
+    BOOST_TEST((g.p2->generation() == second));
+    g.run(4s);
+    BOOST_TEST((g.p2->generation() > second));
+    BOOST_TEST(g.p2->worlds == 3);
+    BOOST_TEST(count_events(g.n1, "exited with code 5") + count_events(g.n2, "exited with code 5") > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_aborts_with_success_ends_the_others) {
+    Serving g;
+    g.start();
+    GenerationId first = g.p2->generation();
+    g.p2->abort(1, 0, "");
+    g.n2.exited(g.a2, g.w2, 1, 0);
+    g.run(4s);
+    BOOST_TEST((g.p2->generation() > first));
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_waited_in_vain_are_in_the_time_line) {

@@ -211,11 +211,18 @@ BOOST_AUTO_TEST_CASE(others_can_not_fill_the_table) {
     Nodes n(2);
     Message message;
     message.kind = proto::pmix::MessageKind::Contribute;
-    for (std::uint64_t i = 0; i < 2 * FenceTable::max_open; ++i) {
+    constexpr std::uint64_t most = FenceTable::max_open + FenceTable::max_refused;
+    for (std::uint64_t i = 0; i < most + 1000; ++i) {
         message.fence = i + 1;
         n.tables[0]->receive(1, message);
     }
-    BOOST_TEST(!n.tables[0]->join({0, n.all, {}, Time::max(), 1}).ok());
+    BOOST_TEST(n.way.size() == FenceTable::max_refused, "who is one too many hears of it");
+    BOOST_TEST((n.way.front().message.outcome == Outcome::TooLarge));
+    BOOST_TEST((n.way.front().message.fence == FenceTable::max_open + 1));
+    BOOST_TEST(is(n.outcome(0, n.join(0, "a")), Outcome::TooLarge));
+    // Those that had been refused before the first node came stay refused.
+    BOOST_TEST(is(n.outcome(0, n.join(0, "a", n.all, most)), Outcome::TooLarge));
+    BOOST_TEST(!n.outcome(0, n.join(0, "a", {0, 1, 2}, 1)).has_value(), "and the others wait");
     // What is over is not begun again.
     Nodes m(2);
     m.join(0, "a");
@@ -225,6 +232,84 @@ BOOST_AUTO_TEST_CASE(others_can_not_fill_the_table) {
     m.tables[0]->receive(1, message);
     auto next = m.join(0, "c");
     BOOST_TEST(!m.outcome(0, next).has_value());
+}
+
+/// Whichever node it is that has no room, the others hear of it, and the next fence of these ranks is one
+/// again.
+BOOST_AUTO_TEST_CASE(a_fence_too_many_fails_for_all_and_the_next_one_does_not) {
+    for (std::uint32_t full : {0u, 1u})
+        for (bool first : {false, true}) {
+            Nodes n(3);
+            constexpr std::uint64_t ranks = 1 << 20;
+            std::uint32_t partner = full == 0 ? 2 : 0;
+            std::vector<std::uint32_t> pair{std::min(full, partner), std::max(full, partner)};
+            for (std::uint64_t i = 1; i <= FenceTable::max_open; ++i) n.join(full, "x", pair, i);
+            n.deliver();
+            std::map<std::uint32_t, FenceTable::Token> tokens;
+            if (first) tokens[full] = n.join(full, "f", n.all, ranks);
+            n.deliver();
+            for (std::uint32_t place : n.all)
+                if (place != full && place != partner) tokens[place] = n.join(place, "o", n.all, ranks);
+            n.deliver();
+            if (!first) tokens[full] = n.join(full, "f", n.all, ranks);
+            n.deliver();
+            // A node on which the same fences are open has no room, either.
+            for (auto [place, token] : tokens) BOOST_TEST(is(n.outcome(place, token), Outcome::TooLarge));
+            for (std::uint64_t i = 1; i <= FenceTable::max_open; ++i) n.join(partner, "y", pair, i);
+            n.deliver();
+            auto late = n.join(partner, "p", n.all, ranks);
+            n.deliver();
+            BOOST_TEST(is(n.outcome(partner, late), Outcome::TooLarge));
+            for (std::uint32_t place : n.all) tokens[place] = n.join(place, "d", n.all, ranks);
+            n.deliver();
+            for (auto [place, token] : tokens) BOOST_TEST(is(n.outcome(place, token), Outcome::Done));
+        }
+}
+
+BOOST_AUTO_TEST_CASE(a_set_of_ranks_too_many_fails_for_all) {
+    for (std::uint32_t full : {0u, 1u}) {
+        Nodes n(2);
+        for (std::uint64_t i = 1; i <= FenceTable::max_sets; ++i) n.join(full, "x", {full}, i);
+        for (int again : {1, 2})
+            for (std::uint32_t first : {0u, 1u}) {
+                auto one = n.join(first, "a");
+                n.deliver();
+                auto other = n.join(1 - first, "b");
+                n.deliver();
+                BOOST_TEST(is(n.outcome(first, one), Outcome::TooLarge), again);
+                BOOST_TEST(is(n.outcome(1 - first, other), Outcome::TooLarge), again);
+            }
+        BOOST_TEST(is(n.outcome(full, n.join(full, "x", {full}, 7)), Outcome::Done), "those before go on");
+    }
+    Nodes n(1);
+    for (std::uint64_t i = 0; i < FenceTable::max_sets + FenceTable::max_refused_sets; ++i)
+        n.join(0, "", {0}, i);
+    BOOST_TEST(!n.tables[0]->join({1 << 20, {0}, {}, Time::max(), 0}).ok());
+}
+
+BOOST_AUTO_TEST_CASE(what_waits_on_the_first_node_has_a_bound) {
+    Nodes n(2);
+    const std::string data(max_data_bytes - 1, 'x');
+    constexpr std::uint64_t room = FenceTable::max_held_bytes / (max_data_bytes - 1);
+    std::map<std::uint64_t, FenceTable::Token> tokens;
+    for (std::uint64_t i = 0; i <= room; ++i) tokens[i] = n.join(1, data, n.all, i + 1);
+    n.deliver();
+    BOOST_TEST(is(n.outcome(1, tokens[room]), Outcome::TooLarge));
+    BOOST_TEST(is(n.outcome(0, n.join(0, "", n.all, room + 1)), Outcome::TooLarge));
+    for (std::uint64_t i = 0; i < room; ++i) {
+        BOOST_TEST(!n.outcome(1, tokens[i]).has_value());
+        // One that is done, one that fails: there is room again.
+        for (auto [bytes, outcome] : {std::pair(0u, Outcome::Done), std::pair(2u, Outcome::TooLarge)}) {
+            if (bytes > 0) tokens[i] = n.join(1, data, n.all, i + 1);
+            n.deliver();
+            BOOST_TEST(is(n.outcome(0, n.join(0, std::string(bytes, 'y'), n.all, i + 1)), outcome));
+            n.deliver();
+            BOOST_TEST(is(n.outcome(1, tokens[i]), outcome));
+        }
+    }
+    for (std::uint64_t i = 0; i <= room; ++i) tokens[i] = n.join(1, data, n.all, i + 1);
+    n.deliver();
+    for (std::uint64_t i = 0; i <= room; ++i) BOOST_TEST(n.outcome(1, tokens[i]).has_value() == (i == room));
 }
 
 BOOST_AUTO_TEST_CASE(a_result_of_another_node_than_the_first_is_not_believed) {

@@ -2,6 +2,7 @@
 // A program that speaks PMIx, for pmixd_process_test: does the one thing that its argument names; exit code
 // 0: all came as it should. What a call that fails says goes to stdout.
 #include <pmix.h>
+#include <pmix_tool.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -61,12 +62,27 @@ bool get(pmix_rank_t rank, const char *name, std::uint32_t wanted) {
     return same;
 }
 
-bool fence(bool collect, int timeout_s = 0) {
+/// timeout_s: as a number of that type.
+bool fence(bool collect, std::uint64_t timeout_s = 0, pmix_data_type_t type = PMIX_INT) {
     pmix_info_t info[2];
     std::size_t count = 0;
     if (collect) PMIX_INFO_LOAD(&info[count++], PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-    if (timeout_s > 0) PMIX_INFO_LOAD(&info[count++], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
+    if (timeout_s > 0) PMIX_INFO_LOAD(&info[count++], PMIX_TIMEOUT, &timeout_s, type);
     return good("fence", PMIx_Fence(nullptr, 0, info, count));
+}
+
+/// One after the other, each of another type: all in vain.
+bool wait_seconds() {
+    for (pmix_data_type_t type : {PMIX_INT, PMIX_UINT16, PMIX_UINT32, PMIX_UINT64, PMIX_SIZE}) {
+        pmix_info_t info;
+        std::uint64_t second = 1;
+        PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &second, type);
+        pmix_status_t status = PMIx_Fence(nullptr, 0, &info, 1);
+        if (status == PMIX_ERR_TIMEOUT) continue;
+        std::printf("fence: %s\n", words_for(status));
+        return false;
+    }
+    return true;
 }
 
 /// Every rank has what every rank has put.
@@ -122,6 +138,12 @@ bool published_by_each() {
     PMIX_PDATA_CONSTRUCT(&data);
     PMIX_LOAD_KEY(data.key, name_of((self.rank + 1) % 4).c_str());
     return PMIx_Lookup(&data, 1, nullptr, 0) == PMIX_ERR_NOT_FOUND && fence(false);
+}
+
+bool unpublish() {
+    std::string name = "dlrover.lasts";
+    char *keys[] = {name.data(), nullptr};
+    return good("unpublish", PMIx_Unpublish(keys, nullptr, 0));
 }
 
 bool publish_much() {
@@ -332,6 +354,79 @@ bool credential() {
     return good("credential", PMIx_Get_credential(nullptr, 0, &made));
 }
 
+bool validate() {
+    std::string bytes = "nobody's";
+    pmix_byte_object_t shown{bytes.data(), bytes.size()};
+    pmix_info_t *results = nullptr;
+    std::size_t count = 0;
+    return good("validate", PMIx_Validate_credential(&shown, nullptr, 0, &results, &count));
+}
+
+std::vector<pmix_proc_t> ranks_here() {
+    pmix_rank_t first = self.rank / 2 * 2;
+    return {other(first), other(first + 1)};
+}
+
+bool pull_output() {
+    pmix_proc_t one = other(0);
+    pmix_status_t handler =
+        PMIx_IOF_pull(&one, 1, nullptr, 0, PMIX_FWD_STDOUT_CHANNEL, nullptr, nullptr, nullptr);
+    return handler >= 0 || good("pull", handler);
+}
+
+bool monitor(const char *what, const char *value, const char *how) {
+    pmix_info_t info, directives[2], *results = nullptr;
+    std::size_t count = 0;
+    std::uint32_t often = 60;
+    bool yes = true;
+    PMIX_INFO_LOAD(&info, what, value, value == nullptr ? PMIX_POINTER : PMIX_STRING);
+    PMIX_INFO_LOAD(&directives[0], how, &often, PMIX_UINT32);
+    PMIX_INFO_LOAD(&directives[1], PMIX_MONITOR_FILE_SIZE, &yes, PMIX_BOOL);
+    return good("monitor", PMIx_Process_monitor(&info, PMIX_MONITOR_FILE_ALERT, directives,
+                                                value == nullptr ? 1 : 2, &results, &count));
+}
+
+bool register_fabric() {
+    pmix_fabric_t fabric;
+    PMIX_FABRIC_CONSTRUCT(&fabric);
+    return good("register", PMIx_Fabric_register(&fabric, nullptr, 0));
+}
+
+bool update_fabric() {
+    pmix_fabric_t fabric;
+    PMIX_FABRIC_CONSTRUCT(&fabric);
+    return good("update", PMIx_Fabric_update(&fabric));
+}
+
+/// From here to the node's devices, of which there may be none.
+bool compute_distances() {
+    pmix_topology_t topology;
+    pmix_cpuset_t here;
+    PMIX_TOPOLOGY_CONSTRUCT(&topology);
+    PMIX_CPUSET_CONSTRUCT(&here);
+    if (!good("topology", PMIx_Load_topology(&topology))) return false;
+    if (!good("cpuset", PMIx_Get_cpuset(&here, PMIX_CPUBIND_PROCESS))) return false;
+    pmix_device_distance_t *found = nullptr;
+    std::size_t count = 0;
+    pmix_status_t status = PMIx_Compute_distances(&topology, &here, nullptr, 0, &found, &count);
+    return status == PMIX_ERR_NOT_FOUND || good("distances", status);
+}
+
+bool resolve() {
+    char *nodes = nullptr;
+    if (!good("nodes", PMIx_Resolve_nodes(self.nspace, &nodes))) return false;
+    std::string said = nodes;
+    for (const char *node : {"n0", "n1"}) {
+        pmix_proc_t *found = nullptr;
+        std::size_t count = 0;
+        if (!good("peers", PMIx_Resolve_peers(node, self.nspace, &found, &count))) return false;
+        said += ";";
+        for (std::size_t i = 0; i < count; ++i) said += " " + std::to_string(found[i].rank);
+    }
+    std::printf("%s\n", said.c_str());
+    return said == "n0,n1; 0 1; 2 3";
+}
+
 /// By what there is not.
 bool query_qualified() {
     pmix_query_t query;
@@ -354,20 +449,44 @@ bool checkpoint() {
     return await_event(0) && fence(false);
 }
 
+/// What the server has no part in.
+bool run_unserved(const std::string &what) {
+    auto here = ranks_here();
+    if (what == "leave") return good("leave", PMIx_Group_leave("four", nullptr, 0));
+    if (what == "credential") return credential();
+    if (what == "validate") return validate();
+    if (what == "spawn") return spawn();
+    if (what == "pull") return pull_output();
+    if (what == "fabric update") return update_fabric();
+    if (what == "log") return log(PMIX_LOG_STDERR);
+    if (what == "clean up") return control(PMIX_REGISTER_CLEANUP, "/tmp/dlrover-test-nothing");
+    if (what == "file") return monitor(PMIX_MONITOR_FILE, "/etc/passwd", PMIX_MONITOR_FILE_CHECK_TIME);
+    if (what == "heartbeat") return monitor(PMIX_MONITOR_HEARTBEAT, nullptr, PMIX_MONITOR_HEARTBEAT_TIME);
+    if (what == "fabric") return register_fabric();
+    if (what == "distances") return compute_distances();
+    if (what == "resolve") return resolve();
+    if (what == "connect") return good("connect", PMIx_Connect(here.data(), here.size(), nullptr, 0));
+    if (what == "disconnect")
+        return good("disconnect", PMIx_Disconnect(here.data(), here.size(), nullptr, 0));
+    std::printf("%s: what is that?\n", what.c_str());
+    return false;
+}
+
 bool run(const std::string &what) {
     if (what == "collect") return exchange(true);
     if (what == "modex") return exchange(false);
     if (what == "wait") return fence(false);
-    if (what == "wait a second") return fence(false, 1);
+    if (what == "wait seconds") return wait_seconds();
+    if (what == "wait for ages") return fence(false, UINT64_MAX, PMIX_UINT64);
     if (what == "get of rank 2") return get(2, key, 102);
     if (what == "in") return true;
     if (what == "abort") return good("abort", PMIx_Abort(5, "no more", nullptr, 0));
     if (what == "abort of one") return abort_one();
-    if (what == "leave") return good("leave", PMIx_Group_leave("four", nullptr, 0));
-    if (what == "credential") return credential();
     if (what == "sleep") return ::sleep(3600) == 0;
     if (what == "publish") return publish_one("dlrover.lasts", 1);
     if (what == "look up") return look_up("dlrover.lasts", 1, false);
+    if (what == "look up, and wait") return look_up("dlrover.lasts", 1, true);
+    if (what == "unpublish") return unpublish();
     if (what == "published") return published_by_each();
     if (what == "publish again") return publish_one("dlrover.again", 1) && publish_one("dlrover.again", 2);
     if (what == "publish too much") return publish_much();
@@ -400,17 +519,14 @@ bool run(const std::string &what) {
     if (what == "extend, and why not")
         return !allocate(PMIX_ALLOC_EXTEND, 2) &&
                query({DLROVER_PMIX_REFUSAL}, "dlrover.refusal=there is no room;");
+    if (what == "refused") return query({DLROVER_PMIX_REFUSAL}, "dlrover.refusal=there is no room;");
     if (what == "extend") return allocate(PMIX_ALLOC_EXTEND, 2);
     if (what == "release") return allocate(PMIX_ALLOC_RELEASE, 1);
     if (what == "new") return allocate(PMIX_ALLOC_NEW, 1);
     if (what == "changed") return news(DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, 5, "");
     if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
-    if (what == "log") return log(PMIX_LOG_STDERR);
-    if (what == "clean up") return control(PMIX_REGISTER_CLEANUP, "/tmp/dlrover-test-nothing");
     if (what == "pause") return control(PMIX_JOB_CTRL_PAUSE, "");
-    if (what == "spawn") return spawn();
-    std::printf("%s: what is that?\n", what.c_str());
-    return false;
+    return run_unserved(what);
 }
 
 }  // namespace
