@@ -386,11 +386,16 @@ class Campaign:
         print(f"{self.cycles} {point}: {time.monotonic() - begun:.1f} s", flush=True)
 
     def tell_last_minute(self) -> None:
-        if self.training:
-            since = (time.time() - 60) * 1e6
-            for event in self.cluster.events(self.training.job):
-                if event["time_us"] > since:
-                    print(f"    {event['time_us'] / 1e6:.3f} {event['node']} {event['generation']['number']} {event['text']}", flush=True)
+        if not self.training:
+            return
+        print(self.training.log.read_text(errors="replace")[-4000:], flush=True)
+        since = (time.time() - 60) * 1e6
+        for event in self.cluster.events(self.training.job):
+            if event["time_us"] > since and not event["kind"].startswith("checkpoint-"):
+                print(f"    {event['time_us'] / 1e6:.3f} {event['node']} {event['generation']['number']} {event['text']}", flush=True)
+        for node in self.cluster.nodes:
+            done = self.cluster.run("dlrover", "status", str(self.training.job), user="root", node=node)
+            print(node, done.stdout, done.stderr, flush=True)
 
     def one_cycle_of_training(self, program: str, name: str) -> None:
         world = self.healthy_world()
