@@ -272,6 +272,7 @@ class Group : private JobMemory {
     void on_agent_gone(std::uint16_t task);
     void feed_when_ready(elastic::Input input);
     void report_readiness();
+    void report_readiness_soon();
     void report_stopped();
     void push_world(Agent &agent);
     /// may_stay: its workers may leave by themselves, where all of them have said so.

@@ -175,6 +175,7 @@ void Group::on_workers_stopped(Agent &agent, const local::WorkersStoppedT &stopp
         rest_stayers();
         if (world_ && world_->id > stopping_)
             push_world(agent);  // where it waited for those who were to leave
+        report_readiness_soon();
     }
     report_stopped();
 }
@@ -206,6 +207,14 @@ void Group::report_readiness() {
     feed(elastic::LocalReady{ready, ready ? running : GenerationId{}});
     if (!ready) return;
     for (const auto &input : std::exchange(early_, {})) feed(input);
+}
+
+/// After a world that was pushed late: the member, which may have begun after that world was on record, does
+/// not know that it runs here.
+void Group::report_readiness_soon() {
+    services_.loop.post([this, alive = alive_] {
+        if (*alive) report_readiness();
+    });
 }
 
 void Group::push_world(Agent &agent) {

@@ -42,8 +42,9 @@ void Group::create_pmix() {
         return true;
     };
     hooks.ready = [this] {
-        if (world_ && world_->id > stopping_ && !over())
-            for (auto &[task, agent] : agents_) push_world(agent);
+        if (!world_ || world_->id <= stopping_ || over()) return;
+        for (auto &[task, agent] : agents_) push_world(agent);
+        report_readiness_soon();
     };
     hooks.failed = [this](const std::string &why) { on_pmix_failed(why); };
     hooks.missing = [this](const std::string &why) { on_pmix_missing(why); };

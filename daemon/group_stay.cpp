@@ -88,6 +88,7 @@ void Group::note_left() {
     }
     if (!any) return;
     rest_stayers();
+    report_readiness_soon();
     services_.loop.post([this, alive = alive_] {
         if (*alive) report_stopped();
     });
@@ -192,6 +193,7 @@ void Group::stop_stayers() {
         stopping_ = std::max(stopping_, agent.leaving);
         push_stop(agent, "it did not leave its generation in time", false);
         if (world_ && world_->id > stopping_) push_world(agent);
+        report_readiness_soon();
     }
 }
 
