@@ -117,6 +117,13 @@ except ConnectionResetError:
     wait "$pid" || code=$?
     [ "$code" = 3 ]
     [ "$(cat "/run/dlrover-minicluster/$A/work/got")" = term ]
+    # Under nohup, too, a command hears that its caller is gone.
+    nohup "$minicluster" exec --name "$A" --user alice -- sleep 1234567 >/dev/null 2>&1 3>&- &
+    pid=$!
+    eventually 10 pgrep -f "^sleep 123456[7]"
+    kill -KILL "$pid"
+    run -137 wait "$pid"
+    eventually 10 sh -c '! pgrep -f "^sleep 123456[7]"'
 }
 
 @test "a pseudo-terminal reaches the command" {

@@ -47,7 +47,9 @@ def become_command(cluster, user, folder, procs, argv):
     # As ssh does: the command hears of it when the caller is killed.
     kernel.die_with_parent(signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # Nor does it ignore what the caller does (nohup; a shell's background).
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE):
+        signal.signal(signum, signal.SIG_DFL)
     try:
         os.execvpe(argv[0], argv, env)
     except FileNotFoundError:
