@@ -543,10 +543,11 @@ extern "C" gid_t getegid() noexcept {
     return claimed != nullptr ? static_cast<gid_t>(std::atoi(claimed)) : ::getgid();
 }
 
-/// For LeakSanitizer, where this is built with it: what PMIx's client library forgets at its end is not ours.
+/// For LeakSanitizer, where this is built with it: what PMIx's client library forgets at its end is not ours,
+/// nor the sets of processors that it has from hwloc (through code without frames).
 extern "C" __attribute__((visibility("default"))) const char *__lsan_default_suppressions();
 extern "C" const char *__lsan_default_suppressions() {
-    return "leak:libpmix.so\n";
+    return "leak:libpmix.so\nleak:hwloc_bitmap_alloc\n";
 }
 
 int main(int argc, char **argv) {
