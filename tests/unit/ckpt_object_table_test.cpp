@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/object_table.h"
 
+#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <functional>
 #include <random>
+#include <thread>
 
 using namespace dlrover;
 using namespace dlrover::ckpt;
@@ -43,6 +45,22 @@ format::ChunkT good_entry() {
     return e;
 }
 
+/// Of so many chunks; the memory that was wanted first is too little for the skeleton.
+std::vector<std::uint8_t> table_of(std::size_t count, bool reserved) {
+    ObjectTableWriter writer(identity());
+    if (reserved) writer.reserve(100 * count);
+    Shape shape{2, 4}, zero{0, 0};
+    bool added = true;
+    for (std::size_t i = 0; i < count; ++i) {
+        std::string name = "w" + std::to_string(i);
+        added &= writer.add(chunk(name, DType::Float32, shape, zero, shape, 64 * i, 32)).ok();
+    }
+    added &= writer.set_skeleton(std::string(60 * count, 's')).ok();
+    auto table = writer.finish();
+    return added && table ? *table
+                          : std::vector<std::uint8_t>();  // threads make them: nothing of Boost's here
+}
+
 std::vector<std::uint8_t> good_table() {
     ObjectTableWriter writer(identity());
     Shape shape{2, 4}, zero{0, 0}, scalar;
@@ -57,6 +75,22 @@ std::vector<std::uint8_t> good_table() {
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(object_table)
+
+/// Memory is kept from table to table: of any size, and several at once.
+BOOST_AUTO_TEST_CASE(tables_in_memory_that_was_used_before_are_as_others) {
+    for (std::size_t count : {1, 3000, 10, 3000, 20000, 500, 3000})
+        BOOST_TEST((table_of(count, true) == table_of(count, false)), count);
+    auto expected = table_of(700, false);
+    BOOST_REQUIRE(!expected.empty());
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&] {
+            for (int i = 0; i < 20; ++i) wrong += table_of(700, true) != expected;
+        });
+    for (std::thread &thread : threads) thread.join();
+    BOOST_TEST(wrong == 0);
+}
 
 BOOST_AUTO_TEST_CASE(what_is_written_is_read) {
     auto bytes = good_table();

@@ -106,6 +106,26 @@ BOOST_AUTO_TEST_CASE(chunks_of_any_lengths_by_any_number_of_threads) {
     }
 }
 
+/// Parities are made of these bytes, too; a slot has another step's there.
+BOOST_AUTO_TEST_CASE(what_lies_between_chunks_is_zeros) {
+    Program program;
+    auto memory = ckpt::Mapping::anonymous(room);
+    BOOST_REQUIRE(memory.ok());
+    for (unsigned threads : {1u, 3u}) {
+        std::memset(memory->base(), 0xaa, room);
+        ObjectWriter writer(SaveTarget{memory->base(), room, TrainStep(1), SlotIndex(0)},
+                            ckpt::ObjectIdentity{TrainStep(1), Rank(0), 1, {Term(1), 1}, "lineage"}, threads);
+        auto sources = program.sources();
+        BOOST_REQUIRE(writer.add(sources).ok());
+        std::uint64_t end = 0;
+        for (const auto &source : sources) {
+            for (; end < source.info.offset; ++end)
+                if (memory->base()[end] != std::byte{0}) BOOST_FAIL("byte " + std::to_string(end));
+            end = source.info.offset + source.info.bytes;
+        }
+    }
+}
+
 /// A save of `count` chunks of 9000 bytes, `at_once` to each add(); `twice`: one of the names comes again.
 Result<ObjectLayout> save_many(std::byte *memory, std::size_t count, std::size_t at_once, bool twice) {
     static const std::vector<std::byte> tensor(9000, std::byte{7});
