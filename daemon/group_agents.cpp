@@ -210,10 +210,13 @@ void Group::report_readiness() {
 }
 
 /// After a world that was pushed late: the member, which may have begun after that world was on record, does
-/// not know that it runs here.
+/// not know that it runs here. What only ends is no news: the member would have it ended once more.
 void Group::report_readiness_soon() {
     services_.loop.post([this, alive = alive_] {
-        if (*alive) report_readiness();
+        if (!*alive) return;
+        bool begun = std::ranges::any_of(
+            agents_, [this](const auto &entry) { return entry.second.running > stopping_; });
+        if (begun) report_readiness();
     });
 }
 

@@ -58,10 +58,12 @@ class Listeners:
     def place_of(self, rank: int, generation: str) -> str:
         return next(line.host for line in self.heard("safe", generation) if line.rank == rank)
 
+    def leader(self) -> str:
+        return next(event["node"] for event in reversed(self.cluster.events(self.job)) if event["kind"] == "leader-elected")
+
     def rank_apart(self, generation: str) -> int:
         """The last rank that is neither on the batch host nor on the node that leads: any node may be the spare."""
-        leader = next(event["node"] for event in reversed(self.cluster.events(self.job)) if event["kind"] == "leader-elected")
-        return max(rank for rank in range(self.size) if self.place_of(rank, generation) not in (self.cluster.nodes[0], leader))
+        return max(rank for rank in range(self.size) if self.place_of(rank, generation) not in (self.cluster.nodes[0], self.leader()))
 
     def heard(self, event: str, generation: str = "") -> "list[Heard]":
         found = []

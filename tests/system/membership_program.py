@@ -45,6 +45,7 @@ def main() -> None:
         """Of what is said at the end nothing is to be missed: every generation ends by a loss here, and either word may be the last."""
         for told in (ended, lost):
             told.wait(LONGEST_S)
+        time.sleep(float(os.environ.get("LINGER_S", "0")))
         os._exit(1)
 
     signal.signal(signal.SIGTERM, leave)
