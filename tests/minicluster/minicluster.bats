@@ -122,7 +122,9 @@ except ConnectionResetError:
     pid=$!
     eventually 10 pgrep -f "^sleep 123456[7]"
     kill -KILL "$pid"
-    run -137 wait "$pid"
+    code=0
+    wait "$pid" || code=$?
+    [ "$code" = 137 ]
     eventually 10 sh -c '! pgrep -f "^sleep 123456[7]"'
 }
 
