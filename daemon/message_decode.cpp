@@ -363,6 +363,14 @@ Message unpack_body(Unpacker &u, wire::BodyUnion &body) {
         }
         case wire::Body::Dismissal:
             return Dismissal{Term(body.AsDismissal()->term), u.text(body.AsDismissal()->text)};
+        case wire::Body::Reach: {
+            auto &w = *body.AsReach();
+            return Reach{Term(w.term), u.node(w.node), u.node(w.asker)};
+        }
+        case wire::Body::Reached: {
+            auto &w = *body.AsReached();
+            return Reached{Term(w.term), u.node(w.node), u.node(w.asker)};
+        }
         case wire::Body::NONE:
             break;
     }

@@ -430,6 +430,20 @@ void pack_into(wire::GroupMessageT &out, const Dismissal &m) {
     w.text = m.text.substr(0, max_message_text);
     out.body.Set(std::move(w));
 }
+void pack_into(wire::GroupMessageT &out, const Reach &m) {
+    wire::ReachT w;
+    w.term = m.term.value();
+    w.node = m.node.value();
+    w.asker = m.asker.value();
+    out.body.Set(std::move(w));
+}
+void pack_into(wire::GroupMessageT &out, const Reached &m) {
+    wire::ReachedT w;
+    w.term = m.term.value();
+    w.node = m.node.value();
+    w.asker = m.asker.value();
+    out.body.Set(std::move(w));
+}
 void pack_into(wire::GroupMessageT &out, const Finish &m) {
     wire::GroupFinishT w;
     w.term = m.term.value();

@@ -59,24 +59,26 @@ Duration Member::State::absence_limit(NodeIndex node) const {
     return std::min(std::max(t.without_slurm / 2 - (began - whole_at), t.leader_silence * 2), t.join);
 }
 
-/// Silence, and a second sign: a broken link or more silence.
+/// Silence, and a second sign: a broken link, or others that do not reach it either.
 bool Member::State::lost(NodeIndex node) const {
     if (is_self(node) || removed(node)) return false;
     if (dismissed(node)) return true;
     const Peer &p = peers[node.value()];
     if (!p.joined && !may_have_ranks(node)) return silence(node) >= absence_limit(node);
     if (fell(node)) return silence(node) >= config.timings.agent_lease;
-    // Where the link does not break, time is the second sign. On top of it come a heartbeat's interval and
-    // the answers of Slurm: 2 s in all.
     Duration limit = config.timings.leader_silence;
-    return silence(node) >= limit && (broken_at[node.value()] || silence(node) * 5 >= limit * 8);
+    if (silence(node) < limit) return false;
+    if (broken_at[node.value()]) return true;
+    // On top of what the others need to say come a heartbeat's interval and the answers of Slurm: 2 s in all.
+    // One that only this leader does not reach gets no new lease, and is of no use to the group for long.
+    return silence(node) * 5 >= limit * (reached_by_others(node) ? 12 : 8);
 }
 
 /// May turn out lost within a moment.
 bool Member::State::doubtful(NodeIndex node) const {
     const Peer &p = peers[node.value()];
     if (is_self(node) || removed(node) || lost(node) || fell(node)) return false;
-    if (!p.joined && !may_have_ranks(node)) return false;
+    if (reached_by_others(node) || (!p.joined && !may_have_ranks(node))) return false;
     return silence(node) >= config.timings.leader_silence * 7 / 10;
 }
 
@@ -317,7 +319,8 @@ void Member::State::ask(AskSlurm::What what, std::vector<NodeIndex> nodes) {
 
 void Member::State::ask_shrink(const std::vector<NodeIndex> &lost_nodes) {
     if (slurm.told.empty() || slurm.asked != lost_nodes)
-        note(Note::Kind::warning, names(lost_nodes) + " gone: Slurm is asked to take them out of the job");
+        note(Note::Kind::warning, names(lost_nodes) + " gone" + signs(lost_nodes) +
+                                      ": Slurm is asked to take them out of the job");
     slurm.asked = lost_nodes;
     ask_for_rest(lost_nodes);
 }
@@ -335,7 +338,8 @@ void Member::State::ask_for_rest(const std::vector<NodeIndex> &without) {
 
 void Member::State::ask_end(const std::vector<NodeIndex> &companions) {
     if (slurm.told.empty() || slurm.asked != companions)
-        note(Note::Kind::warning, names(companions) + " gone: Slurm is asked to end their jobs");
+        note(Note::Kind::warning,
+             names(companions) + " gone" + signs(companions) + ": Slurm is asked to end their jobs");
     slurm.asked = companions;
     ask(AskSlurm::What::end_companion, companions);
 }

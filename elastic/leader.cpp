@@ -32,6 +32,7 @@ void Member::State::begin_reign() {
     began = next_look = now;
     majority_lost.reset();
     held_since.reset();
+    reached.assign(node_count(), {});
     for (Peer &p : peers) {
         p.joined = p.granted;
         p.alive_at = p.granted ? stood : Time::min() / 2;
@@ -134,6 +135,7 @@ bool Member::State::look_around() {
     look_whether_whole();
     if (now >= next_heartbeat) send_heartbeats();
     add_up(false);
+    ask_others();
     look_for_doubts();
     fence_lost();
     keep_word();

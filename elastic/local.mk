@@ -4,7 +4,7 @@ noinst_LTLIBRARIES += libelastic.la
 libelastic_la_SOURCES = elastic/absence.cpp elastic/checking.cpp elastic/coding.cpp elastic/coding.h elastic/copier.cpp elastic/copier.h elastic/election.cpp elastic/fence.cpp elastic/flusher.cpp elastic/flusher.h elastic/follower.cpp elastic/generation.cpp elastic/goodput.h \
 	elastic/goodput_meter.cpp elastic/goodput_meter.h elastic/incident.cpp elastic/kept.cpp elastic/large_group.h elastic/leader.cpp elastic/local.cpp elastic/mark_search.h elastic/member.cpp \
 	elastic/member.h elastic/member_state.h elastic/messages.h elastic/node_check.cpp elastic/node_check.h elastic/node_list.h elastic/placement.cpp elastic/placement.h elastic/planted_bug.h elastic/protection.cpp elastic/restart_budget.cpp \
-	elastic/restart_budget.h elastic/roster.cpp elastic/roster.h elastic/savers.cpp elastic/scaling.cpp elastic/scaling.h elastic/seal_tally.cpp elastic/seal_tally.h elastic/skip_tally.h elastic/stored.cpp elastic/suspect.cpp elastic/types.h
+	elastic/restart_budget.h elastic/roster.cpp elastic/roster.h elastic/savers.cpp elastic/scaling.cpp elastic/scaling.h elastic/seal_tally.cpp elastic/seal_tally.h elastic/skip_tally.h elastic/stored.cpp elastic/suspect.cpp elastic/types.h elastic/witness.cpp
 libelastic_la_LIBADD = libbase.la
 
 check_PROGRAMS += tests/unit/member_flow_test

@@ -43,6 +43,7 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
     s.met.resize(s.config.step_nodes);
     s.linked_at.assign(s.node_count(), now);
     s.broken_at.resize(s.node_count());
+    s.reached.resize(s.node_count());
     s.slurm.unsure = s.reborn;
     // Before the first promise nobody can lead: the first candidate need not wait for a silence. A later
     // daemon may have answered a leader that still counts on it.
@@ -158,6 +159,8 @@ void Member::State::on_message(NodeIndex from, const Message &message) {
                    [&](const CheckOrder &m) { on_check_order(from, m); },
                    [&](const CheckReport &m) { on_check_report(from, m); },
                    [&](const Dismissal &m) { on_dismissal(from, m); },
+                   [&](const Reach &m) { on_reach(from, m); },
+                   [&](const Reached &m) { on_reached(from, m); },
                },
                message);
 }

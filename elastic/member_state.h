@@ -37,6 +37,13 @@ struct Peer {
     bool is_late(const NodeReport &other) const { return other.number != 0 && other.number < report.number; }
 };
 
+/// What others say of a node that this leader does not hear: elastic/witness.cpp.
+struct OthersWord {
+    std::vector<NodeIndex> asked;      ///< at last
+    std::optional<Time> at;            ///< when one of them said that the node answers it
+    std::optional<NodeIndex> by = {};  ///< which
+};
+
 /// Which steps a world may go on from: those before a step that has become suspect; those that are not of a
 /// suspect's line; all. The next one where there is none.
 enum class Search : std::uint8_t { further_back, trusted, any };
@@ -262,6 +269,7 @@ struct Member::State {
     std::vector<bool> met;        ///< by node of the step: it has said something
     std::vector<Time> linked_at;  ///< by node: its link came up (a handshake is a sign of life)
     std::vector<std::optional<Time>> broken_at;  ///< by node: since when its link is down
+    std::vector<OthersWord> reached;             ///< by node
     Time began{0}, stood{0}, next_heartbeat{0};
     Time next_look{0};                  ///< leader: after what is lost
     Time looked_at{Time::min() / 2};    ///< at all nodes, where GroupConfig::look_pause
@@ -647,6 +655,12 @@ struct Member::State {
     Duration absence_limit(NodeIndex node) const;
     bool lost(NodeIndex node) const;
     bool doubtful(NodeIndex node) const;
+    bool reached_by_others(NodeIndex node) const;
+    std::vector<NodeIndex> witnesses(NodeIndex node) const;
+    void ask_others();
+    void on_reach(NodeIndex from, const Reach &m);
+    void on_reached(NodeIndex from, const Reached &m);
+    std::string signs(const std::vector<NodeIndex> &nodes) const;
     void look_for_doubts();
     bool waits_for(NodeIndex node) const;
     bool starved() const;

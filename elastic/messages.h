@@ -152,6 +152,19 @@ struct CheckReport {
     bool unfit = false;  ///< whoever says this is, without a doubt: a partner has no part in it
     friend bool operator==(const CheckReport &, const CheckReport &) = default;
 };
+/// Whether a node that a leader does not hear answers others: from the leader to one that it hears, and from
+/// there to the node.
+struct Reach {
+    Term term;
+    NodeIndex node, asker;
+    friend bool operator==(const Reach &, const Reach &) = default;
+};
+/// It does: back the same way.
+struct Reached {
+    Term term;
+    NodeIndex node, asker;
+    friend bool operator==(const Reached &, const Reached &) = default;
+};
 /// Leader to a node that has joined and is not counted: it will not be.
 struct Dismissal {
     Term term;
@@ -160,6 +173,6 @@ struct Dismissal {
 };
 
 using Message = std::variant<VoteRequest, VoteReply, Heartbeat, HeartbeatReply, Prepare, PrepareReply, Commit,
-                             Report, Finish, CheckOrder, CheckReport, Dismissal>;
+                             Report, Finish, CheckOrder, CheckReport, Dismissal, Reach, Reached>;
 
 }  // namespace dlrover::elastic

@@ -124,6 +124,7 @@ void Member::State::extend_table() {
     heard_at.resize(node_count(), now);
     linked_at.resize(node_count(), now);
     broken_at.resize(node_count());
+    reached.resize(node_count());
     if (!peers.empty()) peers.resize(node_count());
     tell_added();
 }

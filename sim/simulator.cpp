@@ -33,9 +33,9 @@ const char *const input_names[] = {
     "LocalSignal",  "Stored",       "PeerMessage",  "PeerLink",      "SlurmAnswer",
     "LocalStorage", "NodeOffered",  "NodesComing",  "LocalCheck",    "LocalRollback",
     "LocalDamaged", "LocalDurable", "LocalSkipped", "LocalScale",    "LocalDomains"};
-const char *const message_names[] = {"VoteRequest", "VoteReply",    "Heartbeat",   "HeartbeatReply",
-                                     "Prepare",     "PrepareReply", "Commit",      "Report",
-                                     "Finish",      "CheckOrder",   "CheckReport", "Dismissal"};
+const char *const message_names[] = {"VoteRequest",  "VoteReply", "Heartbeat", "HeartbeatReply", "Prepare",
+                                     "PrepareReply", "Commit",    "Report",    "Finish",         "CheckOrder",
+                                     "CheckReport",  "Dismissal", "Reach",     "Reached"};
 
 }  // namespace
 

@@ -126,7 +126,9 @@ std::vector<Bytes> seeds() {
         Finish{.term = Term(3), .exit_code = 1, .message = "gave up"},
         CheckOrder{Term(3), 1, NodeIndex(1), true, true},
         CheckReport{Term(3), 1, true, Duration(150), Duration(90), "", true},
-        Dismissal{Term(3), "it is slow"}};
+        Dismissal{Term(3), "it is slow"},
+        Reach{Term(3), NodeIndex(1), NodeIndex(0)},
+        Reached{Term(3), NodeIndex(1), NodeIndex(0)}};
     std::vector<Bytes> list;
     for (const auto &message : messages) list.push_back(with_choice(0, daemon::encode_message(message)));
     list.push_back(with_choice(1, daemon::encode_promise(promise)));

@@ -68,7 +68,12 @@ class TestGroup {
         members_[node].reset();
     }
     void cut(std::uint32_t node) { cut_.insert(node); }
-    void heal() { cut_.clear(); }
+    /// Between these two.
+    void cut(std::uint32_t one, std::uint32_t other) { cut_links_.insert(std::minmax(one, other)); }
+    void heal() {
+        cut_.clear();
+        cut_links_.clear();
+    }
     void heal(std::uint32_t node) { cut_.erase(node); }
     void feed(std::uint32_t node, const Input &input) {
         queue_.emplace_back(node, input);
@@ -158,7 +163,8 @@ class TestGroup {
         all.insert(all.end(), m.also.begin(), m.also.end());
         for (NodeIndex to : all) {
             seen_[node].push_back(SendMessage{to, m.message});
-            bool cut = cut_.contains(node) || cut_.contains(to.value());
+            bool cut = cut_.contains(node) || cut_.contains(to.value()) ||
+                       cut_links_.contains(std::minmax(node, to.value()));
             if (to.value() < members_.size() && !cut)
                 queue_.emplace_back(to.value(), PeerMessage{NodeIndex(node), m.message});
         }
@@ -221,6 +227,7 @@ class TestGroup {
     std::deque<std::pair<std::uint32_t, Input>> queue_;
     std::vector<std::pair<std::uint32_t, Input>> late_;
     std::set<std::uint32_t> cut_;
+    std::set<std::pair<std::uint32_t, std::uint32_t>> cut_links_;
 };
 
 }  // namespace dlrover::elastic

@@ -427,8 +427,10 @@ BOOST_AUTO_TEST_CASE(slurm_is_waited_for_with_one_word_of_it) {
     std::vector<std::string> said;
     for (const Note &n : g.actions<Note>(g.leader()))
         if (n.kind == Note::Kind::warning) said.push_back(n.text);
-    std::vector<std::string> once = {"node 3 gone: Slurm is asked to take them out of the job",
-                                     "waiting for Slurm: not now"};
+    std::vector<std::string> once = {
+        "node 3 gone (node 4, node 0, node 2 do not reach it either): Slurm is asked "
+        "to take them out of the job",
+        "waiting for Slurm: not now"};
     BOOST_TEST(said == once, boost::test_tools::per_element());
     BOOST_TEST(g.count_asked(AskSlurm::What::read_job) > 10u);
     g.job_nodes = nodes({0, 1, 2, 4});

@@ -43,6 +43,80 @@ BOOST_AUTO_TEST_CASE(a_silent_node_is_lost_by_two_signs) {
     BOOST_TEST((late >= limit * 5 / 4 && late <= limit * 5 / 4 + slack), "broken after: " << late.count());
 }
 
+/// The leader's link to node 3 does not carry anything any more, the others' links do.
+struct CutFromLeader {
+    explicit CutFromLeader(std::uint32_t nodes) : g(TestGroup::config(nodes, 2, nodes - 1)) {
+        g.start();
+        g.run(2s);
+        leader = g.leader();
+        g.cut(leader, 3);
+        began = g.now();
+    }
+    void run_until_asked() {
+        while (g.count_asked(AskSlurm::What::shrink_to) == 0 && g.now() - began < 20s) g.run(10ms);
+    }
+    std::string said() const {
+        for (const Note &n : g.actions<Note>(leader))
+            if (n.text.starts_with("node 3 gone")) return n.text;
+        return "";
+    }
+    TestGroup g;
+    std::uint32_t leader = 0;
+    Time began{0};
+};
+
+BOOST_AUTO_TEST_CASE(a_node_that_others_reach_gets_longer) {
+    CutFromLeader t(5);
+    Duration limit = Timings().leader_silence;
+    t.run_until_asked();
+    Duration took = t.g.now() - t.began;
+    BOOST_TEST((took >= limit * 11 / 5 && took <= limit * 27 / 10), took.count());
+    BOOST_TEST(t.said().ends_with(
+                   " reaches node 3, this node does not): Slurm is asked to take them out of the job"),
+               t.said());
+}
+
+BOOST_AUTO_TEST_CASE(a_link_that_is_whole_again_in_time_costs_no_node) {
+    CutFromLeader t(5);
+    t.g.run(2s);
+    BOOST_TEST(t.g.count_asked(AskSlurm::What::shrink_to) == 0u);
+    t.g.heal();
+    t.g.run(10s);
+    BOOST_TEST(t.g.count_asked(AskSlurm::What::shrink_to) == 0u);
+    BOOST_TEST(t.g.count<Publish>(t.leader) == 1u);
+}
+
+/// First from the leader, then from all: what was said before counts no more.
+BOOST_AUTO_TEST_CASE(who_is_reached_no_more_is_lost_as_ever) {
+    CutFromLeader t(5);
+    t.g.run(1s);
+    t.g.cut(3);
+    t.run_until_asked();
+    Duration took = t.g.now() - t.began, limit = Timings().leader_silence;
+    BOOST_TEST((took >= limit * 7 / 5 && took <= limit * 2), took.count());
+    BOOST_TEST(t.said().starts_with("node 3 gone (node 4, node 0"), t.said());
+    BOOST_TEST(t.said().find(" do not reach it either): Slurm") != std::string::npos, t.said());
+}
+
+BOOST_AUTO_TEST_CASE(who_is_no_leader_or_knows_no_such_node_passes_on_nothing) {
+    TestGroup g(TestGroup::config(4, 2, 3));
+    g.start();
+    std::uint32_t other = (g.leader() + 1) % 4;
+    auto said = [&] { return g.count<SendMessage>(other); };
+    std::size_t before = said();
+    Term term = g.view(other).term;
+    for (NodeIndex node : {NodeIndex(77), NodeIndex(max_table - 1)}) {
+        g.feed(other, PeerMessage{NodeIndex((other + 1) % 4), Reach{term, node, NodeIndex((other + 1) % 4)}});
+        g.feed(other, PeerMessage{NodeIndex((other + 1) % 4), Reached{term, node, NodeIndex(other)}});
+        g.feed(other,
+               PeerMessage{NodeIndex((other + 1) % 4), Reached{term, NodeIndex((other + 1) % 4), node}});
+    }
+    // Passed on once only: from who asks.
+    g.feed(other, PeerMessage{NodeIndex((other + 1) % 4),
+                              Reach{term, NodeIndex((other + 2) % 4), NodeIndex((other + 3) % 4)}});
+    BOOST_TEST(said() == before);
+}
+
 /// Its daemon fell, it may be: the node's agents have their lease.
 BOOST_AUTO_TEST_CASE(a_link_that_breaks_at_once_is_no_second_sign) {
     Timings t;

@@ -123,7 +123,9 @@ std::vector<Message> one_of_each() {
             Finish{Term(5), 3, "given up", full_goodput(), NextRun::comes, {NodeIndex(0), NodeIndex(1)}},
             CheckOrder{Term(5), 8, NodeIndex(2), true, true},
             CheckReport{Term(5), 8, true, Duration(150), Duration(90), "why", true},
-            Dismissal{Term(5), "it is slow"}};
+            Dismissal{Term(5), "it is slow"},
+            Reach{Term(5), NodeIndex(2), NodeIndex(1)},
+            Reached{Term(5), NodeIndex(1), NodeIndex(2)}};
 }
 
 }  // namespace
