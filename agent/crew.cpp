@@ -9,8 +9,8 @@
 #include <chrono>
 
 #include "agent/files.h"
-#include "agent/process_tree.h"
 #include "agent/signature.h"
+#include "base/process_tree.h"
 #include "proto/local_codec.h"
 
 namespace dlrover::agent {

@@ -20,8 +20,8 @@
 
 #include "agent/files.h"
 #include "agent/loop.h"
-#include "agent/process_tree.h"
 #include "base/fault.h"
+#include "base/process_tree.h"
 
 namespace dlrover::agent {
 namespace {

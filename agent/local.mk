@@ -3,7 +3,7 @@ noinst_LTLIBRARIES += libagent.la
 libagent_la_SOURCES = agent/agent.cpp agent/agent.h agent/aside.cpp agent/aside.h agent/beside.cpp agent/beside.h agent/crew.cpp agent/crew.h agent/environment.cpp agent/environment.h \
 	agent/file_writer.cpp agent/file_writer.h agent/files.cpp agent/files.h agent/filler.cpp agent/filler.h agent/guard.cpp agent/guard.h agent/link.cpp agent/link.h agent/log_plan.cpp \
 	agent/log_plan.h agent/loop.cpp agent/loop.h agent/nonblocking_writer.cpp agent/nonblocking_writer.h agent/oom.cpp \
-	agent/oom.h agent/process_tree.cpp agent/process_tree.h agent/run_options.cpp agent/run_options.h \
+	agent/oom.h agent/run_options.cpp agent/run_options.h \
 	agent/signature.cpp agent/signature.h agent/sink.cpp agent/sink.h agent/spawn.cpp agent/spawn.h agent/spill.cpp \
 	agent/spill.h agent/standalone.cpp agent/standalone.h agent/stream.cpp agent/stream.h agent/task.cpp agent/task.h agent/verifier.cpp agent/verifier.h
 libagent_la_CPPFLAGS = $(AM_CPPFLAGS) $(dlrover_path_flags)

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "agent/files.h"
-#include "agent/process_tree.h"
+#include "base/process_tree.h"
 #include "proto/local_client.h"
 
 namespace dlrover::agent {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/process_tree.h"
+#include "base/process_tree.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 #include "base/unique_fd.h"
 
-namespace dlrover::agent {
+namespace dlrover {
 namespace {
 
 using Directory = std::unique_ptr<DIR, int (*)(DIR *)>;
@@ -49,6 +49,7 @@ bool for_each_number(const std::string &path, Visit visit) {
 struct Stat {
     char state = 0;  // 0: no such process
     pid_t parent = 0;
+    unsigned long long ticks = 0;  // of the processor, also of children that were waited for
 };
 
 /// `folder`: of a process, or of a thread.
@@ -57,10 +58,14 @@ Stat stat_in(const std::string &folder) {
     std::size_t close = text.rfind(')');  // the name before it may hold anything
     Stat result;
     int parent = 0;
-    if (close == std::string::npos ||
-        std::sscanf(text.c_str() + close + 1, " %c %d", &result.state, &parent) != 2)
+    unsigned long long user = 0, system = 0, waited_user = 0, waited_system = 0;
+    // proc(5): state, ppid, then nine fields up to cmajflt, then the four times.
+    constexpr const char *fields = " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu";
+    if (close == std::string::npos || std::sscanf(text.c_str() + close + 1, fields, &result.state, &parent,
+                                                  &user, &system, &waited_user, &waited_system) != 6)
         return {};
     result.parent = parent;
+    result.ticks = user + system + waited_user + waited_system;
     return result;
 }
 
@@ -171,4 +176,13 @@ bool sleeps_in_kernel(pid_t pid) {
     return sleeps;
 }
 
-}  // namespace dlrover::agent
+std::optional<std::chrono::microseconds> processor_time(pid_t root) {
+    Stat own = stat_of(root);
+    if (own.state == 0) return std::nullopt;
+    unsigned long long ticks = own.ticks;
+    for (pid_t pid : walk(root, 0)) ticks += stat_of(pid).ticks;
+    const auto each = 1'000'000 / ::sysconf(_SC_CLK_TCK);
+    return std::chrono::microseconds(ticks * static_cast<unsigned long long>(each));
+}
+
+}  // namespace dlrover

@@ -5,9 +5,11 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <optional>
 #include <vector>
 
-namespace dlrover::agent {
+namespace dlrover {
 
 /// Descendants of `root` (without it), parents before children, without `spared` and what descends from it
 /// (0: none). Zombies are left out unless they have children. What forks meanwhile may be missing: ask again.
@@ -24,4 +26,8 @@ bool kill_descendants(pid_t root, pid_t spared = 0);
 /// A thread of it waits for something that no signal ends (D state), as for a network file system that hangs.
 bool sleeps_in_kernel(pid_t pid);
 
-}  // namespace dlrover::agent
+/// Of the processor, by `root`, all that descends from it, and what of that has ended and was waited for. As
+/// fine as the kernel's clock tick (10 ms). None: there is no such process.
+std::optional<std::chrono::microseconds> processor_time(pid_t root);
+
+}  // namespace dlrover

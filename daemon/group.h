@@ -15,6 +15,7 @@
 #include "daemon/group_storage.h"
 #include "daemon/group_tables.h"
 #include "daemon/group_verify.h"
+#include "daemon/idle_ranks.h"
 #include "daemon/job_deadline.h"
 #include "daemon/join_codec.h"
 #include "daemon/message_codec.h"
@@ -393,6 +394,10 @@ class Group : private JobMemory {
     void on_pmix_aborted(const local::PmixAbortedT &aborted);
     void fail_aborted(const elastic::WorkerExit &exit);
     void on_pmix_overdue(const local::PmixOverdueT &overdue);
+    void on_missing_neighbour(const local::PmixOverdueT &overdue);
+    void tell_of_wait(const local::PmixOverdueT &overdue);
+    std::optional<std::uint16_t> idle_one(const std::vector<std::uint16_t> &missing);
+    std::string names_of(const std::vector<std::uint16_t> &local_ranks) const;
     bool add_pmix(local::WorldPublishedT &world);
 
     // group_membership.cpp: what programs hear of the group
@@ -514,6 +519,10 @@ class Group : private JobMemory {
     std::unique_ptr<PmixRelay> pmix_;            ///< none with --dlrover-pmix=no
     GenerationId aborted_;                       ///< a rank here has aborted it; while abort_timer_ runs
     EventLoop::Handle abort_timer_;
+    IdleRanks idle_ranks_;        ///< for which others of this node wait in PMIx
+    GenerationId waited_for_in_;  ///< in which that was said first
+    GenerationId found_idle_in_;  ///< in which one of them has failed for it
+    EventLoop::Time waited_for_at_{0};
     std::optional<std::uint32_t> nodes_told_;    ///< AllocationChanged
     std::optional<EventLoop::Time> job_end_at_;  ///< JobEndsSoon
     std::unique_ptr<JobDeadline> job_end_;       ///< on the leader's node: for LocalJobEnd

@@ -4,7 +4,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <csignal>
 
+#include "base/process_tree.h"
 #include "common/log.h"
 #include "daemon/group.h"
 #include "daemon/summary.h"
@@ -15,6 +17,8 @@ namespace {
 
 constexpr int exit_cannot_run = 71;  // EX_OSERR, as agents say it
 constexpr std::uint64_t no_server_signature = 0x706d6978;
+constexpr std::uint64_t missing_signature = 0x706d6979;
+constexpr std::size_t max_purpose_bytes = 64;
 constexpr auto abort_patience = std::chrono::seconds(2);  ///< for a rank that aborts to end by itself
 
 /// As the rank would have ended with it.
@@ -130,15 +134,85 @@ void Group::fail_aborted(const elastic::WorkerExit &exit) {
 }
 
 void Group::on_pmix_overdue(const local::PmixOverdueT &overdue) {
-    constexpr std::size_t max_text_bytes = 64;
+    if (overdue.local) return on_missing_neighbour(overdue);
     auto limit = std::chrono::duration_cast<std::chrono::seconds>(services_.settings.pmix.wait_limit);
     add_event(
         proto::EventKind::Warning,
         "Ranks of " + services_.node + " waited " + std::to_string(limit.count()) + " s in PMIx for " +
-            log::one_line(overdue.purpose.substr(0, max_text_bytes)) +
+            log::one_line(overdue.purpose.substr(0, max_purpose_bytes)) +
             ", and other nodes, which live, did not do their part: the call has failed (pmix.wait_limit; "
             "\"dlrover status\" shows how far each rank is).",
         world_->id);
+}
+
+std::string Group::names_of(const std::vector<std::uint16_t> &local_ranks) const {
+    constexpr std::size_t most = 8;
+    std::string text;
+    for (std::size_t i = 0; i < local_ranks.size() && i < most; ++i)
+        if (auto rank = rank_of(local_ranks[i]))
+            text += (text.empty() ? "" : ", ") + std::to_string(rank->value());
+    if (local_ranks.size() > most) text += ", ...";
+    return (local_ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+void Group::tell_of_wait(const local::PmixOverdueT &overdue) {
+    if (std::exchange(waited_for_in_, world_->id) == world_->id) return;
+    idle_ranks_.clear();
+    waited_for_at_ = services_.loop.now();
+    auto limit = std::chrono::duration_cast<std::chrono::seconds>(services_.settings.pmix.wait_limit);
+    std::string text = "On " + services_.node + ", " + names_of(overdue.waiting) + " waited " +
+                       std::to_string(limit.count()) + " s in PMIx for " +
+                       log::one_line(overdue.purpose.substr(0, max_purpose_bytes));
+    text += overdue.missing.empty()
+                ? ", which does not come about"
+                : ", to which " + names_of(overdue.missing) + " of this node did not come";
+    add_event(proto::EventKind::Warning, text + " (pmix.wait_limit).", world_->id);
+}
+
+/// Of those for which others wait.
+std::optional<std::uint16_t> Group::idle_one(const std::vector<std::uint16_t> &missing) {
+    auto patience = std::clamp<EventLoop::Time>(services_.settings.pmix.wait_limit / 10,
+                                                std::chrono::milliseconds(500), std::chrono::seconds(30));
+    auto now = services_.loop.now();
+    for (std::uint16_t local_rank : missing) {
+        std::optional<EventLoop::Time> used;
+        for (const auto &[task, agent] : agents_)
+            if (auto pid = agent.pids.find(local_rank); pid != agent.pids.end())
+                used = processor_time(pid->second);
+        if (idle_ranks_.idle_for(local_rank, used, now) >= patience) return local_rank;
+    }
+    // They wait for each other: none of them will come.
+    return missing.empty() && now - waited_for_at_ >= patience ? std::optional<std::uint16_t>(0)
+                                                               : std::nullopt;
+}
+
+/// Ranks that libpmix lets wait for others of this node hear of no error, and nothing else ends it where one
+/// of them hangs. What computes, or writes, is only late: as long as it does they wait.
+void Group::on_missing_neighbour(const local::PmixOverdueT &overdue) {
+    constexpr std::size_t most_ranks = 4096;
+    if (!world_ || world_->id <= stopping_ || over()) return;
+    if (overdue.waiting.size() + overdue.missing.size() > most_ranks) return;
+    tell_of_wait(overdue);
+    auto local_rank = idle_one(overdue.missing);
+    auto rank = local_rank ? rank_of(*local_rank) : std::nullopt;
+    if (!rank || std::exchange(found_idle_in_, world_->id) == world_->id) return;
+    std::string name = "Rank " + std::to_string(rank->value()) + " on " + services_.node;
+    std::string text = overdue.missing.empty()
+                           ? name +
+                                 " counts as failed: ranks of this node wait in PMIx for each other, and "
+                                 "nothing of it comes about"
+                           : name + ", which does nothing, counts as failed: " + names_of(overdue.waiting) +
+                                 " of this node wait for it in PMIx";
+    log::warning({job(), step()}, text);
+    add_event(proto::EventKind::Warning, text + ".", world_->id, static_cast<std::int32_t>(rank->value()));
+    elastic::WorkerExit exit;
+    exit.generation = world_->id;
+    exit.rank = *rank;
+    exit.wait_status = SIGKILL;
+    exit.wall_time_us = wall_clock_us();
+    exit.signature = missing_signature;
+    exit.error_text = std::move(text);
+    feed_when_ready(elastic::LocalExit{std::move(exit)});
 }
 
 /// Not before its server is there; false: wait.

@@ -14,6 +14,8 @@
 #include <sstream>
 #include <string>
 
+#include "pmix_server/client_watch.h"
+
 namespace dlrover::pmix {
 namespace {
 
@@ -79,6 +81,7 @@ int guarded_accept(int fd, sockaddr *address, socklen_t *size, int flags) {
     // Of two small messages in a row the second would wait for the first one's acknowledgement, some 40 ms.
     const int now = 1;
     (void)::setsockopt(taken, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now);
+    watch_client(taken);
     return taken;
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # dlrover-pmixd: only with PMIx. What needs none of it is a library of its own, always built and tested.
 noinst_LTLIBRARIES += libexchange.la
-libexchange_la_SOURCES = pmix_server/announcement.cpp pmix_server/announcement.h pmix_server/board.cpp pmix_server/board.h pmix_server/courier.cpp pmix_server/courier.h pmix_server/exchange.cpp pmix_server/exchange.h \
+libexchange_la_SOURCES = pmix_server/announcement.cpp pmix_server/announcement.h pmix_server/board.cpp pmix_server/board.h pmix_server/conversation.cpp pmix_server/conversation.h pmix_server/courier.cpp pmix_server/courier.h pmix_server/exchange.cpp pmix_server/exchange.h \
 	pmix_server/fence_table.cpp pmix_server/fence_table.h pmix_server/group_part.cpp pmix_server/group_part.h pmix_server/modex_table.cpp pmix_server/modex_table.h \
 	pmix_server/notice.cpp pmix_server/notice.h pmix_server/notice_table.cpp pmix_server/notice_table.h \
 	pmix_server/parcel.cpp pmix_server/parcel.h pmix_server/world.cpp pmix_server/world.h
@@ -9,12 +9,12 @@ libexchange_la_CPPFLAGS = $(AM_CPPFLAGS) $(XXHASH_CFLAGS)
 libexchange_la_LIBADD = libproto.la $(XXHASH_LIBS)
 
 check_PROGRAMS += tests/unit/exchange_test
-tests_unit_exchange_test_SOURCES = tests/unit/main.cpp tests/unit/announcement_test.cpp tests/unit/board_test.cpp tests/unit/courier_test.cpp tests/unit/exchange_test.cpp \
+tests_unit_exchange_test_SOURCES = tests/unit/main.cpp tests/unit/announcement_test.cpp tests/unit/board_test.cpp tests/unit/conversation_test.cpp tests/unit/courier_test.cpp tests/unit/exchange_test.cpp \
 	tests/unit/fence_table_test.cpp tests/unit/group_part_test.cpp tests/unit/notice_table_test.cpp
 tests_unit_exchange_test_LDADD = libexchange.la
 TESTS += tests/unit/exchange_test
 
-pmixd_sources = pmix_server/accept_guard.cpp pmix_server/accept_guard.h pmix_server/allocation.cpp pmix_server/allocation.h pmix_server/completion.h pmix_server/control.cpp pmix_server/control.h pmix_server/dlrover_pmix.h pmix_server/info_list.cpp pmix_server/info_list.h pmix_server/job_data.cpp pmix_server/job_data.h pmix_server/news.cpp pmix_server/news.h pmix_server/number.cpp pmix_server/number.h \
+pmixd_sources = pmix_server/accept_guard.cpp pmix_server/accept_guard.h pmix_server/allocation.cpp pmix_server/allocation.h pmix_server/client_watch.cpp pmix_server/client_watch.h pmix_server/completion.h pmix_server/control.cpp pmix_server/control.h pmix_server/dlrover_pmix.h pmix_server/info_list.cpp pmix_server/info_list.h pmix_server/job_data.cpp pmix_server/job_data.h pmix_server/news.cpp pmix_server/news.h pmix_server/number.cpp pmix_server/number.h \
 	pmix_server/pmix_api.h pmix_server/security.cpp pmix_server/security.h pmix_server/server.cpp pmix_server/server.h pmix_server/service.cpp pmix_server/service.h pmix_server/service_requests.cpp \
 	pmix_server/unsent.cpp pmix_server/unsent.h pmix_server/upcalls.cpp pmix_server/upcalls.h pmix_server/value_codec.cpp pmix_server/value_codec.h
 pmixd_test_sources = tests/unit/main.cpp tests/unit/accept_guard_test.cpp tests/unit/allocation_test.cpp tests/unit/control_test.cpp tests/unit/job_data_test.cpp tests/unit/news_test.cpp tests/unit/number_test.cpp tests/unit/unsent_test.cpp

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "pmix_server/client_watch.h"
 #include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/group_part.h"
 #include "pmix_server/unsent.h"
@@ -256,6 +257,7 @@ void Service::serve(World world) {
     hooks.announced = [this](const Announcement &announcement) { announced(announcement); };
     exchange_ = std::make_unique<Exchange>(std::move(world), std::move(board_), std::move(hooks));
     exchange_->begin(loop_.now());
+    look_at_waits();
 }
 
 /// Ranks hear of it before their calls are answered with errors.
@@ -353,6 +355,33 @@ void Service::say_overdue(const char *purpose) {
     local::PmixOverdueT overdue;
     overdue.generation = to_proto(exchange_->world().generation);
     overdue.purpose = purpose;
+    tell(std::move(overdue));
+}
+
+/// What libpmix itself lets ranks wait for, the others of their node, comes to the server's notice in this
+/// way alone, and nobody can answer it: the daemon hears of it at each look until it is over.
+void Service::look_at_waits() {
+    waits_timer_.reset();
+    if (!exchange_ || !exchange_->world().wait_limit) return;
+    const World &world = exchange_->world();
+    const Time limit = *world.wait_limit, pause = std::clamp<Time>(limit / 30, 100ms, 10s);
+    waits_timer_ = loop_.after(pause, [this] { look_at_waits(); });
+    if (exchange_->stopped()) return;
+    auto clients = clients_that_wait();
+    auto first = std::ranges::min_element(clients, {}, [](const ClientWait &c) { return c.wait.since; });
+    // What other nodes have to do with it has been answered by then.
+    if (first == clients.end() || loop_.now() - first->wait.since < limit + 2 * pause) return;
+    local::PmixOverdueT overdue;
+    overdue.generation = to_proto(world.generation);
+    overdue.purpose = first->wait.purpose;
+    overdue.local = true;
+    std::vector<bool> waits(world.ranks_here());
+    for (const ClientWait &client : clients) {
+        std::uint32_t here = client.rank.value_or(UINT32_MAX) - world.first_rank(world.place);
+        if (here < waits.size()) waits[here] = true;
+    }
+    for (std::size_t i = 0; i < waits.size(); ++i)
+        (waits[i] ? overdue.waiting : overdue.missing).push_back(static_cast<std::uint16_t>(i));
     tell(std::move(overdue));
 }
 

@@ -97,6 +97,7 @@ class Service final : public Upcalls {
                  Time before = Time(0));
     void note_end(const Limit &limit, pmix_status_t status, const char *purpose);
     void say_overdue(const char *purpose);
+    void look_at_waits();
     void join(const RankSet &who, Wait wait, Exchange::Fence fence);
     void give_up(Exchange::Token token, const Status &why);
     void schedule();
@@ -132,7 +133,8 @@ class Service final : public Upcalls {
     EventLoop::Time pause_{0};
     UniqueFd watched_;    ///< the connection's, but closed when nobody watches it any more
     unsigned looks_ = 0;  ///< since PMIx has answered
-    EventLoop::Handle readable_, connect_timer_, exchange_timer_, renew_timer_, send_timer_, look_timer_;
+    EventLoop::Handle readable_, connect_timer_, exchange_timer_, renew_timer_, send_timer_, look_timer_,
+        waits_timer_;
 };
 
 }  // namespace dlrover::pmix

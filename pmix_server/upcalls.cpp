@@ -9,6 +9,7 @@
 
 #include "pmix_server/accept_guard.h"
 #include "pmix_server/board.h"
+#include "pmix_server/client_watch.h"
 #include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/number.h"
 #include "pmix_server/value_codec.h"
@@ -135,12 +136,13 @@ pmix_status_t take_notices(const pmix_info_t info[], std::size_t count, const Di
 // None of these lets an exception through to PMIx: where memory is at its end, this program is.
 
 /// A libpmix that takes connections in another way than by accept() would take them from everybody.
-pmix_status_t on_connected(const pmix_proc_t *, void *, pmix_info_t[], std::size_t, pmix_op_cbfunc_t,
+pmix_status_t on_connected(const pmix_proc_t *proc, void *, pmix_info_t[], std::size_t, pmix_op_cbfunc_t,
                            void *) noexcept {
     if (connections_looked_at() == 0) {
         std::fputs("dlrover-pmixd: this libpmix takes connections in a way that is not guarded\n", stderr);
         std::abort();
     }
+    note_connected(proc->rank);
     to_loop->post([] { receiver->on_client(); });
     return PMIX_OPERATION_SUCCEEDED;
 }

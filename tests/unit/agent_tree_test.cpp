@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 
 #include "agent/crew.h"
 #include "agent/loop.h"
-#include "agent/process_tree.h"
 #include "agent/spawn.h"
+#include "base/process_tree.h"
 
 using namespace dlrover;
 using namespace dlrover::agent;
@@ -109,6 +110,25 @@ void reap_all() {
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(agent_tree)
+
+BOOST_AUTO_TEST_CASE(a_tree_has_used_what_its_processes_have) {
+    BOOST_REQUIRE(processor_time(::getpid()).has_value());
+    auto before = *processor_time(::getpid());
+    pid_t child = ::fork();
+    if (child == 0) {
+        while (std::clock() < CLOCKS_PER_SEC / 5) continue;
+        ::pause();
+    }
+    auto used = [&] { return *processor_time(::getpid()) - before; };
+    auto end = Loop::now() + 10s;
+    while (used() < 180ms && Loop::now() < end) ::usleep(10000);
+    BOOST_TEST((used() >= 180ms));
+    BOOST_TEST((*processor_time(child) >= 180ms));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    BOOST_TEST((used() >= 180ms), "also when it has ended");
+    BOOST_TEST(!processor_time(child).has_value());
+}
 
 BOOST_AUTO_TEST_CASE(finds_and_kills_what_left_the_session) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "daemon/event_log.h"
 #include "daemon/free_port.h"
+#include "daemon/idle_ranks.h"
 #include "daemon/memory_budget.h"
 #include "daemon/merge.h"
 #include "daemon/summary.h"
@@ -35,6 +36,19 @@ std::ptrdiff_t count_of(const EventLog &log, proto::EventKind kind) {
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(daemon_parts)
+
+BOOST_AUTO_TEST_CASE(a_rank_is_idle_since_it_has_done_nothing) {
+    using namespace std::chrono_literals;
+    IdleRanks ranks;
+    BOOST_TEST((ranks.idle_for(3, 50s, 100s) == 0s));
+    BOOST_TEST((ranks.idle_for(3, 50s, 110s) == 10s));
+    BOOST_TEST((ranks.idle_for(3, 50s + 400ms, 120s) == 20s), "threads that look around");
+    BOOST_TEST((ranks.idle_for(3, 52s, 130s) == 0s), "it works");
+    BOOST_TEST((ranks.idle_for(3, 52s, 140s) == 10s));
+    BOOST_TEST((ranks.idle_for(4, std::nullopt, 140s) == 0s));
+    BOOST_TEST((ranks.idle_for(4, std::nullopt, 190s) == 50s), "it is gone");
+    BOOST_TEST((ranks.idle_for(3, 1s, 145s) == 0s), "another process");
+}
 
 BOOST_AUTO_TEST_CASE(the_budget_knows_quota_and_floor) {
     std::uint64_t available = 1000;

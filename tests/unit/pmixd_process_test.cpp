@@ -108,7 +108,10 @@ class PmixdNode : public HelperNode {
     void pump(PmixdNode &to) {
         while (auto message = take_within(0ms)) {
             if (auto *aborted = message->body.AsPmixAborted()) aborts.push_back(*aborted);
-            if (auto *overdue = message->body.AsPmixOverdue()) overdues.push_back(overdue->purpose);
+            if (auto *overdue = message->body.AsPmixOverdue(); overdue && overdue->local)
+                missed.push_back(*overdue);
+            else if (overdue)
+                overdues.push_back(overdue->purpose);
             if (auto *asks = message->body.AsPmixStateRequest()) answer_state(asks->number);
             if (auto *scales = message->body.AsPmixScaleRequest()) answer_scale(*scales);
             if (auto *restart = message->body.AsPmixRestartRequest()) answer_restart(*restart);
@@ -128,6 +131,7 @@ class PmixdNode : public HelperNode {
     local::PmixHelloT hello;
     std::vector<local::PmixAbortedT> aborts;
     std::vector<std::string> overdues;
+    std::vector<local::PmixOverdueT> missed;  ///< by ranks of this node
     std::uint32_t wait_limit_ms = 0;
     bool cut = false;
     bool used = false;  ///< by a rank, in this process
@@ -403,6 +407,33 @@ BOOST_AUTO_TEST_CASE(a_fence_without_a_limit_of_its_own_has_the_servers) {
     for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, ": timeout\n");
     BOOST_TEST(g.nodes[0].overdues == std::vector<std::string>{"a fence"}, boost::test_tools::per_element());
     BOOST_TEST(g.nodes[1].overdues.empty());
+}
+
+/// libpmix tells its server nothing of such a fence.
+BOOST_AUTO_TEST_CASE(a_neighbour_that_does_not_come_is_told) {
+    Group g;
+    for (auto &node : g.nodes) node.wait_limit_ms = 700;
+    g.serve(2);
+    g.start(3, "sleep");
+    g.pass(300ms);
+    g.start(2, "wait");
+    g.start(0, "wait for ages");  // as long as it says itself
+    g.pass(600ms);
+    BOOST_TEST(g.nodes[1].missed.empty());
+    g.pass(1500ms);
+    BOOST_TEST(g.nodes[0].missed.empty());
+    BOOST_REQUIRE(g.nodes[1].missed.size() > 2u);  // again and again
+    for (const auto &missed : g.nodes[1].missed) {
+        BOOST_TEST(missed.generation->number() == 2u);
+        BOOST_TEST(missed.purpose == "a fence");
+        BOOST_TEST(missed.waiting == std::vector<std::uint16_t>{0}, boost::test_tools::per_element());
+        BOOST_TEST(missed.missing == std::vector<std::uint16_t>{1}, boost::test_tools::per_element());
+    }
+    g.nodes[1].stop_ranks();
+    g.pass(300ms);
+    g.nodes[1].missed.clear();
+    g.pass(500ms);
+    BOOST_TEST(g.nodes[1].missed.empty(), "the generation is over");
 }
 
 /// The first node, which decides about all boards, is heard no more; who says so waits for as long as it
