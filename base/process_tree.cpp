@@ -73,6 +73,13 @@ Stat stat_of(pid_t pid) {
     return stat_in("/proc/" + std::to_string(pid));
 }
 
+/// proc(5)'s io; with those of children that were waited for.
+std::uint64_t bytes_of(pid_t pid) {
+    std::string text = read_file("/proc/" + std::to_string(pid) + "/io");
+    unsigned long long in = 0, out = 0;
+    return std::sscanf(text.c_str(), "rchar: %llu wchar: %llu", &in, &out) == 2 ? in + out : 0;
+}
+
 /// Whether the kernel lists children by thread.
 bool has_children_files() {
     std::string self = std::to_string(::getpid());
@@ -176,13 +183,32 @@ bool sleeps_in_kernel(pid_t pid) {
     return sleeps;
 }
 
-std::optional<std::chrono::microseconds> processor_time(pid_t root) {
-    Stat own = stat_of(root);
-    if (own.state == 0) return std::nullopt;
-    unsigned long long ticks = own.ticks;
-    for (pid_t pid : walk(root, 0)) ticks += stat_of(pid).ticks;
+std::optional<Activity> activity_of(pid_t root) {
+    if (stat_of(root).state == 0) return std::nullopt;
+    std::vector<pid_t> all = walk(root, 0);
+    all.push_back(root);
+    Activity sum;
+    unsigned long long ticks = 0;
+    for (pid_t pid : all) {
+        Stat stat = stat_of(pid);
+        ticks += stat.ticks;
+        sum.in_kernel = sum.in_kernel || stat.state == 'D';
+        sum.bytes += bytes_of(pid);
+    }
     const auto each = 1'000'000 / ::sysconf(_SC_CLK_TCK);
-    return std::chrono::microseconds(ticks * static_cast<unsigned long long>(each));
+    sum.processor = std::chrono::microseconds(ticks * static_cast<unsigned long long>(each));
+    return sum;
+}
+
+bool descends_from(pid_t pid, pid_t ancestor) {
+    constexpr int deepest = 1000;
+    for (int i = 0; i < deepest && pid > 1; ++i) {
+        Stat stat = stat_of(pid);
+        if (stat.state == 0) return false;
+        if (stat.parent == ancestor) return true;
+        pid = stat.parent;
+    }
+    return false;
 }
 
 }  // namespace dlrover

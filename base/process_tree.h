@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -26,8 +27,16 @@ bool kill_descendants(pid_t root, pid_t spared = 0);
 /// A thread of it waits for something that no signal ends (D state), as for a network file system that hangs.
 bool sleeps_in_kernel(pid_t pid);
 
-/// Of the processor, by `root`, all that descends from it, and what of that has ended and was waited for. As
-/// fine as the kernel's clock tick (10 ms). None: there is no such process.
-std::optional<std::chrono::microseconds> processor_time(pid_t root);
+/// What a process, all that descends from it, and what of that has ended and was waited for have done by now.
+struct Activity {
+    std::chrono::microseconds processor{0};  ///< as fine as the kernel's clock tick (10 ms)
+    std::uint64_t bytes = 0;                 ///< read and written by read(), write() and the like
+    bool in_kernel = false;                  ///< one of them sleeps in the kernel now (D state)
+};
+/// None: there is no such process. What may not be read of others' counts as nothing.
+std::optional<Activity> activity_of(pid_t root);
+
+/// false, too, where one of them is gone.
+bool descends_from(pid_t pid, pid_t ancestor);
 
 }  // namespace dlrover

@@ -395,8 +395,10 @@ class Group : private JobMemory {
     void fail_aborted(const elastic::WorkerExit &exit);
     void on_pmix_overdue(const local::PmixOverdueT &overdue);
     void on_missing_neighbour(const local::PmixOverdueT &overdue);
-    void tell_of_wait(const local::PmixOverdueT &overdue);
-    std::optional<std::uint16_t> idle_one(const std::vector<std::uint16_t> &missing);
+    bool follows_wait(const local::PmixOverdueT &overdue);
+    std::optional<Activity> activity_of_rank(std::uint16_t local_rank) const;
+    bool do_nothing(const std::vector<std::uint16_t> &local_ranks);
+    void fail_idle(Rank rank, const local::PmixOverdueT &overdue);
     std::string names_of(const std::vector<std::uint16_t> &local_ranks) const;
     bool add_pmix(local::WorldPublishedT &world);
 
@@ -520,9 +522,9 @@ class Group : private JobMemory {
     GenerationId aborted_;                       ///< a rank here has aborted it; while abort_timer_ runs
     EventLoop::Handle abort_timer_;
     IdleRanks idle_ranks_;        ///< for which others of this node wait in PMIx
-    GenerationId waited_for_in_;  ///< in which that was said first
-    GenerationId found_idle_in_;  ///< in which one of them has failed for it
+    GenerationId waited_for_in_;  ///< in which that was said last
     EventLoop::Time waited_for_at_{0};
+    GenerationId found_idle_in_;                 ///< in which one of them has failed for it
     std::optional<std::uint32_t> nodes_told_;    ///< AllocationChanged
     std::optional<EventLoop::Time> job_end_at_;  ///< JobEndsSoon
     std::unique_ptr<JobDeadline> job_end_;       ///< on the leader's node: for LocalJobEnd

@@ -155,48 +155,70 @@ std::string Group::names_of(const std::vector<std::uint16_t> &local_ranks) const
     return (local_ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
-void Group::tell_of_wait(const local::PmixOverdueT &overdue) {
-    if (std::exchange(waited_for_in_, world_->id) == world_->id) return;
+/// false: this message is not to be judged, it comes too soon after the last one.
+bool Group::follows_wait(const local::PmixOverdueT &overdue) {
+    auto now = services_.loop.now(), limit = EventLoop::Time(services_.settings.pmix.wait_limit);
+    auto pause =
+        std::clamp<EventLoop::Time>(limit / 30, std::chrono::milliseconds(100), std::chrono::seconds(10));
+    bool goes_on = waited_for_in_ == world_->id && now - waited_for_at_ <= 3 * pause;
+    if (goes_on && now - waited_for_at_ < pause / 2) return false;
+    waited_for_at_ = now;
+    if (goes_on) return true;
+    waited_for_in_ = world_->id;
     idle_ranks_.clear();
-    waited_for_at_ = services_.loop.now();
-    auto limit = std::chrono::duration_cast<std::chrono::seconds>(services_.settings.pmix.wait_limit);
+    auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
     std::string text = "On " + services_.node + ", " + names_of(overdue.waiting) + " waited " +
-                       std::to_string(limit.count()) + " s in PMIx for " +
+                       std::to_string(seconds.count()) + " s in PMIx for " +
                        log::one_line(overdue.purpose.substr(0, max_purpose_bytes));
     text += overdue.missing.empty()
                 ? ", which does not come about"
                 : ", to which " + names_of(overdue.missing) + " of this node did not come";
     add_event(proto::EventKind::Warning, text + " (pmix.wait_limit).", world_->id);
+    return true;
 }
 
-/// Of those for which others wait.
-std::optional<std::uint16_t> Group::idle_one(const std::vector<std::uint16_t> &missing) {
-    auto patience = std::clamp<EventLoop::Time>(services_.settings.pmix.wait_limit / 10,
-                                                std::chrono::milliseconds(500), std::chrono::seconds(30));
-    auto now = services_.loop.now();
-    for (std::uint16_t local_rank : missing) {
-        std::optional<EventLoop::Time> used;
-        for (const auto &[task, agent] : agents_)
-            if (auto pid = agent.pids.find(local_rank); pid != agent.pids.end())
-                used = processor_time(pid->second);
-        if (idle_ranks_.idle_for(local_rank, used, now) >= patience) return local_rank;
+/// None: that can not be seen. The number is the agent's, which may be in a container.
+std::optional<Activity> Group::activity_of_rank(std::uint16_t local_rank) const {
+    for (const auto &[task, agent] : agents_) {
+        auto pid = agent.pids.find(local_rank);
+        if (pid != agent.pids.end() && descends_from(pid->second, agent.pid)) return activity_of(pid->second);
     }
-    // They wait for each other: none of them will come.
-    return missing.empty() && now - waited_for_at_ >= patience ? std::optional<std::uint16_t>(0)
-                                                               : std::nullopt;
+    return std::nullopt;
+}
+
+/// Nobody knows who takes part in it: one that works may be the one that is waited for.
+bool Group::do_nothing(const std::vector<std::uint16_t> &local_ranks) {
+    auto patience = std::clamp<EventLoop::Time>(services_.settings.pmix.wait_limit / 5,
+                                                std::chrono::milliseconds(500), std::chrono::minutes(1));
+    auto now = services_.loop.now();
+    idle_ranks_.keep_only(local_ranks);
+    bool all_idle = !local_ranks.empty();
+    for (std::uint16_t local_rank : local_ranks) {
+        auto activity = activity_of_rank(local_rank);
+        all_idle = activity && idle_ranks_.idle_for(local_rank, *activity, now) >= patience && all_idle;
+        if (!activity) return false;
+    }
+    return all_idle;
 }
 
 /// Ranks that libpmix lets wait for others of this node hear of no error, and nothing else ends it where one
-/// of them hangs. What computes, or writes, is only late: as long as it does they wait.
+/// of them hangs. What computes, reads or writes is only late: as long as it does they wait.
 void Group::on_missing_neighbour(const local::PmixOverdueT &overdue) {
-    constexpr std::size_t most_ranks = 4096;
-    if (!world_ || world_->id <= stopping_ || over()) return;
-    if (overdue.waiting.size() + overdue.missing.size() > most_ranks) return;
-    tell_of_wait(overdue);
-    auto local_rank = idle_one(overdue.missing);
-    auto rank = local_rank ? rank_of(*local_rank) : std::nullopt;
-    if (!rank || std::exchange(found_idle_in_, world_->id) == world_->id) return;
-    std::string name = "Rank " + std::to_string(rank->value()) + " on " + services_.node;
+    constexpr std::size_t most_ranks = 4096, most_looked_at = 32;
+    if (!world_ || world_->id <= stopping_ || over() || found_idle_in_ == world_->id) return;
+    if (overdue.waiting.size() + overdue.missing.size() > most_ranks || !follows_wait(overdue)) return;
+    std::vector<std::uint16_t> may_hang = overdue.missing.empty() ? overdue.waiting : overdue.missing;
+    std::erase_if(may_hang, [&](std::uint16_t local_rank) {
+        auto rank = rank_of(local_rank);
+        return !rank || rank_states_[*rank] == "finished";
+    });
+    if (may_hang.size() > most_looked_at) may_hang.resize(most_looked_at);
+    if (do_nothing(may_hang)) fail_idle(*rank_of(may_hang.front()), overdue);
+}
+
+void Group::fail_idle(Rank rank, const local::PmixOverdueT &overdue) {
+    found_idle_in_ = world_->id;
+    std::string name = "Rank " + std::to_string(rank.value()) + " on " + services_.node;
     std::string text = overdue.missing.empty()
                            ? name +
                                  " counts as failed: ranks of this node wait in PMIx for each other, and "
@@ -204,10 +226,10 @@ void Group::on_missing_neighbour(const local::PmixOverdueT &overdue) {
                            : name + ", which does nothing, counts as failed: " + names_of(overdue.waiting) +
                                  " of this node wait for it in PMIx";
     log::warning({job(), step()}, text);
-    add_event(proto::EventKind::Warning, text + ".", world_->id, static_cast<std::int32_t>(rank->value()));
+    add_event(proto::EventKind::Warning, text + ".", world_->id, static_cast<std::int32_t>(rank.value()));
     elastic::WorkerExit exit;
     exit.generation = world_->id;
-    exit.rank = *rank;
+    exit.rank = rank;
     exit.wait_status = SIGKILL;
     exit.wall_time_us = wall_clock_us();
     exit.signature = missing_signature;

@@ -32,12 +32,12 @@ std::vector<NodeIndex> Member::State::witnesses(NodeIndex node) const {
 
 void Member::State::ask_others() {
     std::size_t asked_about = 0;
-    for (std::uint32_t i = 0; i < node_count() && asked_about < most_asked_about; ++i) {
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
         bool asks = peers[i].joined && !is_self(n) && !removed(n) && !dismissed(n) && !broken_at[i] &&
                     silence(n) >= config.timings.leader_silence / 2;
-        if (!asks) continue;
-        ++asked_about;
+        reached[i].asked.clear();
+        if (!asks || asked_about++ >= most_asked_about) continue;
         reached[i].asked = witnesses(n);
         send_all(reached[i].asked, Reach{promise.term, n, config.self});
     }

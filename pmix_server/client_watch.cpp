@@ -48,12 +48,15 @@ class Watch {
             }
         });
     }
-    std::vector<ClientWait> waiting() {
+    std::optional<std::vector<ClientWait>> waiting() {
         std::lock_guard lock(mutex_);
         std::erase_if(clients_, [](const auto &one) { return socket_of(one.first) != one.second.socket; });
         std::vector<ClientWait> found;
         for (const auto &[fd, client] : clients_)
-            if (auto wait = client.conversation.wait()) found.push_back({client.rank, *wait});
+            if (client.conversation.has_limited())
+                return std::nullopt;
+            else if (auto wait = client.conversation.wait())
+                found.push_back({client.rank, *wait});
         return found;
     }
 
@@ -94,7 +97,7 @@ void note_connected(std::uint32_t rank) {
     if (last_shaken >= 0) watch().note_rank(last_shaken, rank);
 }
 
-std::vector<ClientWait> clients_that_wait() {
+std::optional<std::vector<ClientWait>> clients_that_wait() {
     return watch().waiting();
 }
 

@@ -21,7 +21,7 @@ struct ClientWait {
     std::optional<std::uint32_t> rank;  ///< none: nobody has said
     Conversation::Wait wait;
 };
-/// Of the clients that are connected.
-std::vector<ClientWait> clients_that_wait();
+/// Of the clients that are connected. None: one of them waits as long as it has said itself.
+std::optional<std::vector<ClientWait>> clients_that_wait();
 
 }  // namespace dlrover::pmix

@@ -7,8 +7,8 @@
 namespace dlrover::pmix {
 namespace {
 
-constexpr std::size_t max_requests = 256;             ///< that are not answered
-constexpr std::uint32_t max_rest = 1u << 30;          ///< more is no message
+constexpr std::size_t max_requests = 256;               ///< that are not answered
+constexpr std::uint32_t max_rest = 1u << 30;            ///< more is no message
 constexpr std::string_view own_limit = "pmix.timeout";  ///< PMIX_TIMEOUT among what the caller says
 
 /// None: of others nothing is needed.
@@ -16,6 +16,8 @@ const char *purpose_of(std::uint8_t command) {
     switch (command) {
         case 3:
             return "a fence";
+        case 4:
+            return "what another rank puts";
         case 10:
             return "PMIx_Connect";
         case 11:
@@ -79,7 +81,8 @@ void Conversation::read_on(std::span<const std::uint8_t> bytes, Time now) {
 }
 
 void Conversation::sent(std::span<const std::uint8_t> bytes) {
-    follow(out_, bytes, [&] { answer(out_.tag()); }, [](auto) {});
+    follow(
+        out_, bytes, [&] { answer(out_.tag()); }, [](auto) {});
 }
 
 /// Of others than those that wait for ranks only the first are of use, as proof.
@@ -93,7 +96,7 @@ void Conversation::begin_request(const char *purpose, Time now) {
 void Conversation::look_for_limit(std::span<const std::uint8_t> bytes) {
     if (requests_.empty() || requests_.back().tag != in_.tag() || requests_.back().purpose == nullptr) return;
     window_.append(bytes.begin(), bytes.end());
-    if (window_.find(own_limit) != std::string::npos) requests_.back().purpose = nullptr;
+    if (window_.find(own_limit) != std::string::npos) requests_.back().is_limited = true;
     if (window_.size() > own_limit.size()) window_.erase(0, window_.size() - own_limit.size());
 }
 
@@ -108,8 +111,12 @@ void Conversation::answer(std::uint32_t tag) {
 std::optional<Conversation::Wait> Conversation::wait() const {
     if (!proven_ || lost_) return std::nullopt;
     for (const Request &r : requests_)
-        if (r.purpose != nullptr) return Wait{r.purpose, r.since};
+        if (r.purpose != nullptr && !r.is_limited) return Wait{r.purpose, r.since};
     return std::nullopt;
+}
+
+bool Conversation::has_limited() const {
+    return proven_ && !lost_ && std::ranges::any_of(requests_, &Request::is_limited);
 }
 
 }  // namespace dlrover::pmix

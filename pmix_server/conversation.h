@@ -31,6 +31,8 @@ class Conversation {
     /// The request of longest standing that needs other ranks, and has no limit of its own. None where the
     /// bytes have not shown yet that they are what is described above: no answer has fitted a request.
     std::optional<Wait> wait() const;
+    /// One that has a limit of its own is not answered.
+    bool has_limited() const;
 
   private:
     struct Message {
@@ -44,6 +46,7 @@ class Conversation {
         std::uint32_t tag = 0;
         const char *purpose = nullptr;  ///< none: it needs no others
         Time since;
+        bool is_limited = false;  ///< by PMIX_TIMEOUT
     };
     template <typename Begun, typename Rest>
     void follow(Message &message, std::span<const std::uint8_t> bytes, Begun begun, Rest rest);
@@ -55,7 +58,7 @@ class Conversation {
     Message in_, out_;
     std::uint8_t begin_[2] = {};  ///< of in_'s rest
     std::size_t begun_ = 0;       ///< so much of it is here
-    std::string window_;     ///< the last bytes of it, where it may have a limit of its own
+    std::string window_;          ///< the last bytes of it, where it may have a limit of its own
     std::vector<Request> requests_;
     bool proven_ = false, lost_ = false;
 };

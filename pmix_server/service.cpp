@@ -359,26 +359,28 @@ void Service::say_overdue(const char *purpose) {
 }
 
 /// What libpmix itself lets ranks wait for, the others of their node, comes to the server's notice in this
-/// way alone, and nobody can answer it: the daemon hears of it at each look until it is over.
+/// way alone, and nobody can answer it: the daemon hears of it at each look until it is over. While anything
+/// here has a limit, or waits for other nodes, who is missing can not be told: that comes to an end.
 void Service::look_at_waits() {
     waits_timer_.reset();
     if (!exchange_ || !exchange_->world().wait_limit) return;
     const World &world = exchange_->world();
     const Time limit = *world.wait_limit, pause = std::clamp<Time>(limit / 30, 100ms, 10s);
     waits_timer_ = loop_.after(pause, [this] { look_at_waits(); });
-    if (exchange_->stopped()) return;
+    if (exchange_->stopped() || !waiting_.empty() || !asking_.empty()) return;
     auto clients = clients_that_wait();
-    auto first = std::ranges::min_element(clients, {}, [](const ClientWait &c) { return c.wait.since; });
-    // What other nodes have to do with it has been answered by then.
-    if (first == clients.end() || loop_.now() - first->wait.since < limit + 2 * pause) return;
+    if (!clients || clients->empty()) return;
+    auto first = std::ranges::min_element(*clients, {}, [](const ClientWait &c) { return c.wait.since; });
+    if (loop_.now() - first->wait.since < limit) return;
     local::PmixOverdueT overdue;
     overdue.generation = to_proto(world.generation);
     overdue.purpose = first->wait.purpose;
     overdue.local = true;
     std::vector<bool> waits(world.ranks_here());
-    for (const ClientWait &client : clients) {
+    for (const ClientWait &client : *clients) {
         std::uint32_t here = client.rank.value_or(UINT32_MAX) - world.first_rank(world.place);
-        if (here < waits.size()) waits[here] = true;
+        if (here >= waits.size()) return;  // nobody knows whose it is
+        waits[here] = true;
     }
     for (std::size_t i = 0; i < waits.size(); ++i)
         (waits[i] ? overdue.waiting : overdue.missing).push_back(static_cast<std::uint16_t>(i));

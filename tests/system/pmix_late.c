@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // pmix_late HOW FOLDER: all ranks meet in a fence (or, "group": make a process group), and say so. In the first run rank 1 does not come: "hang", "group": it
-// stands still for ever; "mismatch": it waits in a fence with itself and the last rank, which does not come either; "compute": it computes for 8 s first.
+// stands still for ever; "mismatch": it waits in a fence with itself and the last rank, which does not come either; "compute": it computes for 10 s first.
 #include <pmix.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static int is_first(const char *folder) {
 
 static void be_late(const char *how, uint32_t size) {
     if (strcmp(how, "compute") == 0) {
-        while (clock() < 8 * CLOCKS_PER_SEC) continue;
+        while (clock() < 10 * CLOCKS_PER_SEC) continue;
     } else if (strcmp(how, "mismatch") == 0) {
         pmix_proc_t two[2];
         PMIX_LOAD_PROCID(&two[0], self.nspace, 1);

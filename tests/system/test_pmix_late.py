@@ -16,7 +16,7 @@ class Late(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         settings = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()), "dlrover.toml")
-        settings.write_text('[pmix]\nwait_limit = "2s"\n[timing]\nstop_grace = "1s"\n')
+        settings.write_text('[pmix]\nwait_limit = "5s"\n[timing]\nstop_grace = "1s"\n')
         cls.cluster = cls.enterClassContext(Cluster("late", nodes=1, arguments=("--dlrover-conf", str(settings))))
         cls.program = build(cls.cluster, "pmix_late")
 
@@ -38,15 +38,15 @@ class Late(unittest.TestCase):
         self.assertEqual(sum(event["kind"] == "world-published" for event in events), 2)
 
     def test_one_that_hangs_has_failed(self) -> None:
-        self.expect_found("hang", 1, "ranks 0, 2 waited 2 s in PMIx for a fence, to which rank 1 of this node did not come",
+        self.expect_found("hang", 1, "ranks 0, 2 waited 5 s in PMIx for a fence, to which rank 1 of this node did not come",
                           ", which does nothing, counts as failed: ranks 0, 2 of this node wait for it in PMIx")
 
     def test_one_that_does_not_come_to_a_group(self) -> None:
-        self.expect_found("group", 1, "ranks 0, 2 waited 2 s in PMIx for a process group, to which rank 1 of this node did not come",
+        self.expect_found("group", 1, "ranks 0, 2 waited 5 s in PMIx for a process group, to which rank 1 of this node did not come",
                           ", which does nothing, counts as failed: ranks 0, 2 of this node wait for it in PMIx")
 
     def test_those_that_wait_for_each_other_begin_again(self) -> None:
-        self.expect_found("mismatch", 0, "ranks 0, 1, 2 waited 2 s in PMIx for a fence, which does not come about",
+        self.expect_found("mismatch", 0, "ranks 0, 1, 2 waited 5 s in PMIx for a fence, which does not come about",
                           " counts as failed: ranks of this node wait in PMIx for each other, and nothing of it comes about")
 
     def test_one_that_computes_is_waited_for(self) -> None:

@@ -111,23 +111,31 @@ void reap_all() {
 
 BOOST_AUTO_TEST_SUITE(agent_tree)
 
-BOOST_AUTO_TEST_CASE(a_tree_has_used_what_its_processes_have) {
-    BOOST_REQUIRE(processor_time(::getpid()).has_value());
-    auto before = *processor_time(::getpid());
+BOOST_AUTO_TEST_CASE(a_tree_has_done_what_its_processes_have) {
+    BOOST_REQUIRE(activity_of(::getpid()).has_value());
+    auto before = *activity_of(::getpid());
     pid_t child = ::fork();
     if (child == 0) {
+        UniqueFd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+        std::vector<char> bytes(1 << 20);
+        for (int i = 0; i < 8; ++i)
+            if (::write(nothing.get(), bytes.data(), bytes.size()) < 0) ::_exit(1);
         while (std::clock() < CLOCKS_PER_SEC / 5) continue;
         ::pause();
     }
-    auto used = [&] { return *processor_time(::getpid()) - before; };
+    auto used = [&] { return activity_of(::getpid())->processor - before.processor; };
     auto end = Loop::now() + 10s;
     while (used() < 180ms && Loop::now() < end) ::usleep(10000);
     BOOST_TEST((used() >= 180ms));
-    BOOST_TEST((*processor_time(child) >= 180ms));
+    BOOST_TEST((activity_of(child)->processor >= 100ms));
+    BOOST_TEST(activity_of(::getpid())->bytes - before.bytes >= 8u << 20);
+    BOOST_TEST(descends_from(child, ::getpid()));
+    BOOST_TEST(!descends_from(::getpid(), child));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
+    BOOST_TEST(!descends_from(child, ::getpid()));
     BOOST_TEST((used() >= 180ms), "also when it has ended");
-    BOOST_TEST(!processor_time(child).has_value());
+    BOOST_TEST(!activity_of(child).has_value());
 }
 
 BOOST_AUTO_TEST_CASE(finds_and_kills_what_left_the_session) {

@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_CASE(bytes_come_in_any_pieces) {
         std::vector<std::uint8_t> in, out;
         for (const auto &m : {message(100, request(ask)), message(101, ""), message(102, request(fence))})
             in.insert(in.end(), m.begin(), m.end());
-        for (const auto &m : {message(0, ""), message(100, "the job")}) out.insert(out.end(), m.begin(), m.end());
+        for (const auto &m : {message(0, ""), message(100, "the job")})
+            out.insert(out.end(), m.begin(), m.end());
         Conversation c;
         auto feed = [&](const std::vector<std::uint8_t> &bytes, auto take) {
             for (std::size_t at = 0; at < bytes.size(); at += piece)
@@ -93,8 +94,11 @@ BOOST_AUTO_TEST_CASE(what_has_a_limit_of_its_own_is_libpmix_s) {
         for (std::size_t at = 0; at < bytes.size(); at += piece)
             c.received(std::span(bytes).subspan(at, std::min(piece, bytes.size() - at)), 2s);
         BOOST_TEST(!c.wait().has_value());
+        BOOST_TEST(c.has_limited());
         c.received(message(102, request(fence)), 3s);
         BOOST_TEST((c.wait()->since == 3s));
+        c.sent(message(101, ""));
+        BOOST_TEST(!c.has_limited());
     }
 }
 

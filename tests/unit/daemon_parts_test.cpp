@@ -40,14 +40,22 @@ BOOST_AUTO_TEST_SUITE(daemon_parts)
 BOOST_AUTO_TEST_CASE(a_rank_is_idle_since_it_has_done_nothing) {
     using namespace std::chrono_literals;
     IdleRanks ranks;
-    BOOST_TEST((ranks.idle_for(3, 50s, 100s) == 0s));
-    BOOST_TEST((ranks.idle_for(3, 50s, 110s) == 10s));
-    BOOST_TEST((ranks.idle_for(3, 50s + 400ms, 120s) == 20s), "threads that look around");
-    BOOST_TEST((ranks.idle_for(3, 52s, 130s) == 0s), "it works");
-    BOOST_TEST((ranks.idle_for(3, 52s, 140s) == 10s));
-    BOOST_TEST((ranks.idle_for(4, std::nullopt, 140s) == 0s));
-    BOOST_TEST((ranks.idle_for(4, std::nullopt, 190s) == 50s), "it is gone");
-    BOOST_TEST((ranks.idle_for(3, 1s, 145s) == 0s), "another process");
+    auto did = [](auto processor, std::uint64_t bytes = 0, bool in_kernel = false) {
+        return Activity{processor, bytes, in_kernel};
+    };
+    BOOST_TEST((ranks.idle_for(3, did(50s), 100s) == 0s));
+    BOOST_TEST((ranks.idle_for(3, did(50s), 110s) == 10s));
+    BOOST_TEST((ranks.idle_for(3, did(50s + 90ms, 600'000), 120s) == 20s), "threads that look around");
+    BOOST_TEST((ranks.idle_for(3, did(51s), 130s) == 0s), "it computes");
+    BOOST_TEST((ranks.idle_for(3, did(51s, 100'000), 140s) == 10s));
+    BOOST_TEST((ranks.idle_for(3, did(51s, 2 << 20), 150s) == 0s), "it writes");
+    BOOST_TEST((ranks.idle_for(3, did(51s, 2 << 20), 160s) == 10s));
+    BOOST_TEST((ranks.idle_for(3, did(51s, 2 << 20, true), 170s) == 0s), "it waits for a disk");
+    BOOST_TEST((ranks.idle_for(3, did(1s), 175s) == 0s), "another process");
+    BOOST_TEST((ranks.idle_for(4, did(1s), 175s) == 0s));
+    ranks.keep_only({4});
+    BOOST_TEST((ranks.idle_for(3, did(1s), 185s) == 0s), "nobody waited for it meanwhile");
+    BOOST_TEST((ranks.idle_for(4, did(1s), 185s) == 10s));
 }
 
 BOOST_AUTO_TEST_CASE(the_budget_knows_quota_and_floor) {
