@@ -92,4 +92,4 @@ endif
 TESTS += tests/checks/library tests/python/run
 dist_check_SCRIPTS += tests/checks/library tests/python/run
 EXTRA_DIST += tests/python/conftest.py tests/python/test_compat.py tests/python/test_cuda.py tests/python/test_daemon.py tests/python/test_global.py tests/python/test_numpy.py tests/python/test_plan.py tests/python/test_process.py tests/python/test_replicated.py tests/python/test_torch.py \
-	tests/python/test_values.py
+	tests/python/test_chunks.py tests/python/test_values.py
