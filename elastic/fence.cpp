@@ -70,8 +70,9 @@ bool Member::State::lost(NodeIndex node) const {
     if (silence(node) < limit) return false;
     if (broken_at[node.value()]) return true;
     // On top of what the others need to say come a heartbeat's interval and the answers of Slurm: 2 s in all.
-    // One that only this leader does not reach gets no new lease, and is of no use to the group for long.
-    return silence(node) * 5 >= limit * (reached_by_others(node) ? 12 : 8);
+    // Of one that only this leader does not reach the link may be whole again: after 1.4 s without it TCP
+    // tries the next time at 3 s. It gets no new lease meanwhile, and is of no use to the group for long.
+    return silence(node) * 5 >= limit * (reached_by_others(node) ? 17 : 8);
 }
 
 /// May turn out lost within a moment.

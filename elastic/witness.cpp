@@ -71,8 +71,8 @@ std::string Member::State::signs(const std::vector<NodeIndex> &nodes) const {
     std::erase_if(asked, [&](NodeIndex n) { return contains(nodes, n); });
     if (asked.empty()) return "";
     if (asked.size() > most_witnesses) asked.resize(most_witnesses);
-    return " (" + names(asked) + (asked.size() == 1 ? " does" : " do") + " not reach " +
-           (nodes.size() == 1 ? "it" : "them") + " either)";
+    return " (nor " + std::string(asked.size() == 1 ? "does " : "do ") + names(asked) + " say that " +
+           (nodes.size() == 1 ? "it answers them)" : "they answer them)");
 }
 
 }  // namespace dlrover::elastic

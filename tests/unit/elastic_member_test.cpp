@@ -428,7 +428,7 @@ BOOST_AUTO_TEST_CASE(slurm_is_waited_for_with_one_word_of_it) {
     for (const Note &n : g.actions<Note>(g.leader()))
         if (n.kind == Note::Kind::warning) said.push_back(n.text);
     std::vector<std::string> once = {
-        "node 3 gone (node 4, node 0, node 2 do not reach it either): Slurm is asked "
+        "node 3 gone (nor do node 4, node 0, node 2 say that it answers them): Slurm is asked "
         "to take them out of the job",
         "waiting for Slurm: not now"};
     BOOST_TEST(said == once, boost::test_tools::per_element());

@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_others_reach_gets_longer) {
     Duration limit = Timings().leader_silence;
     t.run_until_asked();
     Duration took = t.g.now() - t.began;
-    BOOST_TEST((took >= limit * 11 / 5 && took <= limit * 27 / 10), took.count());
+    BOOST_TEST((took >= limit * 16 / 5 && took <= limit * 37 / 10), took.count());
     BOOST_TEST(t.said().ends_with(
                    " reaches node 3, this node does not): Slurm is asked to take them out of the job"),
                t.said());
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_others_reach_gets_longer) {
 
 BOOST_AUTO_TEST_CASE(a_link_that_is_whole_again_in_time_costs_no_node) {
     CutFromLeader t(5);
-    t.g.run(2s);
+    t.g.run(3s);
     BOOST_TEST(t.g.count_asked(AskSlurm::What::shrink_to) == 0u);
     t.g.heal();
     t.g.run(10s);
@@ -94,8 +94,8 @@ BOOST_AUTO_TEST_CASE(who_is_reached_no_more_is_lost_as_ever) {
     t.run_until_asked();
     Duration took = t.g.now() - t.began, limit = Timings().leader_silence;
     BOOST_TEST((took >= limit * 7 / 5 && took <= limit * 2), took.count());
-    BOOST_TEST(t.said().starts_with("node 3 gone (node 4, node 0"), t.said());
-    BOOST_TEST(t.said().find(" do not reach it either): Slurm") != std::string::npos, t.said());
+    BOOST_TEST(t.said().starts_with("node 3 gone (nor do node 4, node 0"), t.said());
+    BOOST_TEST(t.said().find(" say that it answers them): Slurm") != std::string::npos, t.said());
 }
 
 BOOST_AUTO_TEST_CASE(who_is_no_leader_or_knows_no_such_node_passes_on_nothing) {
