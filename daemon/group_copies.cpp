@@ -20,6 +20,7 @@ constexpr EventLoop::Time fetch_limit = std::chrono::seconds(30);
 /// Of one object that is fetched, each followed by a longer pause.
 constexpr std::uint32_t max_fetch_failures = 5;
 constexpr std::size_t max_incoming = 64, max_held_up = 4096, key_bytes = 32;
+constexpr std::uint16_t by_tcp = 1, by_ucx = 2;  // docs/protocol-mover.md
 /// Of an offer's ways: the mover is exact (proto/move.fbs).
 constexpr std::uint16_t exact_bit = 1u << 15;
 /// Slower is stuck.
@@ -231,7 +232,7 @@ void GroupCopies::offer(std::uint64_t number, const Outgoing &out) {
     MoveWord word = word_about(Kind::Offer, out.copy.rank, out.copy.id);
     word.number = number;
     word.world_size = out.world_size;
-    if (mover_ != nullptr) word.ways = mover_->ways() | (mover_->exact() ? exact_bit : 0);
+    if (mover_ != nullptr) word.ways = ways_to(out.copy.to) | (mover_->exact() ? exact_bit : 0);
     word.object = out.object.seal;
     word.asked = out.asked;
     hooks_.send(out.copy.to, word);
@@ -255,6 +256,7 @@ void GroupCopies::on_accept(NodeIndex from, const MoveWord &word) {
     send.address = hooks_.address_of(from);
     send.port = word.port;
     send.way = word.way;
+    out->by_ucx = word.way == by_ucx;
     send.wait = transfer_limit(send.bytes);
     out->deadline = services_.loop.now() + send.wait + GroupMover::patience + word_limit;
     out->order = mover_->send(std::move(send), [this, alive = alive_, number = word.number, copy = out->copy,
@@ -274,7 +276,22 @@ void GroupCopies::on_sent(std::uint64_t number, const elastic::Copy &copy, SlotI
     auto it = outgoing_.find(number);
     if (it == outgoing_.end()) return;
     it->second.deadline = services_.loop.now() + word_limit;
+    if (it->second.by_ucx) note_ucx(copy.to, status);
     if (!status.ok()) fail(number, status.message());
+}
+
+std::uint16_t GroupCopies::ways_to(NodeIndex node) const {
+    std::uint16_t all = mover_->ways();
+    return ucx_trust_.trusts(node, services_.loop.now()) ? all : all & static_cast<std::uint16_t>(~by_ucx);
+}
+
+/// How an object's way by UCX has ended. What does not match its checksums is no fault of the way.
+void GroupCopies::note_ucx(NodeIndex node, const Status &status) {
+    if (status.ok()) return ucx_trust_.worked(node);
+    if (status.code() == Code::corrupt || !ucx_trust_.failed(node, services_.loop.now())) return;
+    later([this, node, why = status.message()] {
+        if (hooks_.ucx_failed) hooks_.ucx_failed(node, why);
+    });
 }
 
 /// What the mover still reads is let go when it says so. cancel: else it ends by itself, and says more.
@@ -507,8 +524,7 @@ void GroupCopies::receive(const IncomingKey &key) {
     MoveWord accept = word_about(Kind::Accept, in.offer.rank, in.offer.id);
     accept.number = key.second;
     accept.port = mover_->port();
-    constexpr std::uint16_t tcp = 1, ucx = 2;
-    accept.way = (mover_->ways() & in.offer.ways & ucx) != 0 ? ucx : tcp;
+    accept.way = (ways_to(key.first) & in.offer.ways & by_ucx) != 0 ? by_ucx : by_tcp;
     accept.transfer = object.transfer;
     accept.key = object.key;
     in.order = mover_->receive(
@@ -535,6 +551,7 @@ void GroupCopies::on_arrived(const IncomingKey &key, const Status &status, std::
     auto it = incoming_.find(key);
     if (it == incoming_.end()) return;
     Incoming &in = it->second;
+    if (!in.cancelled && in.accept && in.accept->way == by_ucx) note_ucx(key.first, status);
     if (in.cancelled || !status.ok()) return refuse(key, status.message());
     in.order = 0;
     take_back(in);

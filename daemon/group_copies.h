@@ -14,6 +14,7 @@
 #include "daemon/group_mover.h"
 #include "daemon/group_parity.h"
 #include "daemon/move_codec.h"
+#include "daemon/ucx_trust.h"
 #include "elastic/copier.h"
 
 namespace dlrover::daemon {
@@ -36,6 +37,8 @@ class GroupCopies {
         std::function<void(bool works, const std::string &text)> protection;
         /// An object that was to leave does not match its checksums: this node's memory has lost it.
         std::function<void(Rank rank, const CheckpointId &id, SlotIndex slot)> damaged;
+        /// To and from that node all goes by TCP now, for UcxTrust::pause.
+        std::function<void(NodeIndex node, const std::string &why)> ucx_failed = {};
         /// What this node's ranks go on from is here, or will not be: `status`.
         std::function<void(const Status &status)> fetched;
     };
@@ -107,6 +110,7 @@ class GroupCopies {
         bool asked = false;
         GroupMover::Order order = 0;  ///< > 0: the mover sends, or has sent it
         EventLoop::Time deadline{0};  ///< for the next word
+        bool by_ucx = false;          ///< as it is sent
     };
     using IncomingKey = std::pair<NodeIndex, std::uint64_t>;
     struct Incoming {
@@ -168,6 +172,8 @@ class GroupCopies {
     void on_sealed(const IncomingKey &key, const Status &status);
     void cancel(const IncomingKey &key);
     void refuse(const IncomingKey &key, const std::string &text);
+    std::uint16_t ways_to(NodeIndex node) const;
+    void note_ucx(NodeIndex node, const Status &status);
     void answer(NodeIndex to, MoveWord::Kind kind, const MoveWord &to_word, const std::string &text = {});
     bool runs_here(Rank rank) const;
     bool of_other_size(const CheckpointId &id) const { return !part_.homes.empty() && part_.restore == id; }
@@ -204,6 +210,7 @@ class GroupCopies {
     std::uint64_t last_holder_ = 0;
     std::set<Rank> sent_whole_;  ///< of these something went wrong: nothing is spared any more, in this world
     Arrived arrived_;
+    UcxTrust ucx_trust_;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
     EventLoop::Handle timer_;
 };

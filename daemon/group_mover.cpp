@@ -475,7 +475,10 @@ std::unique_ptr<local::MoverStatusT> GroupMover::status() const {
     out->listening = port() != 0;
     out->ways = ways();
     out->text = text();
-    out->interface = network_text(read_interfaces(), address_);
+    std::string own = address_.empty() && hooks_.own_address ? hooks_.own_address() : address_;
+    // UCX chooses its own, among those for RDMA.
+    bool is_ucx = (ways() & by_ucx) != 0 && services_.settings.transfer.ucx != UseUcx::always;
+    if (!is_ucx) out->interface = network_text(read_interfaces(), own);
     return out;
 }
 

@@ -106,6 +106,8 @@ class GroupMover {
         /// It did not answer, or has a successor; killed: else it may still write what it was given, and its
         /// orders stay open until its connection ends.
         std::function<void(bool killed)> ended = {};
+        /// This node's, numeric, where the mover was given none; empty: not known.
+        std::function<std::string()> own_address = {};
     };
     using Order = std::uint64_t;  ///< rises, never 0
 

@@ -27,6 +27,14 @@ void Group::create_copies() {
     hooks.damaged = [this](Rank rank, const CheckpointId &id, SlotIndex slot) {
         if (member_ && !over()) drop_damaged(rank, id, slot);
     };
+    hooks.ucx_failed = [this](NodeIndex node, const std::string &why) {
+        add_event(
+            proto::EventKind::Warning,
+            "By UCX two objects in a row did not come to or from " + node_name(node) + " (" +
+                log::one_line(why) + "): they go by TCP for " +
+                std::to_string(std::chrono::duration_cast<std::chrono::minutes>(UcxTrust::pause).count()) +
+                " min. Where that comes again, transfer.ucx of dlrover.toml(5) leaves UCX out.");
+    };
     hooks.fetched = [this](const Status &status) { on_fetched(status); };
     tables_ = std::make_unique<GroupTables>(
         GroupTables::Services{services_.loop, arena_, services_.prefaulter, services_.budget, uid()},
@@ -141,6 +149,7 @@ void Group::create_mover() {
     if (mover_ || !address) return;
     GroupMover::Hooks hooks;
     hooks.changed = [this] { on_mover_changed(); };
+    hooks.own_address = [this] { return services_.peers.own_address(); };
     hooks.ended = [this](bool killed) {
         add_event(proto::EventKind::Warning,
                   killed ? "A dlrover-mover that did not answer, or was followed by another, was ended."

@@ -11,6 +11,8 @@
 namespace dlrover::daemon {
 namespace {
 
+constexpr const char *not_used = ", is there and not used";
+
 using transport::SocketAddress;
 
 socklen_t length_of(const sockaddr &address) {
@@ -76,8 +78,12 @@ std::string network_text(std::span<const Interface> all, const std::string &addr
     const Interface *used = own ? interface_of(all, std::span(&*own, 1)) : nullptr;
     if (used == nullptr) return "";
     const Interface *faster = faster_than(all, *used);
-    std::string better = faster ? "; " + interface_text(*faster) + ", is there and not used" : "";
+    std::string better = faster ? "; " + interface_text(*faster) + not_used : "";
     return interface_text(*used) + better;
+}
+
+bool tells_of_faster(const std::string &network_text) {
+    return network_text.ends_with(not_used);
 }
 
 }  // namespace dlrover::daemon

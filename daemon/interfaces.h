@@ -34,5 +34,7 @@ std::string interface_text(const Interface &interface);
 /// "eth0, 1000 Mbit/s; ib0, 100000 Mbit/s, is there and not used". Empty: no interface has that numeric
 /// address.
 std::string network_text(std::span<const Interface> all, const std::string &address);
+/// Whether that text tells of a faster one.
+bool tells_of_faster(const std::string &network_text);
 
 }  // namespace dlrover::daemon

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "daemon/interfaces.h"
+
 namespace dlrover::daemon {
 namespace {
 
@@ -36,9 +38,10 @@ bool same_generation(const GroupStatusT &a, const GroupStatusT &b) {
 
 /// The larger, the worse.
 int rank_of_trouble(const MoverStatusT &mover) {
-    if (!mover.ready) return 3;
-    if (mover.port == 0) return 2;
-    return mover.text.empty() ? 0 : 1;
+    if (!mover.ready) return 4;
+    if (mover.port == 0) return 3;
+    if (!mover.text.empty()) return 2;
+    return tells_of_faster(mover.interface) ? 1 : 0;
 }
 
 void merge_movers(std::unique_ptr<MoverStatusT> &into, std::unique_ptr<MoverStatusT> &from) {

@@ -441,4 +441,10 @@ bool PeerLinks::takes(const std::string &node, PeerEnvelope::Kind kind) const {
     return !is_up || it->second.link->takes(kind);
 }
 
+std::string PeerLinks::own_address() const {
+    for (const auto &[node, peer] : state_->peers)
+        if (peer.link && peer.link->up()) return peer.link->own_address();
+    return "";
+}
+
 }  // namespace dlrover::transport

@@ -44,6 +44,7 @@ class PeerLinks final : public PeerNetwork {
     void send(const std::string &node, PeerEnvelope envelope) override;
     bool up(const std::string &node) const override;
     bool takes(const std::string &node, PeerEnvelope::Kind kind) const override;
+    std::string own_address() const override;
 
     std::uint16_t port() const;
 

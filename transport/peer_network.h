@@ -50,6 +50,9 @@ class PeerNetwork {
     virtual bool up(const std::string &node) const = 0;
     /// false: that node's daemon is of a version without this kind; such an envelope is dropped.
     virtual bool takes(const std::string &node, PeerEnvelope::Kind kind) const = 0;
+    /// This side's, of a link that is up, numeric; empty: there is none. All leave by the address that the
+    /// system chooses for them.
+    virtual std::string own_address() const { return ""; }
 };
 
 }  // namespace dlrover::transport

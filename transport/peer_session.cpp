@@ -20,6 +20,7 @@ PeerSession::PeerSession(EventLoop &loop, SessionLimits limits, SocketAddress re
 void PeerSession::start(UniqueFd socket, LinkIdentity self, std::optional<std::string> wanted, bool we_want) {
     initiated_ = wanted.has_value();
     we_want_ = we_want;
+    if (auto own = local_address(socket.get())) own_address_ = own->host();
     if (initiated_)
         handshake_.emplace(std::move(self), *wanted);
     else

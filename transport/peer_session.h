@@ -54,6 +54,8 @@ class PeerSession : public std::enable_shared_from_this<PeerSession> {
     const std::string &peer() const { return handshake_->peer(); }
     std::uint64_t peer_instance() const { return handshake_->peer_instance(); }
     const SocketAddress &remote() const { return remote_; }
+    /// Numeric; empty before start(), or where the kernel does not tell it.
+    const std::string &own_address() const { return own_address_; }
 
   private:
     void on_payload(proto::Bytes payload);
@@ -73,6 +75,7 @@ class PeerSession : public std::enable_shared_from_this<PeerSession> {
     EventLoop &loop_;
     SessionLimits limits_;
     SocketAddress remote_;
+    std::string own_address_;
     Callbacks callbacks_;
     std::optional<Handshake> handshake_;
     std::optional<SecureChannel> channel_;

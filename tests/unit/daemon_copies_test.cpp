@@ -322,6 +322,39 @@ BOOST_AUTO_TEST_CASE(a_copy_that_fails_is_tried_again) {
     BOOST_TEST(!warned(n1, "not copied"));
 }
 
+BOOST_AUTO_TEST_CASE(what_does_not_come_by_ucx_comes_by_tcp) {
+    for (Mover *mover : {m1.get(), m2.get()}) {
+        mover->die();
+        mover->ways = 3;
+        mover->connect();
+    }
+    run(1s);
+    BOOST_TEST(try_save_everywhere(5));
+    run(2s);
+    BOOST_TEST(held(n2, 5) == all_ranks);
+    BOOST_TEST(m1->sent_by_ucx > 0);
+    m1->ucx_fails = true;
+    m1->sent_by_ucx = 0;
+    for (std::uint64_t step : {6, 7, 8}) {
+        BOOST_TEST(try_save_everywhere(step));
+        run(8s);
+        BOOST_TEST(held(n2, step) == all_ranks, step);
+        BOOST_TEST(held(n1, step) == all_ranks, step);
+    }
+    BOOST_TEST(m1->sent_by_ucx <= 4, "to the other node's two ranks, each of them tried again at most");
+    const char *told =
+        "By UCX two objects in a row did not come to or from n2 (no memory can be locked): they go "
+        "by TCP for 10 min.";
+    BOOST_TEST(count_events(n1, told) == 1u);
+    m1->ucx_fails = false;
+    m1->sent_by_ucx = 0;
+    run(10min);
+    BOOST_TEST(try_save_everywhere(9));
+    run(2s);
+    BOOST_TEST(held(n2, 9) == all_ranks);
+    BOOST_TEST(m1->sent_by_ucx > 0, "it is tried again");
+}
+
 BOOST_AUTO_TEST_CASE(without_a_mover_training_goes_on_unprotected_and_says_so) {
     BOOST_TEST(try_save_everywhere(5));
     run(2s);

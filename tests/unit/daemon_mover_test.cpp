@@ -40,6 +40,22 @@ struct Told {
     bool is(std::vector<std::pair<std::string, Code>> wanted) const { return events == wanted; }
 };
 
+/// Of a mover that was given no address: Slurm knows this node by a name.
+std::string interface_of_mover(const std::string &own_address, UseUcx ucx, std::uint16_t ways) {
+    ManualLoop loop;
+    TestPort port;
+    Settings settings;
+    settings.transfer.ucx = ucx;
+    GroupMover mover({loop, port, settings}, "", {[] {}, {}, [&] { return own_address; }});
+    Client client{1, alice, alice, 1001, local::Role::Mover};
+    mover.on_hello(client, 1);
+    local::MoverReadyT ready;
+    ready.port = 4123;
+    ready.ways = ways;
+    mover.on_message(client, proto::make_local(0, std::move(ready)));
+    return mover.status()->interface;
+}
+
 struct Fixture {
     ManualLoop loop;
     TestPort port;
@@ -132,6 +148,14 @@ constexpr Code ok = Code::ok, away = Code::unavailable;
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(daemon_mover, Fixture)
+
+BOOST_AUTO_TEST_CASE(a_mover_uses_the_interface_of_its_nodes_links) {
+    BOOST_TEST(interface_of_mover("127.0.0.1", UseUcx::never, 1).starts_with("lo"));
+    BOOST_TEST(interface_of_mover("", UseUcx::never, 1) == "", "no link is up yet");
+    BOOST_TEST(interface_of_mover("127.0.0.1", UseUcx::rdma, 3) == "",
+               "UCX has chosen, among those for RDMA");
+    BOOST_TEST(interface_of_mover("127.0.0.1", UseUcx::always, 3).starts_with("lo"));
+}
 
 BOOST_AUTO_TEST_CASE(a_mover_is_welcome_and_says_where_it_listens) {
     settings.transfer.streams = 7;

@@ -14,7 +14,7 @@ struct Mover : Helper {
         BOOST_REQUIRE(node.port->take<local::MoverWelcomeT>(client.id).has_value());
         local::MoverReadyT ready;
         ready.port = 4000;
-        ready.ways = 1;
+        ready.ways = ways;
         ready.takes_own = !is_old;
         ready.exact = !is_old && is_exact;
         say(std::move(ready));
@@ -62,13 +62,15 @@ struct Mover : Helper {
     }
     void take_send(const local::SendObjectT &send, Mover &other) {
         bool reached = other.expected.contains(send.key) && !other.hung;
-        bool arrived = reached && !other.fails && !damaged;
+        sent_by_ucx += send.way == 2;
+        bool broken = send.way == 2 && ucx_fails;
+        bool arrived = reached && !other.fails && !damaged && !broken;
         if (reached) other.arrive(other.expected.at(send.key), arrived);
         if (reached) other.expected.erase(send.key);
         local::ObjectSentT answer;
         answer.order = send.order;
         answer.ok = arrived;
-        answer.text = arrived ? "" : "the block's checksum is wrong";
+        answer.text = arrived ? "" : broken ? "no memory can be locked" : "the block's checksum is wrong";
         answer.damaged = !arrived && damaged;
         if (answer.damaged) BOOST_TEST((send.checkpoint != nullptr), "or it can not be looked at");
         say(std::move(answer));
@@ -116,6 +118,9 @@ struct Mover : Helper {
     bool slow = false, fails = false, hung = false;
     bool is_old = false;  ///< of a version that takes nothing of the node's own
     bool is_exact = true;
+    std::uint16_t ways = 1;  ///< as docs/protocol-mover.md has them; 3: also UCX
+    bool ucx_fails = false;  ///< at its side, where it sends
+    int sent_by_ucx = 0;
     bool damaged = false;     ///< is what it sends, in its node's own memory
     bool send_one = false;    ///< though it is slow
     bool spoilt = false;      ///< what is made of parts

@@ -181,6 +181,25 @@ BOOST_AUTO_TEST_CASE(a_saved_event_log_fits_a_record) {
     BOOST_TEST(encode_record(std::move(record)).size() < (160u << 10));
 }
 
+BOOST_AUTO_TEST_CASE(a_mover_beside_a_faster_interface_is_the_worse) {
+    local::StatusReplyT merged;
+    for (const char *node : {"n1", "n2", "n3"}) {
+        auto group = std::make_unique<local::GroupStatusT>();
+        group->job_id = 7;
+        group->mover = std::make_unique<local::MoverStatusT>();
+        group->mover->ready = true;
+        group->mover->port = 4000;
+        group->mover->node = node;
+        bool slow = node == std::string("n2");
+        group->mover->interface =
+            slow ? "eth0, 1000 Mbit/s; ib0, 100000 Mbit/s, is there and not used" : "ib0";
+        local::StatusReplyT reply;
+        reply.groups.push_back(std::move(group));
+        merge_status(merged, std::move(reply));
+    }
+    BOOST_TEST(merged.groups.at(0)->mover->node == "n2");
+}
+
 BOOST_AUTO_TEST_CASE(the_worst_mover_and_the_sum_of_copies_come_from_several_nodes) {
     auto answer_of = [](const std::string &node, std::uint32_t copied, bool listens) {
         local::StatusReplyT reply;

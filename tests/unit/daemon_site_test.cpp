@@ -199,6 +199,8 @@ BOOST_AUTO_TEST_CASE(a_faster_interface_that_is_not_used) {
                "eth0, 1000 Mbit/s; ib0, 100000 Mbit/s, is there and not used");
     BOOST_TEST(network_text(all, "fd00::1") == network_text(all, "10.0.0.1"));
     BOOST_TEST(network_text(all, "10.1.0.1") == "ib0, 100000 Mbit/s", "one that is down is no better");
+    BOOST_TEST(tells_of_faster(network_text(all, "10.0.0.1")));
+    BOOST_TEST(!tells_of_faster(network_text(all, "10.1.0.1")));
     BOOST_TEST(network_text(all, "10.0.1.1") == "eth1", "nothing is said where the speed is not known");
     for (const char *text : {"", "10.9.9.9", "a name"}) BOOST_TEST(network_text(all, text) == "", text);
 }

@@ -168,6 +168,7 @@ BOOST_AUTO_TEST_CASE(the_largest_message_passes_and_a_larger_one_is_dropped) {
     a.links->send("n2", envelope(max_body_bytes - 1024, 2));
     BOOST_TEST(lab.loop.run_until([&] { return b.received.size() == 1; }));
     BOOST_TEST(b.received[0].second.id == 2u);
+    BOOST_TEST(a.links->own_address() == "127.0.0.11");
     BOOST_TEST(a.links->up("n2"));
 }
 
