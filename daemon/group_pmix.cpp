@@ -160,7 +160,7 @@ bool Group::follows_wait(const local::PmixOverdueT &overdue) {
     auto now = services_.loop.now(), limit = EventLoop::Time(services_.settings.pmix.wait_limit);
     auto pause =
         std::clamp<EventLoop::Time>(limit / 30, std::chrono::milliseconds(100), std::chrono::seconds(10));
-    bool goes_on = waited_for_in_ == world_->id && now - waited_for_at_ <= 3 * pause;
+    bool goes_on = waited_for_in_ == world_->id && now - waited_for_at_ <= 10 * pause;
     if (goes_on && now - waited_for_at_ < pause / 2) return false;
     waited_for_at_ = now;
     if (goes_on) return true;

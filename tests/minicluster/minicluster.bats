@@ -307,7 +307,7 @@ except ConnectionResetError:
     "$minicluster" start --name "$A-f" --nodes 4 --no-dlrover 3>&-
     local took=$((${EPOCHREALTIME/./} - began))
     "$minicluster" stop --name "$A-f"
-    for part in 10 30 50 70 90; do
+    for part in 5 10 20 30 50 70; do
         run timeout --signal=INT --preserve-status "$(printf '%d.%06d' $((took * part / 100000000)) $((took * part / 100 % 1000000)))" \
             "$minicluster" start --name "$A-f" --nodes 4 --no-dlrover 3>&-
         case $status in

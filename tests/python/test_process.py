@@ -344,6 +344,9 @@ VICTIM = """
 import os, signal, sys, threading, dlrover_slurm as d
 checkpoint = d.load()
 start = checkpoint.step if checkpoint else 0
+if not checkpoint:
+    start = 1
+    d.save(1, {"step": 1, "data": bytes([1]) * 3000000})
 threading.Timer(float(sys.argv[1]), lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
 for step in range(start + 1, 10**6):
     d.save(step, {"step": step, "data": bytes([step % 256]) * 3000000})

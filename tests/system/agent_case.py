@@ -19,8 +19,12 @@ FAKE = os.path.join(BUILD, "tests", "system", "fake_daemon")
 DEADLINE = 20.0
 
 
+#: How much longer everything may take here: beside a build, and with sanitizers.
+PATIENCE = float(os.environ.get("DLROVER_TEST_PATIENCE", "1"))
+
+
 def wait_until(condition, what, limit=DEADLINE):
-    end = time.monotonic() + limit
+    end = time.monotonic() + limit * PATIENCE
     while time.monotonic() < end:
         value = condition()
         if value:
@@ -64,7 +68,7 @@ class Lines:
         self.queue.put(None)
 
     def expect(self, pattern, limit=DEADLINE):
-        end = time.monotonic() + limit
+        end = time.monotonic() + limit * PATIENCE
         while True:
             try:
                 line = self.queue.get(timeout=max(0.0, end - time.monotonic()))

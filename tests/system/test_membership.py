@@ -30,8 +30,9 @@ class Membership(EventsCase):
         node, others = ranks.place_of(victim, generation), set(range(SIZE)) - {victim}
         slow = next(place for place in map(lambda rank: ranks.place_of(rank, generation), others)
                     if place not in (node, self.cluster.nodes[0], ranks.leader()))
+        pid = ranks.process_of(victim).pid
         with stopped([self.cluster.daemon_pid(slow)]):
-            os.kill(ranks.process_of(victim).pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
             ranks.wait_for("generation", {rank for rank in others if ranks.place_of(rank, generation) == node}, generation)
             time.sleep(0.3)  # as long as it could be said again
         ranks.wait_for_next_generation(generation)

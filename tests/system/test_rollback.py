@@ -19,7 +19,7 @@ class Rollback(StoredWalks):
         return self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split()[0]
 
     def test_a_running_job_goes_on_from_an_older_step(self) -> None:
-        process = self.start("--dlrover-ckpt-every=10", steps=120, pause=0.05)
+        process = self.start("--dlrover-ckpt-every=10", steps=120, pause=0.15)
         wait_until(lambda: len(self.folder.steps()) >= 3, 60, "three checkpoints on storage")
         job, older = self.job(), self.folder.steps()[0]
         restarts = self.status()[0]["restarts_left"]

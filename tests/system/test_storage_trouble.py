@@ -90,7 +90,7 @@ class TroubleCase(StoredWalks):
         """Saves that ask for storage have waited for none. Returns the longest one's time."""
         longest = [float(seconds) for seconds in re.findall(r"longest save ([\d.]+)", out)]
         self.assertEqual(len(longest), RANKS, out)
-        self.assertLess(max(longest), 1, longest)
+        self.assertLess(max(longest), 2.5, longest)  # one that waited for storage would take SILENT_AFTER and more
         return max(longest)
 
     def skipped_saves(self) -> int:

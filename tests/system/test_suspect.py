@@ -5,6 +5,7 @@ import re
 import time
 import unittest
 
+from cluster import wait_until
 from stored_walk import RANKS, StoredWalks
 
 
@@ -14,13 +15,14 @@ class Suspect(StoredWalks):
     def test_the_group_goes_back_until_the_state_is_good(self) -> None:
         # Bad from step 30 on, and noticed at step 45: neither what is in memory then, nor step 39 on storage, is any good.
         process = self.start("--dlrover-ckpt-every=10", "--dlrover-max-restarts=8", steps=80, pause=0.05, env={"POISON_AT": "30", "NOTICED_AT": "45"})
-        texts: "list[str]" = []
+        job = int(wait_until(lambda: self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout.split(), 30, "the job")[0])
         groups: "list[dict]" = []
-        while process.poll() is None:  # both are told only while it runs
-            texts += [e["text"] for e in self.events() if e["text"] not in texts]
+        while process.poll() is None:  # told only while it runs, and for a while after
             groups = [g for g in self.status() if g["suspects"]] or groups
             time.sleep(0.1)
         out, err = process.communicate()
+        groups = [g for g in self.status() if g["suspects"]] or groups
+        texts = list(dict.fromkeys(event["text"] for event in self.cluster.events(job)))
         self.assertEqual(process.returncode, 0, out + err)
         self.expect_end(out, 80)
         begun = [int(step) for step in re.findall(r"rank 1 from (\d+)\n", out)]

@@ -489,7 +489,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_wait_for_their_neighbours_are_in_the_time_line) 
     for (int i = 0; i < 30; ++i, g.run(10s)) say(false);
     BOOST_TEST(told(" waited 300 s in PMIx for a fence, to which " + missing +
                     " of this node did not come (pmix.wait_limit).") == 1u);
-    g.run(40s);
+    g.run(110s);
     say(true);
     BOOST_TEST(count_events(g.n2, "waited 300 s in PMIx for a fence, which does not come about") == 1u);
     BOOST_TEST((g.p2->generation() == first), "what can not be seen is not judged");
