@@ -209,20 +209,29 @@ def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int 
     names = names or cluster.nodes[:nodes]
     late = names[max(nodes - spares, nodes // 2 + 1):] if spares_late else []
     srun = (f"--dlrover-redundancy={redundancy or f'partner:{copies}'}", "--mem=400", "-w", ",".join(names), *options)
-    run = Run(cluster, label, srun=srun, spares=spares, nodes=nodes, **{"size": 256, "save_every": 5, "step_us": 4000, "ballast_mb": 4, **heat})
-    try:
-        with held_back(cluster, late):
-            run.submit() if batch else run.start()
-            # Slurm may take a minute to let a job onto a node that was booted.
-            wait_until(lambda: all(page.started_us for page in run.pages) or not run.running(), 90, f"{label}: a world without the spares", 0.002)
-        run.wait_for_steps()
-        wait_until(lambda: run.running() and run.safe_step(names[0]) > 20, 30, f"{label}: safe steps", 0.02)
-        assert len(late) < spares or run.nodes_with_ranks(names[0]) == names[:nodes - spares], run.status(names[0])["ranks"]
-    except BaseException:
-        print(run.output(), run.time_line(), sep="\n")
+    for attempt in (1, 2):
+        run = Run(cluster, label, srun=srun, spares=spares, nodes=nodes, **{"size": 256, "save_every": 5, "step_us": 4000, "ballast_mb": 4, **heat})
+        try:
+            with held_back(cluster, late):
+                run.submit() if batch else run.start()
+                # Slurm may take a minute to let a job onto a node that was booted.
+                wait_until(lambda: all(page.started_us for page in run.pages) or not run.running(), 90, f"{label}: a world without the spares", 0.002)
+            run.wait_for_steps()
+            wait_until(lambda: run.running() and run.safe_step(names[0]) > 20, 30, f"{label}: safe steps", 0.02)
+            ranks = run.nodes_with_ranks(names[0])
+            if len(late) < spares or ranks == names[:nodes - spares]:
+                return run
+            assert attempt == 1, run.status(names[0])["ranks"]
+        except BaseException:
+            print(run.output(), run.time_line(), sep="\n")
+            cluster.run("scancel", "-n", label, user="root")
+            raise
+        # A daemon that has no processor for 1.6 s has lost its node, and a spare takes its place: the test is about something else.
+        print(f"{label}: ranks on {ranks}, once more", run.time_line(), sep="\n")
         cluster.run("scancel", "-n", label, user="root")
-        raise
-    return run
+        wait_until(lambda: not cluster.run("squeue", "-h", "-n", label, user="root").stdout.strip(), 60, f"{label}: the end of the job", 0.2)
+        run.folder.rename(run.folder.with_name(f"{label}-first"))
+    raise AssertionError
 
 
 def reference(cluster: Cluster, size: int, steps: int) -> bytes:

@@ -51,7 +51,7 @@ class Late(unittest.TestCase):
 
     def test_one_that_computes_is_waited_for(self) -> None:
         events = self.run_late("compute")
-        self.assertEqual([event["text"] for event in events if event["kind"] == "worker-failed"], [])
+        self.assertEqual([event["text"] for event in events if event["kind"] == "worker-failed"], [], "\n".join(str(event["time_us"]) + " " + event["text"] for event in events))
         self.assertTrue(any("rank 1 of this node did not come" in event["text"] for event in events))
 
 
