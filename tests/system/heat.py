@@ -209,7 +209,7 @@ def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int 
     names = names or cluster.nodes[:nodes]
     late = names[max(nodes - spares, nodes // 2 + 1):] if spares_late else []
     srun = (f"--dlrover-redundancy={redundancy or f'partner:{copies}'}", "--mem=400", "-w", ",".join(names), *options)
-    for attempt in (1, 2):
+    for label in (label, f"{label}-again"):
         run = Run(cluster, label, srun=srun, spares=spares, nodes=nodes, **{"size": 256, "save_every": 5, "step_us": 4000, "ballast_mb": 4, **heat})
         try:
             with held_back(cluster, late):
@@ -221,7 +221,7 @@ def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int 
             ranks = run.nodes_with_ranks(names[0])
             if len(late) < spares or ranks == names[:nodes - spares]:
                 return run
-            assert attempt == 1, run.status(names[0])["ranks"]
+            assert not label.endswith("-again"), run.status(names[0])["ranks"]
         except BaseException:
             print(run.output(), run.time_line(), sep="\n")
             cluster.run("scancel", "-n", label, user="root")
@@ -230,7 +230,6 @@ def start_with_copies(cluster: Cluster, label: str, nodes: int = 4, spares: int 
         print(f"{label}: ranks on {ranks}, once more", run.time_line(), sep="\n")
         cluster.run("scancel", "-n", label, user="root")
         wait_until(lambda: not cluster.run("squeue", "-h", "-n", label, user="root").stdout.strip(), 60, f"{label}: the end of the job", 0.2)
-        run.folder.rename(run.folder.with_name(f"{label}-first"))
     raise AssertionError
 
 
