@@ -46,7 +46,11 @@ void Member::State::ask_others() {
 /// The leader's table may be longer than this node's.
 void Member::State::on_reach(NodeIndex from, const Reach &m) {
     if (std::max(m.node, m.asker).value() >= node_count()) return;
-    if (is_self(m.node)) return send(from, Reached{m.term, m.node, m.asker});
+    if (is_self(m.node)) {
+        // Its leader lives: who stood now would depose it, and reach it as little.
+        if (role == Role::follower && leader == m.asker && m.term == promise.term) reset_election();
+        return send(from, Reached{m.term, m.node, m.asker});
+    }
     if (from == m.asker && !removed(m.node)) send(m.node, m);
 }
 

@@ -76,6 +76,27 @@ BOOST_AUTO_TEST_CASE(a_node_that_others_reach_gets_longer) {
                t.said());
 }
 
+/// Found on the virtual cluster: the node that is cut off stood, deposed its leader, and was then cut off
+/// from that one.
+BOOST_AUTO_TEST_CASE(who_is_cut_off_from_the_leader_alone_does_not_stand) {
+    for (std::uint32_t node : {0u, 1u, 2u, 3u, 4u}) {
+        TestGroup g(TestGroup::config(5, 2, 4));
+        g.start();
+        g.run(2s);
+        std::uint32_t leader = g.leader();
+        if (node == leader) continue;
+        Term term = g.view(leader).term;
+        g.cut(leader, node);
+        g.run(3s);
+        BOOST_TEST((g.view(leader).leader == NodeIndex(leader)), node);
+        for (std::uint32_t other = 0; other < 5; ++other) BOOST_TEST((g.view(other).term == term), other);
+        g.heal();
+        g.run(5s);
+        BOOST_TEST((g.view(leader).term == term), node);
+        BOOST_TEST(g.asked.empty(), node);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_link_that_is_whole_again_in_time_costs_no_node) {
     CutFromLeader t(5);
     t.g.run(3s);
