@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // pmix_late HOW FOLDER: all ranks meet in a fence, then in another one (or, "group": make a process group), and say so. In the first run rank 1 does not come to the second: "hang", "group": it
 // stands still for ever; "mismatch": it waits in a fence with itself and the last rank, which does not come either; "compute": it computes for 10 s first.
-#include <pmix.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,23 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static pmix_proc_t self;
-
-static void expect(const char *what, pmix_status_t status) {
-    if (status == PMIX_SUCCESS) return;
-    fprintf(stderr, "rank %u: %s: %s\n", self.rank, what, PMIx_Error_string(status));
-    exit(1);
-}
-
-static uint32_t job_size(void) {
-    pmix_proc_t all;
-    pmix_value_t *value;
-    PMIX_LOAD_PROCID(&all, self.nspace, PMIX_RANK_WILDCARD);
-    expect("job size", PMIx_Get(&all, PMIX_JOB_SIZE, NULL, 0, &value));
-    uint32_t found = value->data.uint32;
-    PMIX_VALUE_RELEASE(value);
-    return found;
-}
+#include "pmix_test.h"
 
 /// Once.
 static int is_first(const char *folder) {

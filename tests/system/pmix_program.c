@@ -3,35 +3,19 @@
 // name of its own and finds what all the others have; all make a group. In its first run rank 1 ends by a signal then; in the next one all find what the first one
 // has left, before they publish again. "abort FOLDER": in its first run rank 1 ends by PMIx_Abort with words of its own. "abort-and-stay FOLDER": it calls
 // PMIx_Abort, and does not end.
-#include <pmix.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static pmix_proc_t self;
+#include "pmix_test.h"
+
 static uint32_t size;
 
 static void say(const char *name, long value) {
     printf("rank %u: %s %ld\n", self.rank, name, value);
     fflush(stdout);
-}
-
-static void expect(const char *what, pmix_status_t status) {
-    if (status == PMIX_SUCCESS) return;
-    fprintf(stderr, "rank %u: %s: %s\n", self.rank, what, PMIx_Error_string(status));
-    exit(1);
-}
-
-static uint32_t job_size(void) {
-    pmix_proc_t all;
-    pmix_value_t *value;
-    PMIX_LOAD_PROCID(&all, self.nspace, PMIX_RANK_WILDCARD);
-    expect("job size", PMIx_Get(&all, PMIX_JOB_SIZE, NULL, 0, &value));
-    uint32_t found = value->data.uint32;
-    PMIX_VALUE_RELEASE(value);
-    return found;
 }
 
 static void publish(uint32_t value) {

@@ -119,6 +119,17 @@ BOOST_AUTO_TEST_CASE(who_is_reached_no_more_is_lost_as_ever) {
     BOOST_TEST(t.said().find(" say that it answers them): Slurm") != std::string::npos, t.said());
 }
 
+BOOST_AUTO_TEST_CASE(a_word_for_an_earlier_leader_counts_for_nothing) {
+    CutFromLeader t(5);
+    t.g.cut(3);
+    Term old(t.g.view(t.leader).term.value() - 1);
+    while (t.g.count_asked(AskSlurm::What::shrink_to) == 0 && t.g.now() - t.began < 20s) {
+        t.g.feed(t.leader, PeerMessage{NodeIndex(4), Reached{old, NodeIndex(3), NodeIndex(t.leader)}});
+        t.g.run(20ms);
+    }
+    BOOST_TEST((t.g.now() - t.began <= Timings().leader_silence * 2));
+}
+
 BOOST_AUTO_TEST_CASE(who_is_no_leader_or_knows_no_such_node_passes_on_nothing) {
     TestGroup g(TestGroup::config(4, 2, 3));
     g.start();
