@@ -99,9 +99,14 @@ int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes
     if (__builtin_add_overflow(bytes, table_allowance_bytes, &bytes) || step > INT64_MAX)
         return fail(DLROVER_E_INVALID, "step or bytes is too large");
     auto begun = context->store->begin(TrainStep(step), bytes, if_full);
-    if (!begun.ok()) return to_code(begun.status());
-    if (auto *skipped = std::get_if<SaveSkipped>(&*begun))
+    if (!begun.ok()) {
+        context->note_save(step, false);
+        return to_code(begun.status());
+    }
+    if (auto *skipped = std::get_if<SaveSkipped>(&*begun)) {
+        if (if_full == IfFull::skip) context->note_save(step, false);
         return fail(DLROVER_E_SKIPPED, skipped->reason.c_str());
+    }
     const Environment &e = context->environment;
     *out = new dlrover_save{
         context, ObjectWriter(std::get<SaveTarget>(*begun), identity_of(e, TrainStep(step)), e.copy_threads),
@@ -110,19 +115,27 @@ int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes
     return success;
 }
 
+int refuse_lost(std::uint64_t step) {
+    std::string text = "this rank has not saved step " + std::to_string(step) +
+                       " before, when it was to: the others have, and the step may look otherwise now";
+    return fail(DLROVER_E_SKIPPED, text.c_str());
+}
+
 /// Asks for a slot until one is free or the context's patience ends; who else calls is not kept waiting.
 int begin_patiently(dlrover_context *context, std::uint64_t step, std::uint64_t bytes, dlrover_save **out) {
     auto begun_at = Clock::now();
     std::chrono::milliseconds patience(context->save_wait_ms.load()), pause(1);
     context->progress.save_begin();
+    bool is_lost = false;
     for (;;) {
         IfFull if_full = Clock::now() - begun_at < patience ? IfFull::ask_again : IfFull::skip;
-        int code =
-            locked(context, true, [&] { return begin_save(context, step, bytes, if_full, begun_at, out); });
+        int code = locked(context, true, [&] {
+            is_lost = context->has_lost(step);
+            return is_lost ? refuse_lost(step) : begin_save(context, step, bytes, if_full, begun_at, out);
+        });
         if (code == success) return code;
-        auto lost = Clock::now() - begun_at;
-        if (code != DLROVER_E_SKIPPED || if_full == IfFull::skip) {
-            context->progress.save_end(lost, false);
+        if (code != DLROVER_E_SKIPPED || is_lost || if_full == IfFull::skip) {
+            context->progress.save_end(Clock::now() - begun_at, false);
             if (code == DLROVER_E_SKIPPED || code == DLROVER_E_NO_MEMORY) context->progress.save_skipped();
             return code;
         }
@@ -186,6 +199,7 @@ int commit_save(dlrover_save *save) {
 
 void end_save(std::unique_ptr<dlrover_save> save, bool saved) {
     save->context->saving = false;
+    save->context->note_save(save->writer.target().train_step.value(), saved);
     bool here = save->thread == std::this_thread::get_id();
     auto until = here ? std::chrono::steady_clock::now() : save->left_at;
     save->context->progress.save_end(until - save->begun, saved);

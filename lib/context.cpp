@@ -189,6 +189,19 @@ void dlrover_context::end_staging() {
     if (CudaStage *used = stage_if_used()) used->end();
 }
 
+void dlrover_context::note_save(std::uint64_t step, bool saved) {
+    constexpr std::size_t most = 64;
+    bool &known = saves[step];
+    known = known || saved;
+    if (saves.size() > most) saves.erase(saves.begin());
+}
+
+/// Plain files have no generations, and each save replaces the one before.
+bool dlrover_context::has_lost(std::uint64_t step) const {
+    auto known = saves.find(step);
+    return link && known != saves.end() && !known->second;
+}
+
 GlobalTensors &dlrover_restore::global() {
     if (!tensors) tensors = std::make_unique<OwnTensors>(reader);
     return *tensors;

@@ -152,14 +152,39 @@ BOOST_AUTO_TEST_CASE(no_free_slot_is_a_skipped_save) {
     BOOST_TEST(daemon.page()->saves_done.load() == 3u);
     BOOST_TEST(wait_until([&] { return daemon.granted() == 0; }));
     BOOST_TEST(dlrover_save_wait(c.get(), 50) == DLROVER_OK);
-    BOOST_TEST(save_step(c.get(), 4) == DLROVER_E_SKIPPED, "nor in 50 ms");
+    BOOST_TEST(save_step(c.get(), 5) == DLROVER_E_SKIPPED, "nor in 50 ms");
     BOOST_TEST(daemon.page()->saves_skipped.load() == 2u, "one save, however often it asked");
     BOOST_TEST(dlrover_save_wait(c.get(), 60000) == DLROVER_OK);
     std::thread reader([r] { dlrover_restore_close(r); });  // the waiting save does not keep it out
-    BOOST_TEST(save_step(c.get(), 5) == DLROVER_OK);
+    BOOST_TEST(save_step(c.get(), 6) == DLROVER_OK);
     reader.join();
     BOOST_TEST(daemon.page()->saves_skipped.load() == 2u);
     BOOST_TEST(dlrover_save_wait(nullptr, 1) == DLROVER_E_INVALID);
+}
+
+// The other ranks have what the step was at first, and this one would add what it is now.
+BOOST_AUTO_TEST_CASE(a_step_that_was_lost_is_not_saved_later) {
+    auto c = open_context();
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
+    dlrover_restore *r = nullptr;
+    BOOST_REQUIRE(dlrover_restore_open(c.get(), &r) == DLROVER_OK);
+    for (std::uint64_t step : {2, 3}) BOOST_TEST(save_step(c.get(), step) == DLROVER_OK);
+    BOOST_TEST(save_step(c.get(), 4) == DLROVER_E_SKIPPED, "no slot");
+    dlrover_restore_close(r);
+    auto asked = daemon.count(local::Body::BeginSave);
+    BOOST_TEST(dlrover_save_wait(c.get(), 60000) == DLROVER_OK);
+    BOOST_TEST(save_step(c.get(), 4) == DLROVER_E_SKIPPED, "and at once");
+    BOOST_TEST(std::string(dlrover_error_text()).find("has not saved step 4") != std::string::npos);
+    BOOST_TEST(daemon.count(local::Body::BeginSave) == asked);
+    BOOST_TEST(daemon.page()->saves_skipped.load() == 2u);
+    BOOST_TEST(save_step(c.get(), 5) == DLROVER_OK);
+    dlrover_save *s = nullptr;
+    BOOST_REQUIRE(dlrover_save_begin(c.get(), 6, 1000, &s) == DLROVER_OK);
+    dlrover_save_abort(s);
+    BOOST_TEST(save_step(c.get(), 6) == DLROVER_E_SKIPPED, "it was given up");
+    for (int i = 0; i < 2; ++i) BOOST_TEST(save_step(c.get(), 7) == DLROVER_OK, "it was saved");
+    auto next = open_context();  // as in the next generation
+    BOOST_TEST(save_step(next.get(), 6) == DLROVER_OK);
 }
 
 BOOST_AUTO_TEST_CASE(daemon_restarts_between_saves) {
