@@ -91,6 +91,7 @@ class Unpacker {
             if (expect(s->train_step < INT64_MAX))
                 r.skips.push_back({Rank(s->rank), TrainStep(s->train_step)});
         r.scaling = scaling(w->scaling);
+        if (expect(w->without_slurm_us >= 0)) r.without_slurm = Duration(w->without_slurm_us);
         return r;
     }
     std::vector<Seal> seals(const wire::NodeReportT &w) {

@@ -189,6 +189,7 @@ std::unique_ptr<wire::NodeReportT> pack(const NodeReport &r) {
     w->durable = pack(r.durable);
     w->skips = pack_all<wire::SkipT>(r.skips);
     w->scaling = pack(r.scaling);
+    w->without_slurm_us = r.without_slurm.count();
     return w;
 }
 

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "base/units.h"
 #include "elastic/member_state.h"
 
 namespace dlrover::elastic {
@@ -279,6 +280,7 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
         out.push_back(std::move(n));
     }
     forget_dropped(from, std::exchange(p.report, report), report);
+    compare_setting(from);
     take_scaling(report.scaling);
     count_seals(from, report);
     // What ended after a step was complete counts from there; what was safe is not called so any longer.
@@ -295,6 +297,19 @@ void Member::State::on_report(NodeIndex from, const NodeReport &report) {
     if (role != Role::leader || finish) return;
     consider_progress(report);
     if (!looks_later()) consider();
+}
+
+/// After a cut the larger side goes on for its time, and the smaller one waits for its own before it has the
+/// job requeued: that is to be the longer one.
+void Member::State::compare_setting(NodeIndex node) {
+    Peer &p = peers[node.value()];
+    Duration here = config.timings.without_slurm, there = p.report.without_slurm;
+    bool differs = there != Duration(0) && there != here;
+    if (std::exchange(p.setting_told, differs) || !differs) return;
+    note(Note::Kind::warning,
+         names({node}) + " has timing.without_slurm = " + format_duration(there) + ", " +
+             names({config.self}) + " has " + format_duration(here) +
+             ": after a cut both sides of the group may act at once. Give all nodes the same (dlrover.toml)");
 }
 
 /// Sealed in this world, or what it goes on from. A node that comes back may still hold what was given up

@@ -37,6 +37,7 @@ Member::Member(GroupConfig config, std::optional<Promise> promise, Time now, Pla
     s.world = s.promise.world;
     if (s.world) s.local.knows = s.world->id;
     s.local.scaling = s.promise.scaling;
+    s.local.without_slurm = s.config.timings.without_slurm;
     if (s.world) s.born_world = s.world->id;
     s.term_seen = s.promise.term;
     s.heard_at.assign(s.node_count(), now);

@@ -32,6 +32,7 @@ struct Peer {
     Time alive_at{0};               ///< when that heartbeat was sent
     GenerationId told;              ///< the newest Commit sent since its link came up
     std::optional<Time> odd_since;  ///< should run the world, and says it does not
+    bool setting_told = false;      ///< that it waits for another time than this node
     NodeReport report;
     /// Made before one that has come already; one without a number is of a daemon that does not count.
     bool is_late(const NodeReport &other) const { return other.number != 0 && other.number < report.number; }
@@ -436,6 +437,7 @@ struct Member::State {
     bool lacks_prepare(NodeIndex node, bool is_acting) const;
     void on_heartbeat_reply(NodeIndex from, const HeartbeatReply &m);
     void on_report(NodeIndex from, const NodeReport &report);
+    void compare_setting(NodeIndex node);
     bool answers(NodeIndex node) const;
     void settle_removed();
     void consider();

@@ -37,6 +37,7 @@ struct NodeReport {
     std::optional<CheckpointId> durable = {};  ///< StepDurable: the newest known here
     std::vector<Skip> skips = {};              ///< of `running`; at most one of each rank
     Scaling scaling = {};                      ///< the newest on record here
+    Duration without_slurm{0};                 ///< Timings::without_slurm there; 0: not told
     friend bool operator==(const NodeReport &, const NodeReport &) = default;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -37,9 +38,13 @@ class TestGroup {
         c.spares = nodes - max;
         return c;
     }
+    /// Of nodes whose setting is another one, from their next boot on.
+    std::map<std::uint32_t, Duration> without_slurm;
     void boot(std::uint32_t node) {
         GroupConfig c = config_;
         c.self = NodeIndex(node);
+        if (auto own = without_slurm.find(node); own != without_slurm.end())
+            c.timings.without_slurm = own->second;
         members_[node].emplace(std::move(c), kept_[node], now_);
         if (sums_[node]) members_[node]->resume(sums_[node]->goodput, sums_[node]->goodput_at);
     }

@@ -187,4 +187,24 @@ BOOST_AUTO_TEST_CASE(what_an_earlier_leader_gave_up_goes_on) {
     BOOST_TEST((ended(1, NextRun::comes) == std::pair(std::size_t{1}, std::size_t{1})));
 }
 
+/// After a cut its side of the group would act while the other still does.
+BOOST_AUTO_TEST_CASE(a_node_with_another_time_without_slurm_is_named_once) {
+    TestGroup g(TestGroup::config(3, 2, 3));
+    auto told = [&] {
+        auto notes = g.actions<Note>(g.leader());
+        return std::ranges::count_if(notes, [](const Note &n) {
+            return n.text.find("node 2 has timing.without_slurm = 30.0 s, node") != std::string::npos;
+        });
+    };
+    g.start();
+    g.run(1s);
+    BOOST_TEST(told() == 0);
+    g.crash(2);
+    g.without_slurm[2] = 30s;
+    g.boot(2);
+    g.feed(2, LocalReady{true, {}});
+    g.run(3s);
+    BOOST_TEST(told() == 1);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

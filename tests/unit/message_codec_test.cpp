@@ -38,6 +38,7 @@ NodeReport full_report() {
     r.scaling = {4, 3, {NodeIndex(1)}};
     r.damaged = Damaged{{generation, TrainStep(9)}, Rank(5)};
     r.number = 1234567;
+    r.without_slurm = microseconds(60000000);
     r.durable = CheckpointId{generation, TrainStep(5)};
     r.skips = {{Rank(3), TrainStep(6)}, {Rank(1), TrainStep(7)}};
     r.parities = {Parity{{generation, TrainStep(9)}, 8, 1, {Rank(0), Rank(5)}, true}};
