@@ -10,7 +10,8 @@ namespace dlrover::daemon {
 namespace {
 
 constexpr std::string_view mark_prefix = "dlrover:", left_prefix = "dlrover-without:",
-                           grown_prefix = "dlrover-node:", excluded_prefix = "dlrover-excluded:";
+                           grown_prefix = "dlrover-node:", excluded_prefix = "dlrover-excluded:",
+                           lost_prefix = "dlrover-lost:";
 constexpr std::string_view kept[] = {"SLURM_CONF=", "SLURM_UMASK=", "SLURM_PRIO_PROCESS=", "SLURM_RLIMIT_"};
 constexpr std::string_view left_out[] = {"SLURM",
                                          "SBATCH_",
@@ -69,6 +70,24 @@ void add_step_words(const CompanionOrder &order, std::uint32_t cpus_per_task,
 
 bool begins_with_one_of(std::string_view line, const auto &prefixes) {
     return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return line.starts_with(prefix); });
+}
+
+/// "n1,n2"
+std::vector<std::string> names_in(const std::string &list) {
+    std::istringstream words(list);
+    std::vector<std::string> names;
+    for (std::string name; std::getline(words, name, ',');)
+        if (!name.empty()) names.push_back(name);
+    return names;
+}
+
+/// The one word with that prefix, or none.
+std::string put_names(const std::string &comment, std::string_view prefix, const std::string &before,
+                      const std::vector<std::string> &nodes) {
+    std::string text = without_words(comment, prefix), names;
+    for (const std::string &node : nodes) names += (names.empty() ? "" : ",") + node;
+    if (!names.empty()) text += (text.empty() ? "" : " ") + std::string(prefix) + before + names;
+    return text;
 }
 
 }  // namespace
@@ -141,18 +160,24 @@ std::set<std::string> find_excluded(const std::string &comment) {
     std::set<std::string> nodes;
     for (const std::string &word : words_of(comment)) {
         if (!word.starts_with(excluded_prefix)) continue;
-        std::istringstream names(word.substr(excluded_prefix.size()));
-        for (std::string name; std::getline(names, name, ',');)
-            if (!name.empty()) nodes.insert(name);
+        for (std::string &name : names_in(word.substr(excluded_prefix.size()))) nodes.insert(std::move(name));
     }
     return nodes;
 }
 
 std::string put_excluded(const std::string &comment, const std::set<std::string> &nodes) {
-    std::string text = without_words(comment, excluded_prefix), names;
-    for (const std::string &node : nodes) names += (names.empty() ? "" : ",") + node;
-    if (!names.empty()) text += (text.empty() ? "" : " ") + std::string(excluded_prefix) + names;
-    return text;
+    return put_names(comment, excluded_prefix, "", {nodes.begin(), nodes.end()});
+}
+
+std::vector<std::string> find_lost(const std::string &comment, std::uint32_t run) {
+    std::string of_run = std::string(lost_prefix) + std::to_string(run) + ":";
+    for (const std::string &word : words_of(comment))
+        if (word.starts_with(of_run)) return names_in(word.substr(of_run.size()));
+    return {};
+}
+
+std::string put_lost(const std::string &comment, std::uint32_t run, const std::vector<std::string> &nodes) {
+    return put_names(comment, lost_prefix, std::to_string(run) + ":", nodes);
 }
 
 }  // namespace dlrover::daemon

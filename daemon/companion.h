@@ -45,4 +45,10 @@ std::set<std::string> find_excluded(const std::string &comment);
 /// That comment with these instead; without the mark where there are none.
 std::string put_excluded(const std::string &comment, const std::set<std::string> &nodes);
 
+/// "dlrover-lost:2:n3,n5": nodes that the job's run before its run 2 has lost. That mark's, if it is of this
+/// run.
+std::vector<std::string> find_lost(const std::string &comment, std::uint32_t run);
+/// That comment with these instead of whatever run's.
+std::string put_lost(const std::string &comment, std::uint32_t run, const std::vector<std::string> &nodes);
+
 }  // namespace dlrover::daemon

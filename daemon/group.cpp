@@ -178,6 +178,7 @@ elastic::GroupConfig Group::config() const {
     if (Redundancy redundancy = redundancy_of(record_); redundancy.data > 0)
         c.code = {redundancy.data, redundancy.copies};
     c.checks = has_mover() && services_.requeues;
+    c.lost_before = r.lost_before;
     c.any_size = c.copies > 0;  // each object is on a node that is left, whichever rank it is of
     const auto &t = services_.settings.timing;
     c.timings = {t.heartbeat, t.leader_silence,  t.election,   t.election_step, t.agent_lease,

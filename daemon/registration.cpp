@@ -92,6 +92,7 @@ Status check_with_slurm(proto::StepRegistrationT &s, const SlurmStep &slurm) {
     s.array_job_id = slurm.job.array_job_id;
     s.array_task_id = slurm.job.array_task_id;
     s.batch_host = slurm.job.batch_host;
+    s.lost_before = slurm.job.lost_before;
     return {};
 }
 

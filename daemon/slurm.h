@@ -32,6 +32,7 @@ struct SlurmJob {
     std::string mark;                ///< companion_mark() of the group it is for; a user can not set it
     std::vector<std::string> left;   ///< every left_mark(); a user can not set them either
     std::vector<std::string> grown;  ///< grown_mark() of each node that it was expanded by
+    std::vector<std::string> lost_before;  ///< nodes that the run before this one has lost, as its group knew
 };
 
 struct SlurmStep {

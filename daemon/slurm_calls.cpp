@@ -81,6 +81,7 @@ SlurmJob convert(const slurm_job_info_t &job) {
     result.mark = find_mark(text_of(job.admin_comment));
     result.left = find_left_marks(text_of(job.admin_comment));
     result.grown = find_grown(text_of(job.admin_comment));
+    result.lost_before = find_lost(text_of(job.admin_comment), job.restart_cnt);
     return result;
 }
 
@@ -103,6 +104,15 @@ Exclusions change(Exclusions exclusions, bool frees, const std::vector<std::stri
     for (const std::string &node : excluded)
         if (exclusions.all.insert(node).second) exclusions.ours.insert(node);
     return exclusions;
+}
+
+/// They are checked where the next run gets them all the same. Each node that was left may say which it
+/// knows.
+std::string note_lost(const std::string &comment, const HastenOrder &order) {
+    std::vector<std::string> lost = find_lost(comment, order.restart_count);
+    for (const std::string &node : order.excluded)
+        if (std::ranges::find(lost, node) == lost.end()) lost.push_back(node);
+    return lost.empty() ? comment : put_lost(comment, order.restart_count, lost);
 }
 
 /// Of options that commas part.
@@ -328,11 +338,11 @@ class LibSlurmCalls final : public SlurmCalls {
                                           const std::vector<std::string> &preferred) {
         std::string comment = text_of(job.admin_comment), wanted = join(preferred);
         Exclusions before = exclusions_of(job), after = change(before, order.frees, order.excluded);
-        std::string marked = put_excluded(comment, after.ours);
+        std::string marked = note_lost(put_excluded(comment, after.ours), order);
         if (marked.size() > longest_comment) {
             log::warning("slurm: " + name_of(id) +
-                         " has an AdminComment that leaves no room: nodes that its last run has lost are not "
-                         "excluded from the next one");
+                         " has an AdminComment that leaves no room: nodes that its last run has lost are "
+                         "neither excluded from the next one nor checked in it");
             after = change(before, order.frees, {});  // who would ever free them?
             marked = put_excluded(comment, after.ours);
         }
@@ -343,7 +353,8 @@ class LibSlurmCalls final : public SlurmCalls {
         if (order.hastens) update.begin_time = std::time(nullptr);
         if (after.all != before.all) update.exc_nodes = nodes.data();
         // Also a mark of nodes that somebody has freed by hand.
-        if (find_excluded(comment) != after.ours) update.admin_comment = marked.data();
+        bool is_noted = find_lost(comment, order.restart_count) == find_lost(marked, order.restart_count);
+        if (find_excluded(comment) != after.ours || !is_noted) update.admin_comment = marked.data();
         // Also what a shrink has left, which would tie the next run to nodes that may be gone.
         if (order.hastens && (!wanted.empty() || (job.req_nodes && *job.req_nodes)))
             update.req_nodes = wanted.data();

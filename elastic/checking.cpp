@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node that was lost and comes back is looked at before it is used: it works for a moment, and exchanges
 // bytes with one or two others, spares where there are some, which exchange some with each other. Until it
-// has passed it has an index and hears the leader, but is not counted, and so is in no world (roster.cpp).
+// has passed it is in no world: one that joins has an index and hears the leader, but is not counted
+// (roster.cpp); one that the job's run before has lost, and Slurm has given to this run, is counted, and
+// passed over where nodes are chosen (generation.cpp).
 #include <algorithm>
 
 #include "base/units.h"
@@ -63,19 +65,22 @@ void Member::State::on_dismissal(NodeIndex from, const Dismissal &m) {
 
 // ---- the leader -----------------------------------------------------------------------------------
 
-/// A node of its name was lost, and nobody has looked at it since.
+/// A node of its name was lost, in this run of the job or the one before, and nobody has looked at it since.
 bool Member::State::suspected(NodeIndex node) const {
-    if (!config.checks || node.value() < config.step_nodes || contains(promise.roster.counted, node))
-        return false;
     const std::string &name = config.nodes[node.value()].name;
-    return !name.empty() && std::ranges::any_of(promise.removed, [&](NodeIndex n) {
+    if (!config.checks || name.empty() || contains(promise.roster.counted, node)) return false;
+    if (std::ranges::find(config.lost_before, name) != config.lost_before.end()) return !may_have_ranks(node);
+    if (node.value() < config.step_nodes) return false;
+    return std::ranges::any_of(promise.removed, [&](NodeIndex n) {
         return n.value() < node_count() && n != node && config.nodes[n.value()].name == name &&
                !contains(promise.scaling.released, n);
     });
 }
 
-bool Member::State::may_be_counted(NodeIndex node) const {
-    return !suspected(node) || contains(checking.passed, node) || bugged(PlantedBug::unchecked_let_in);
+bool Member::State::is_trusted(NodeIndex node) const {
+    bool is_own = node.value() < config.step_nodes;
+    return !suspected(node) || contains(checking.passed, node) ||
+           bugged(is_own ? PlantedBug::lost_before_trusted : PlantedBug::unchecked_let_in);
 }
 
 bool Member::State::dismissed(NodeIndex node) const {
@@ -83,7 +88,7 @@ bool Member::State::dismissed(NodeIndex node) const {
     return it != checking.dismissed.end() && now - it->second >= farewell;
 }
 
-/// Spares first, this node last.
+/// Spares first, this node after the others, and last who is under suspicion itself.
 std::vector<NodeIndex> Member::State::check_partners(NodeIndex subject) const {
     std::vector<std::pair<int, NodeIndex>> usable;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
@@ -91,7 +96,7 @@ std::vector<NodeIndex> Member::State::check_partners(NodeIndex subject) const {
         bool ready = is_self(n) ? local.ready : peers[i].joined && peers[i].report.ready && answers(n);
         if (n == subject || removed(n) || !counts(n) || !ready) continue;
         bool works = world && contains(world->nodes, n);
-        usable.emplace_back((works ? 2 : 0) + (is_self(n) ? 1 : 0), n);
+        usable.emplace_back((is_trusted(n) ? 0 : 4) + (works ? 2 : 0) + (is_self(n) ? 1 : 0), n);
     }
     std::ranges::stable_sort(usable, {}, &std::pair<int, NodeIndex>::first);
     std::vector<NodeIndex> partners;
@@ -102,13 +107,12 @@ std::vector<NodeIndex> Member::State::check_partners(NodeIndex subject) const {
 void Member::State::consider_check() {
     if (!config.checks || !acting() || finish) return;
     if (checking.subject) return watch_check();
-    if (preparing || awaiting || now < checking.not_before) return;
-    for (std::uint32_t i = config.step_nodes; i < node_count(); ++i) {
+    if (preparing || (awaiting && world) || now < checking.not_before) return;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
         const Peer &p = peers[i];
-        bool here = !removed(n) && p.acked > 0 && p.report.ready && answers(n);
-        if (here && suspected(n) && !may_be_counted(n) && !checking.dismissed.contains(n))
-            return begin_check(n);
+        bool here = !removed(n) && (is_self(n) || p.acked > 0) && p.report.ready && answers(n);
+        if (here && !is_trusted(n) && !checking.dismissed.contains(n)) return begin_check(n);
     }
 }
 
@@ -212,18 +216,24 @@ void Member::State::conclude_check() {
     CheckVerdict verdict = checking.book.verdict(subject);
     std::string what = describe_check();
     checking.subject.reset();
-    if (verdict == CheckVerdict::sound) {
-        checking.attempts = 0;
-        checking.passed.push_back(subject);
-        checking.story[subject] = "checked in " + format_duration(now - checking.began) + ": " + what;
-        return change_roster();
-    }
     if (verdict == CheckVerdict::unknown && ++checking.attempts < max_attempts) {
         checking.not_before = now + check_again;
         return;
     }
     checking.attempts = 0;
-    dismiss(subject, verdict, what);
+    // Of this run's own nodes Slurm has no others to offer: there has to be a reason not to use one.
+    bool is_own = subject.value() < config.step_nodes;
+    bool passes = verdict == CheckVerdict::sound || (is_own && verdict == CheckVerdict::unknown);
+    if (!passes) return dismiss(subject, verdict, what);
+    checking.passed.push_back(subject);
+    what = "checked in " + format_duration(now - checking.began) + ": " + what;
+    if (!is_own) {
+        checking.story[subject] = what;
+        return change_roster();
+    }
+    std::string then =
+        verdict == CheckVerdict::sound ? "" : ", and it can not be told whose fault it is; it is used";
+    note(Note::Kind::warning, names({subject}) + " was lost in the job's run before; " + what + then);
 }
 
 void Member::State::dismiss(NodeIndex node, CheckVerdict verdict, const std::string &what) {
@@ -233,8 +243,10 @@ void Member::State::dismiss(NodeIndex node, CheckVerdict verdict, const std::str
         why = "two-node check failed, and it can not be told whose fault it is: " + what;
     checking.dismissed[node] = now;
     note(Note::Kind::warning, names({node}) + " was lost before and is not let in again: " + why);
-    send(node, Dismissal{promise.term, names({node}) + " is not let into the group again: " + why});
     out.push_back(NodeUnfit{node, why, verdict != CheckVerdict::unknown});
+    std::string word = names({node}) + " is not let into the group again: " + why;
+    if (is_self(node)) return leave(word, 1, NextRun::none);  // the others have another leader soon
+    send(node, Dismissal{promise.term, word});
 }
 
 }  // namespace dlrover::elastic

@@ -20,9 +20,11 @@ std::vector<NodeIndex> Member::State::first_nodes() const {
     std::vector<NodeIndex> ready;
     std::size_t present = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
-        if (removed(NodeIndex(i)) || !counts(NodeIndex(i))) continue;
+        bool is_out = removed(NodeIndex(i)) || checking.dismissed.contains(NodeIndex(i));
+        if (is_out || lost(NodeIndex(i)) || !counts(NodeIndex(i))) continue;
         ++present;
-        if (peers[i].joined && peers[i].report.ready) ready.push_back(NodeIndex(i));
+        if (peers[i].joined && peers[i].report.ready && is_trusted(NodeIndex(i)))
+            ready.push_back(NodeIndex(i));
     }
     bool waited = now - awaiting_since >= config.timings.join;
     std::size_t size = std::min<std::size_t>(ready.size(), wanted_nodes());
@@ -41,7 +43,8 @@ std::vector<NodeIndex> Member::State::choose_nodes() const {
     bool waited = (preparing || awaiting) &&
                   now - (preparing ? preparing->since : awaiting_since) >= config.timings.join;
     auto ready = [&](NodeIndex n) {
-        return !removed(n) && answers(n) && peers[n.value()].joined && peers[n.value()].report.ready;
+        const Peer &p = peers[n.value()];
+        return !removed(n) && answers(n) && p.joined && p.report.ready && is_trusted(n);
     };
     std::vector<NodeIndex> others, leaving, chosen;
     std::vector<bool> was_there(node_count());

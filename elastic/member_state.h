@@ -609,7 +609,8 @@ struct Member::State {
     void report_check();
     void on_dismissal(NodeIndex from, const Dismissal &m);
     bool suspected(NodeIndex node) const;
-    bool may_be_counted(NodeIndex node) const;
+    /// Not suspected, or it has passed its check.
+    bool is_trusted(NodeIndex node) const;
     /// It was told so, and has had time to tell its user.
     bool dismissed(NodeIndex node) const;
     std::vector<NodeIndex> check_partners(NodeIndex subject) const;

@@ -41,6 +41,7 @@ enum class PlantedBug : std::uint8_t {
     added_counts_at_once,       ///< a node that joins is counted before majorities have it on record
     added_forgotten_by_new_leader,  ///< a new leader does not take over what its voters have on record
     unchecked_let_in,               ///< a node that was lost and comes back is counted before its check
+    lost_before_trusted,            ///< a node that the job's run before has lost is used unchecked
     other_size_passed_over,         ///< a world does not go on from what one of another size has in memory
     other_size_freed_early,   ///< what another size's world has saved is free before a newer step is safe
     newcomer_called_absent,   ///< what Slurm said before a node was moved into the job counts against it
@@ -64,7 +65,7 @@ enum class PlantedBug : std::uint8_t {
     switches_ignored,  ///< copies are kept wherever there is room
 };
 
-inline constexpr std::array<std::string_view, 53> planted_bug_names = {
+inline constexpr std::array<std::string_view, 54> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -97,6 +98,7 @@ inline constexpr std::array<std::string_view, 53> planted_bug_names = {
     "added_counts_at_once",
     "added_forgotten_by_new_leader",
     "unchecked_let_in",
+    "lost_before_trusted",
     "other_size_passed_over",
     "other_size_freed_early",
     "newcomer_called_absent",

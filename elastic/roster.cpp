@@ -222,7 +222,7 @@ void Member::State::change_roster() {
 std::optional<NodeIndex> Member::State::joiner_to_count() const {
     for (std::uint32_t i = config.step_nodes; i < node_count(); ++i)
         if (!counts(NodeIndex(i)) && !removed(NodeIndex(i)) && peers[i].acked > 0 &&
-            knows_world(NodeIndex(i)) && may_be_counted(NodeIndex(i)))
+            knows_world(NodeIndex(i)) && is_trusted(NodeIndex(i)))
             return NodeIndex(i);
     return std::nullopt;
 }

@@ -80,7 +80,8 @@ struct GroupConfig {
     CodeSize code;              ///< instead of copies
     bool replacements = false;  ///< Slurm is asked for nodes in place of those that are gone
     bool checks = false;        ///< nodes that were lost and come back can be checked, and are
-    bool expansion = false;     ///< of these first by expansion of the job, then by jobs of their own
+    std::vector<std::string> lost_before = {};  ///< names of nodes that the job's run before has lost
+    bool expansion = false;  ///< of these first by expansion of the job, then by jobs of their own
     bool requeues_without_host = false;  ///< a lost batch host has the job requeued
     bool any_size = false;               ///< a world can go on from what one of another size has in memory
     /// > 0: what a leader decides by looking at all nodes it decides at most so often, not with each word of

@@ -92,6 +92,7 @@ void Simulator::check_world(std::uint32_t decider, const World &world) {
     check_rollback(decider, world);
     check_damage(world);
     if (!newest_world_) check_kept(world);
+    check_looked_at(world);
     check_partners(world);
     check_sources(world);
     check_safe_kept(world);

@@ -42,6 +42,7 @@ void Simulator::begin_next_run() {
     config_.nodes.resize(step_nodes_);
     firm_added_ = 0;
     firm_counted_.clear();
+    suspect_some();
     for (std::uint32_t i = 0; i < step_nodes_; ++i) begin_next_run(i);
     newest_world_.reset();
     safe_.reset();
@@ -77,6 +78,23 @@ void Simulator::move_objects() {
         std::swap(nodes_[i].objects, nodes_[other].objects);
         std::swap(nodes_[i].foreign, nodes_[other].foreign);
         std::swap(nodes_[i].parities, nodes_[other].parities);
+    }
+}
+
+/// Slurm has given the job nodes again that it lost.
+void Simulator::suspect_some() {
+    config_.lost_before.clear();
+    for (std::uint32_t i = 0; config_.checks && i < step_nodes_; ++i)
+        if (!config_.nodes[i].name.empty() && checks_random_.chance(30))
+            config_.lost_before.push_back(config_.nodes[i].name);
+}
+
+void Simulator::check_looked_at(const World &world) const {
+    for (NodeIndex n : world.nodes) {
+        bool suspect = std::ranges::find(config_.lost_before, config_.nodes[n.value()].name) !=
+                       config_.lost_before.end();
+        check(!suspect || n.value() >= step_nodes_ || nodes_[n.value()].looked_at,
+              "a node that the run before has lost is used without a check");
     }
 }
 

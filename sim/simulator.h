@@ -171,6 +171,7 @@ class Simulator {
         std::optional<elastic::Damaged> damaged;  ///< on record, for the next daemon
         std::map<std::uint32_t, std::uint64_t> heard;  ///< by this leader: each node's newest report
         std::vector<NodeIndex> removed;                ///< as this member knows
+        bool looked_at = false;                        ///< it was in a check, in this run of the job
     };
     struct Companion {  ///< a job of one node that Slurm was asked for
         JobId job;
@@ -405,6 +406,8 @@ class Simulator {
     static void forget(Node &n);
     void move_objects();
     void expect_kept();
+    void suspect_some();
+    void check_looked_at(const elastic::World &world) const;
     void check_kept(const elastic::World &world) const;
 
     // faults.cpp

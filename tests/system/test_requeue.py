@@ -101,7 +101,7 @@ class Requeue(RequeueCase):
         self.assertEqual((run.folder / "code-1").read_text(), "0\n")
         self.assertFalse((run.folder / "code-0").exists(), "the script of the run that was lost")
 
-    def test_a_lost_node_is_excluded_for_a_minute(self) -> None:
+    def test_a_lost_node_is_excluded_for_a_minute_and_checked_then(self) -> None:
         """There is no other one but that which the user does not want."""
         run, job = self.submit("again", 3, "partner:1", options="--exclude=n4")
         wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
@@ -122,6 +122,8 @@ class Requeue(RequeueCase):
         self.assertGreater(took, 45)
         self.assertNotIn("dlrover-excluded", self.show(job))
         self.assertIn("ExcNodeList=n4 ", self.show(job))
+        self.assertIn(f"dlrover-lost:1:{victim}", self.show(job))
+        self.assertTrue(any(f"{victim} was lost in the job's run before; checked in" in text for text in self.texts(job)), "it was used unchecked")
         self.assertEqual(len({page.restored_step for page in run.pages}), 1)
         self.expect_result(run, job)
 

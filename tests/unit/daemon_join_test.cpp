@@ -559,4 +559,14 @@ BOOST_AUTO_TEST_CASE(the_mark_of_excluded_nodes_is_one_word) {
     BOOST_TEST(find_excluded("n1 dlrover-excluded:,, xdlrover-excluded:n2").empty());
 }
 
+BOOST_AUTO_TEST_CASE(the_mark_of_lost_nodes_is_for_one_run) {
+    auto comment = put_lost("site:x dlrover-lost:1:n1 dlrover-excluded:n3", 2, {"n5", "n3"});
+    BOOST_TEST(comment == "site:x dlrover-excluded:n3 dlrover-lost:2:n5,n3");
+    BOOST_TEST((find_lost(comment, 2) == std::vector<std::string>{"n5", "n3"}));
+    BOOST_TEST(find_lost(comment, 1).empty());
+    BOOST_TEST(find_lost(comment, 3).empty());
+    BOOST_TEST(find_lost("xdlrover-lost:2:n1 dlrover-lost:2:,", 2).empty());
+    BOOST_TEST((find_excluded(comment) == std::set<std::string>{"n3"}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

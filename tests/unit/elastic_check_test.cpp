@@ -115,6 +115,122 @@ BOOST_AUTO_TEST_CASE(slow_work_counts_where_others_have_worked) {
     BOOST_TEST((book.verdict(NodeIndex(1)) == CheckVerdict::sound));
 }
 
+// ---- a run of a job that gets nodes which the run before has lost ------------------------------------
+
+namespace {
+
+/// A group of `size` nodes n0, n1, ..., `min` of them are enough, whose job's run before has lost `suspects`.
+struct NextRunGroup : TestGroup {
+    NextRunGroup(std::uint32_t size, std::uint32_t min, std::vector<std::string> suspects, bool checks = true)
+        : TestGroup(make(size, min, std::move(suspects), checks)) {
+        for (std::uint32_t i = 0; i < size; ++i) job_nodes.emplace_back(i);
+        start();
+        run(2s);
+    }
+    static GroupConfig make(std::uint32_t size, std::uint32_t min, std::vector<std::string> suspects,
+                            bool checks) {
+        GroupConfig c = TestGroup::config(size, min, size);
+        for (std::uint32_t i = 0; i < size; ++i) c.nodes[i].name = "n" + std::to_string(i);
+        c.checks = checks;
+        c.any_size = true;
+        c.lost_before = std::move(suspects);
+        return c;
+    }
+    std::size_t notes(const std::string &text) const {
+        return static_cast<std::size_t>(std::ranges::count_if(
+            actions<Note>(leader()), [&](const Note &n) { return n.text.find(text) != std::string::npos; }));
+    }
+    /// What comes of the checks that some node was told to do; `bad` fails with everybody.
+    void answer(std::optional<std::uint32_t> bad = {}) {
+        for (int round = 0; round < 30; ++round) {
+            for (std::uint32_t node = 0; node < job_nodes.size(); ++node) {
+                auto told = actions<RunCheck>(node);
+                if (told.size() <= answered_[node]) continue;
+                answered_[node] = told.size();
+                bool ok = node != bad && told.back().partner.value() != bad;
+                feed(node, LocalCheck{told.back().run, ok, 150ms, ok ? Duration(100ms) : Duration(0),
+                                      ok ? "" : "no answer"});
+            }
+            run(500ms);
+        }
+    }
+    std::vector<NodeIndex> world_nodes() const {
+        const auto &world = view(leader()).world;
+        return world ? world->nodes : std::vector<NodeIndex>{};
+    }
+
+  private:
+    std::map<std::uint32_t, std::size_t> answered_;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_node_that_the_run_before_has_lost_is_checked_before_the_first_world) {
+    NextRunGroup g(3, 2, {"n2", "n9"});
+    BOOST_TEST(g.world_nodes().empty(), "it is waited for");
+    BOOST_TEST(g.count<RunCheck>(2) == 1u);
+    BOOST_TEST(g.actions<RunCheck>(2)[0].work);
+    g.answer();
+    BOOST_TEST((g.world_nodes() == nodes({0, 1, 2})));
+    BOOST_TEST(g.notes("n2 was lost in the job's run before; checked in") == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(it_is_left_out_and_given_up_where_it_fails) {
+    NextRunGroup g(3, 2, {"n2"});
+    g.answer(2);
+    BOOST_TEST((g.world_nodes() == nodes({0, 1})));
+    auto unfit = g.actions<NodeUnfit>(g.leader());
+    BOOST_REQUIRE(unfit.size() == 1u);
+    BOOST_TEST((unfit[0].node == NodeIndex(2) && unfit[0].its_fault));
+    BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 1u, "as one that is lost");
+}
+
+BOOST_AUTO_TEST_CASE(the_leader_leaves_the_group_to_the_others_where_it_fails_itself) {
+    NextRunGroup g(4, 2, {"n1"});
+    BOOST_REQUIRE(g.leader() == 1u);
+    g.answer(1);
+    BOOST_TEST(g.count<NodeUnfit>(1) == 1u);
+    BOOST_TEST(g.count<End>(1) == 1u);
+    BOOST_TEST((g.world(0).nodes == nodes({0, 2, 3})));
+}
+
+BOOST_AUTO_TEST_CASE(too_few_are_left_without_it_and_the_job_is_requeued) {
+    NextRunGroup g(3, 3, {"n2"});
+    g.answer(2);
+    BOOST_TEST(g.world_nodes().empty());
+    g.run(Timings{}.join);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(of_two_nobody_can_tell_and_both_are_used) {
+    NextRunGroup g(2, 2, {"n1"});
+    g.answer(1);
+    BOOST_TEST((g.world_nodes() == nodes({0, 1})));
+    BOOST_TEST(g.notes("it can not be told whose fault it is; it is used") == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(all_of_them_may_be_under_suspicion) {
+    NextRunGroup g(3, 2, {"n0", "n1", "n2"});
+    g.answer();
+    BOOST_TEST((g.world_nodes() == nodes({0, 1, 2})));
+}
+
+BOOST_AUTO_TEST_CASE(a_later_leader_trusts_those_of_the_world) {
+    NextRunGroup g(4, 2, {"n2"});
+    g.answer();
+    BOOST_REQUIRE((g.world_nodes() == nodes({0, 1, 2, 3})));
+    auto checks = g.count<RunCheck>(2);
+    g.cut(g.leader());
+    g.run(8s);
+    BOOST_TEST(g.world_nodes().size() == 3u);
+    BOOST_TEST(g.count<RunCheck>(2) == checks);
+}
+
+BOOST_AUTO_TEST_CASE(without_movers_nobody_is_checked) {
+    NextRunGroup g(3, 2, {"n2"}, false);
+    BOOST_TEST((g.world_nodes() == nodes({0, 1, 2})));
+}
+
 // ---- a group whose lost node comes back -----------------------------------------------------------
 
 namespace {
