@@ -6,7 +6,7 @@ libslurmclient_la_SOURCES = daemon/companion.cpp daemon/companion.h daemon/memor
 	daemon/step_watch.cpp daemon/step_watch.h
 libslurmclient_la_LIBADD = libcommon.la libproto.la
 slurm_calls_sources = daemon/slurm_api.cpp daemon/slurm_api.h daemon/slurm_calls.cpp daemon/slurm_companions.cpp \
-	daemon/slurm_companions.h daemon/slurm_nodes.cpp daemon/slurm_nodes.h
+	daemon/slurm_companions.h daemon/slurm_nodes.cpp daemon/slurm_nodes.h daemon/slurm_terms.cpp daemon/slurm_terms.h
 if HAVE_SLURM
 libslurmclient_la_SOURCES += $(slurm_calls_sources)
 libslurmclient_la_LIBADD += $(SLURM_LIBS)

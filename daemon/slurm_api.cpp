@@ -76,9 +76,18 @@ bool is_running(const slurm_job_info_t &job) {
     return base == JOB_RUNNING || base == JOB_SUSPENDED;
 }
 
+bool is_waiting(const slurm_job_info_t &job) {
+    return (job.job_state & JOB_STATE_BASE) == JOB_PENDING;
+}
+
+std::span<const slurm_job_info_t> records(const Jobs &jobs) {
+    if (!jobs) return {};
+    return {jobs->job_array, jobs->record_count};
+}
+
 const slurm_job_info_t *find_job(const Jobs &jobs, JobId id) {
-    for (std::uint32_t i = 0; i < jobs->record_count; ++i)
-        if (jobs->job_array[i].job_id == id.value()) return &jobs->job_array[i];
+    for (const slurm_job_info_t &job : records(jobs))
+        if (job.job_id == id.value()) return &job;
     return nullptr;
 }
 
@@ -89,6 +98,14 @@ Status fetch_job(JobId id, Jobs &jobs) {
     if (rc != SLURM_SUCCESS) return failure(name_of(id));
     if (!jobs || !find_job(jobs, id)) return Status(Code::not_found, name_of(id) + " is not known to Slurm");
     return {};
+}
+
+Result<Jobs> load_jobs_of(std::uint32_t uid) {
+    job_info_msg_t *raw = nullptr;
+    int rc = ::slurm_load_job_user(&raw, uid, SHOW_ALL);
+    Jobs jobs(raw);
+    if (rc != SLURM_SUCCESS) return failure("the user's jobs");
+    return jobs;
 }
 
 Result<Steps> load_steps(JobId job, std::uint32_t step) {

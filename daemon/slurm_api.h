@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -35,6 +36,9 @@ struct FreeConf {
 };
 struct FreeHosts {
     void operator()(hostlist_t p) const { ::slurm_hostlist_destroy(p); }
+};
+struct FreeLayout {
+    void operator()(slurm_step_layout_t *p) const { ::slurm_job_step_layout_free(p); }
 };
 struct FreeAllocation {
     void operator()(resource_allocation_response_msg_t *p) const {
@@ -70,9 +74,13 @@ std::string join(const auto &names) {
 Status failure(const std::string &what);
 
 bool is_running(const slurm_job_info_t &job);
+bool is_waiting(const slurm_job_info_t &job);
+std::span<const slurm_job_info_t> records(const Jobs &jobs);
 /// The record of this very job among those of its array; or nullptr.
 const slurm_job_info_t *find_job(const Jobs &jobs, JobId id);
 Status fetch_job(JobId id, Jobs &jobs);
+/// Those of others may be among them.
+Result<Jobs> load_jobs_of(std::uint32_t uid);
 Status send_update(JobId id, job_desc_msg_t &update, const std::string &what);
 /// Of one step, of all with NO_VAL; steps of other jobs may be among them.
 Result<Steps> load_steps(JobId job, std::uint32_t step);

@@ -63,7 +63,7 @@ bool is_preempted(const slurm_job_info_t &job) {
 SlurmJob convert(const slurm_job_info_t &job) {
     SlurmJob result;
     result.running = is_running(job);
-    result.waiting = (job.job_state & JOB_STATE_BASE) == JOB_PENDING;
+    result.waiting = is_waiting(job);
     result.preempted = is_preempted(job);
     result.uid = job.user_id;
     result.gid = job.group_id;

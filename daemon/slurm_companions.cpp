@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <csignal>
-#include <ctime>
 
 #include "daemon/companion.h"
-#include "daemon/slurm_api.h"
+#include "daemon/slurm_terms.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -19,14 +18,6 @@ std::vector<char *> pointers(std::vector<std::string> &words) {
     return result;
 }
 
-/// As much as the group has. None left: not a minute.
-Result<std::uint32_t> minutes_left(const slurm_job_info_t &job) {
-    if (job.time_limit == INFINITE) return std::uint32_t{INFINITE};
-    auto left = (job.end_time - std::time(nullptr)) / 60;
-    if (left < 1) return Status(Code::invalid_argument, "its time is nearly over");
-    return static_cast<std::uint32_t>(std::min<std::int64_t>(left, NO_VAL - 1));
-}
-
 /// Beside a batch job's own output, for what the workers there write. Slurm would read '%' and '\\'.
 std::string companion_output(const slurm_job_info_t &job) {
     std::string own = text_of(job.std_out), none = "/dev/null";
@@ -35,45 +26,6 @@ std::string companion_output(const slurm_job_info_t &job) {
                   !own.starts_with("/dev/");
     if (!usable) return none;
     return own.substr(0, slash + 1) + "dlrover-" + std::to_string(job.job_id) + "-node-%j.out";
-}
-
-/// The main job's resources for each node. Pointers into `job` stay Slurm's.
-void take_shape(const slurm_job_info_t &job, job_desc_msg_t &out) {
-    out.pn_min_memory = job.pn_min_memory;
-    out.pn_min_tmp_disk = job.pn_min_tmp_disk;
-    out.tres_per_node = job.tres_per_node;
-    out.tres_per_socket = job.tres_per_socket;
-    out.tres_per_task = job.tres_per_task;
-    out.cpus_per_tres = job.cpus_per_tres;
-    out.mem_per_tres = job.mem_per_tres;
-    out.features = job.features;
-    out.cluster_features = job.cluster_features;
-    out.tres_bind = job.tres_bind;
-    out.tres_freq = job.tres_freq;
-    out.ntasks_per_tres = job.ntasks_per_tres;
-    out.network = job.network;
-    out.core_spec = job.core_spec;
-    out.sockets_per_node = job.sockets_per_node;
-    out.cores_per_socket = job.cores_per_socket;
-    out.threads_per_core = job.threads_per_core;
-    out.cpu_freq_min = job.cpu_freq_min;
-    out.cpu_freq_max = job.cpu_freq_max;
-    out.cpu_freq_gov = job.cpu_freq_gov;
-    out.shared = job.shared;
-}
-
-/// On whose behalf, and on what terms.
-void take_terms(const slurm_job_info_t &job, job_desc_msg_t &out) {
-    out.user_id = job.user_id;
-    out.group_id = job.group_id;
-    out.account = job.account;
-    out.partition = job.partition;
-    out.qos = job.qos;
-    out.reservation = job.resv_name;
-    out.wckey = job.wckey;
-    out.mcs_label = job.mcs_label;
-    out.nice = std::max(job.nice, std::uint32_t{NICE_OFFSET});  // only an operator may go below
-    out.alloc_node = job.alloc_node;  // a partition may be for jobs from some nodes only
 }
 
 /// The main job's own nodes, and those that its user does not want.
@@ -88,25 +40,7 @@ std::vector<std::string> excluded_nodes(const CompanionOrder &order, const slurm
 Status check_main(const CompanionOrder &order, const slurm_job_info_t &job) {
     if (!is_running(job) || job.restart_cnt != order.restart_count)
         return Status(Code::invalid_argument, name_of(order.job) + " does not run any more");
-    if (!text_of(job.tres_per_job).empty())
-        return Status(Code::invalid_argument,
-                      "the job asks for " + text_of(job.tres_per_job) +
-                          " in all (as by --gpus): Slurm does not say what one node of it needs; ask for "
-                          "them by the node (--gpus-per-node)");
-    return {};
-}
-
-/// As the step has them.
-Result<std::uint32_t> cpus_per_task(const CompanionOrder &order) {
-    auto steps = load_steps(order.job, order.step.value());
-    if (!steps) return steps.take_status();
-    for (std::uint32_t i = 0; *steps && i < (*steps)->job_step_count; ++i) {
-        const job_step_info_t &step = (*steps)->job_steps[i];
-        if (step.step_id.job_id != order.job.value() || step.step_id.step_id != order.step.value()) continue;
-        std::uint32_t tasks = std::max(step.num_tasks, std::uint32_t{1});
-        return std::clamp<std::uint32_t>(step.num_cpus / tasks, 1, UINT16_MAX - 2);
-    }
-    return Status(Code::invalid_argument, name_of(order.job) + " has no such step any more");
+    return check_shape(job);
 }
 
 /// What Slurm is asked for, on whose terms. The pointers in `desc` are into the rest of it.
@@ -120,7 +54,7 @@ struct OneNode {
 Status prepare(const CompanionOrder &order, OneNode &out) {
     DLROVER_TRY(fetch_job(order.job, out.jobs));
     out.job = const_cast<slurm_job_info_t *>(find_job(out.jobs, order.job));
-    auto cpus = cpus_per_task(order);
+    auto cpus = cpus_per_task(order.job, order.step);
     if (!cpus) return cpus.take_status();
     auto minutes = minutes_left(*out.job);
     if (!minutes) return std::move(minutes.take_status()).with_context(name_of(order.job));
@@ -237,14 +171,11 @@ Result<Growth> grow_main_job(const CompanionOrder &order) {
 }
 
 Result<std::vector<Companion>> find_companions(std::uint32_t uid, const std::string &mark) {
-    job_info_msg_t *raw = nullptr;
-    int rc = ::slurm_load_job_user(&raw, uid, SHOW_ALL);
-    Jobs jobs(raw);
-    if (rc != SLURM_SUCCESS) return failure("the user's jobs");
+    auto jobs = load_jobs_of(uid);
+    if (!jobs) return jobs.take_status();
     std::vector<Companion> found;
-    for (std::uint32_t i = 0; jobs && i < jobs->record_count; ++i) {
-        const slurm_job_info_t &job = jobs->job_array[i];
-        bool waits = (job.job_state & JOB_STATE_BASE) == JOB_PENDING;
+    for (const slurm_job_info_t &job : records(*jobs)) {
+        bool waits = is_waiting(job);
         if (job.user_id != uid || (!waits && !is_running(job)) ||
             find_mark(text_of(job.admin_comment)) != mark)
             continue;
