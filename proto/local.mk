@@ -20,6 +20,6 @@ EXTRA_DIST += $(proto_schemas) proto/split_types.awk
 
 noinst_LTLIBRARIES += libproto.la
 libproto_la_SOURCES = proto/codec.h proto/message_tree.cpp proto/message_tree.h proto/frame.cpp proto/frame.h proto/goodput.h proto/local_client.cpp proto/local_client.h proto/outcome.cpp proto/outcome.h \
-	proto/local_codec.cpp proto/local_codec.h proto/progress.h
+	proto/allocation_words.cpp proto/allocation_words.h proto/local_codec.cpp proto/local_codec.h proto/progress.h
 nodist_libproto_la_SOURCES = $(proto_generated) $(proto_types)
 libproto_la_LIBADD = libbase.la

@@ -7,7 +7,7 @@ tests_unit_base_test_LDADD = libbase.la
 TESTS += tests/unit/base_test
 
 check_PROGRAMS += tests/unit/proto_test
-tests_unit_proto_test_SOURCES = tests/unit/main.cpp tests/unit/codec_test.cpp tests/unit/frame_test.cpp tests/unit/local_client_test.cpp
+tests_unit_proto_test_SOURCES = tests/unit/main.cpp tests/unit/allocation_words_test.cpp tests/unit/codec_test.cpp tests/unit/frame_test.cpp tests/unit/local_client_test.cpp
 tests_unit_proto_test_LDADD = libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/proto_test
 dist_noinst_SCRIPTS += tests/checks/dist-complete tests/checks/doc-programs tests/checks/format tests/checks/headers-alone tests/checks/include-table
