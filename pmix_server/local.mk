@@ -14,10 +14,10 @@ tests_unit_exchange_test_SOURCES = tests/unit/main.cpp tests/unit/announcement_t
 tests_unit_exchange_test_LDADD = libexchange.la
 TESTS += tests/unit/exchange_test
 
-pmixd_sources = pmix_server/accept_guard.cpp pmix_server/accept_guard.h pmix_server/allocation.cpp pmix_server/allocation.h pmix_server/client_watch.cpp pmix_server/client_watch.h pmix_server/completion.h pmix_server/control.cpp pmix_server/control.h pmix_server/dlrover_pmix.h pmix_server/info_list.cpp pmix_server/info_list.h pmix_server/job_data.cpp pmix_server/job_data.h pmix_server/news.cpp pmix_server/news.h pmix_server/number.cpp pmix_server/number.h \
+pmixd_sources = pmix_server/accept_guard.cpp pmix_server/accept_guard.h pmix_server/allocation.cpp pmix_server/allocation.h pmix_server/allocator.cpp pmix_server/allocator.h pmix_server/client_watch.cpp pmix_server/client_watch.h pmix_server/completion.h pmix_server/control.cpp pmix_server/control.h pmix_server/dlrover_pmix.h pmix_server/info_list.cpp pmix_server/info_list.h pmix_server/job_data.cpp pmix_server/job_data.h pmix_server/news.cpp pmix_server/news.h pmix_server/number.cpp pmix_server/number.h \
 	pmix_server/pmix_api.h pmix_server/security.cpp pmix_server/security.h pmix_server/server.cpp pmix_server/server.h pmix_server/service.cpp pmix_server/service.h pmix_server/service_requests.cpp \
 	pmix_server/unsent.cpp pmix_server/unsent.h pmix_server/upcalls.cpp pmix_server/upcalls.h pmix_server/value_codec.cpp pmix_server/value_codec.h
-pmixd_test_sources = tests/unit/main.cpp tests/unit/accept_guard_test.cpp tests/unit/allocation_test.cpp tests/unit/control_test.cpp tests/unit/job_data_test.cpp tests/unit/news_test.cpp tests/unit/number_test.cpp tests/unit/unsent_test.cpp
+pmixd_test_sources = tests/unit/main.cpp tests/unit/accept_guard_test.cpp tests/unit/allocation_test.cpp tests/unit/allocator_test.cpp tests/unit/poll_loop.h tests/unit/control_test.cpp tests/unit/job_data_test.cpp tests/unit/news_test.cpp tests/unit/number_test.cpp tests/unit/unsent_test.cpp
 pmixd_process_test_sources = tests/unit/main.cpp tests/unit/helper_process.cpp tests/unit/helper_process.h tests/unit/pmixd_process_test.cpp
 if HAVE_PMIX
 include_HEADERS += pmix_server/dlrover_pmix.h

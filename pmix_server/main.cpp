@@ -119,12 +119,14 @@ Result<UniqueFd> catch_farewell() {
 
 /// Comes back only where it can not begin.
 Status serve(const helper::Environment &environment, const std::string &folder, pmix::Security security,
-             pmix::Board board, pmix::Service::Renew renew) {
+             pmix::Allocator::Program slurm, pmix::Board board, pmix::Service::Renew renew) {
+    ::signal(SIGCHLD, SIG_IGN);  // the processes that ask Slurm are nobody's to wait for
     // They are PMIx's too, whose threads never end.
     auto &loop = *new AsioLoop();
     auto farewell = catch_farewell();
     if (!farewell) return farewell.take_status();
-    auto &service = *new pmix::Service(loop, environment, std::move(board), std::move(renew));
+    auto &service =
+        *new pmix::Service(loop, environment, std::move(slurm), std::move(board), std::move(renew));
     auto module = pmix::make_server_module(loop, service);
     DLROVER_TRY(pmix::Server::start(folder, security, module));
     service.begin();
@@ -160,7 +162,8 @@ int main(int argc, char **argv) {
         next.push_back(std::string(board_variable) + "=" + std::to_string(*file));
         start_again(argv, std::move(next));
     };
-    Status why = serve(*environment, *folder, security, std::move(board), renew);
+    pmix::Allocator::Program slurm{pmix::allocate_program(), pmix::allocate_environment(before)};
+    Status why = serve(*environment, *folder, security, std::move(slurm), std::move(board), renew);
     if (security != pmix::Security::munge) return helper::fail(program, why, 1);
     // This one's has no use of MUNGE.
     before.push_back(std::string(without_munge) + "=1");

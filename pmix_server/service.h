@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "helper/environment.h"
+#include "pmix_server/allocator.h"
 #include "pmix_server/exchange.h"
 #include "pmix_server/news.h"
 #include "pmix_server/server.h"
@@ -21,8 +22,14 @@ class Service final : public Upcalls {
     /// Goes on in another process, with what is published; for the next generation. Does not come back.
     using Renew = std::function<void(const Board &board)>;
     /// board: of the generations before.
-    Service(EventLoop &loop, const helper::Environment &environment, Board board, Renew renew)
-        : loop_(loop), environment_(environment), board_(std::move(board)), renew_(std::move(renew)) {}
+    /// `slurm`: what asks it.
+    Service(EventLoop &loop, const helper::Environment &environment, Allocator::Program slurm, Board board,
+            Renew renew)
+        : loop_(loop),
+          environment_(environment),
+          allocator_(loop, std::move(slurm)),
+          board_(std::move(board)),
+          renew_(std::move(renew)) {}
     /// Connects to the daemon, again and again.
     void begin();
     /// Ends this process when no client is connected any more.
@@ -37,6 +44,7 @@ class Service final : public Upcalls {
     void on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done) override;
     void on_event(Event event) override;
     void on_query(Query query, std::shared_ptr<QueryCompletion> done) override;
+    void on_status_query(proto::AllocationOrder order, std::shared_ptr<QueryCompletion> done) override;
     void on_allocation(AllocationRequest request, std::shared_ptr<QueryCompletion> done) override;
     void on_control(ControlRequest request, std::shared_ptr<QueryCompletion> done) override;
 
@@ -70,6 +78,9 @@ class Service final : public Upcalls {
     void on_answer(std::uint64_t number, const proto::local::BodyUnion &answer);
     pmix_status_t ask_for_checkpoint(std::uint32_t rank);
     void answer(const Query &query, QueryCompletion &done, const proto::local::PmixStateT &state) const;
+    /// That generation is served, and its ranks have not been told of its end.
+    bool goes_on(const std::string &name_space) const;
+    void ask_slurm(AllocationRequest request, std::shared_ptr<QueryCompletion> done);
     std::optional<JobDatum> refusal_datum() const;
     /// The status, of what that rank has asked for.
     pmix_status_t note_refusal(std::uint32_t rank, pmix_status_t status, const std::string &text);
@@ -125,6 +136,7 @@ class Service final : public Upcalls {
     };
     std::vector<Refusal>
         refusals_;  ///< each rank's last one, until a request of its is granted; the newest last
+    Allocator allocator_;
     Exchange::Token last_token_ = 0;
     Board board_;  ///< until the first generation begins
     Renew renew_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks ask of the group: how it stands, other nodes, another beginning. The daemon has the answers.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "pmix_server/dlrover_pmix.h"
@@ -71,9 +72,41 @@ pmix_status_t Service::note_refusal(std::uint32_t rank, pmix_status_t status, co
     return status;
 }
 
+bool Service::goes_on(const std::string &name_space) const {
+    return is_present(name_space) && !exchange_->stopped();
+}
+
+/// As the group's user, by a process of its own. Of a job that is made after its asker's generation has ended
+/// nobody would know.
+void Service::ask_slurm(AllocationRequest request, std::shared_ptr<QueryCompletion> done) {
+    if (!goes_on(request.name_space)) return done->finish(PMIX_ERR_LOST_CONNECTION, {});
+    auto &order = *request.wanted.order;
+    std::tie(order.job, order.step) =
+        step_of(request.name_space).value_or(std::pair(environment_.job, environment_.step));
+    allocator_.ask(order, [this, request, done](Result<proto::AllocationState> state) {
+        if (!state) {
+            const Status &why = state.status();
+            return done->finish(note_refusal(request.rank, refusal_status(why.code()), why.message()), {});
+        }
+        if (goes_on(request.name_space))
+            return done->finish(note_refusal(request.rank, PMIX_SUCCESS, {}),
+                                answer_of(*request.wanted.order, *state));
+        done->finish(PMIX_ERR_LOST_CONNECTION, {});
+        if (request.wanted.order->verb == proto::AllocationOrder::Verb::create)
+            allocator_.ask(proto::release_of(*request.wanted.order, *state), [](const auto &) {});
+    });
+}
+
+/// PMIx 4.2.2 does not say which rank asks: it is none in what is noted of refusals.
+void Service::on_status_query(proto::AllocationOrder order, std::shared_ptr<QueryCompletion> done) {
+    if (!exchange_) return done->finish(PMIX_ERR_LOST_CONNECTION, {});
+    ask_slurm({exchange_->world().name_space, PMIX_RANK_UNDEF, {0, 0, std::move(order)}}, std::move(done));
+}
+
 /// Taken or not is told at once: the nodes come, or go, with a later generation.
 void Service::on_allocation(AllocationRequest request, std::shared_ptr<QueryCompletion> done) {
     if (!is_present(request.name_space)) return done->finish(PMIX_ERR_LOST_CONNECTION, {});
+    if (request.wanted.order) return ask_slurm(std::move(request), std::move(done));
     local::PmixScaleRequestT message;
     message.more = request.wanted.more;
     message.fewer = request.wanted.fewer;

@@ -311,8 +311,19 @@ bool take_qualifier(const pmix_info_t &qualifier, Upcalls::Query &query) {
     return false;
 }
 
+pmix_status_t post_status_query(proto::AllocationOrder order, pmix_info_cbfunc_t function, void *cbdata) {
+    auto done = std::make_shared<QueryCompletion>(function, cbdata);
+    to_loop->post(
+        [order = std::move(order), done]() mutable { receiver->on_status_query(std::move(order), done); });
+    return PMIX_SUCCESS;
+}
+
 pmix_status_t on_query(pmix_proc_t *, pmix_query_t *queries, std::size_t count, pmix_info_cbfunc_t function,
                        void *cbdata) noexcept {
+    std::optional<proto::AllocationOrder> order;
+    if (auto parsed = parse_status_query(std::span(queries, count), order); parsed != PMIX_SUCCESS)
+        return parsed;
+    if (order) return post_status_query(std::move(*order), function, cbdata);
     Upcalls::Query query;
     for (const auto &one : std::span(queries, count)) {
         for (const auto &qualifier : std::span(one.qualifiers, one.nqual))

@@ -94,6 +94,8 @@ class Upcalls {
     /// PMIx tells this node's ranks itself.
     virtual void on_event(Event event) = 0;
     virtual void on_query(Query query, std::shared_ptr<QueryCompletion> done) = 0;
+    /// How an allocation beside the group's own is; the order lacks whose ranks ask.
+    virtual void on_status_query(proto::AllocationOrder order, std::shared_ptr<QueryCompletion> done) = 0;
     virtual void on_allocation(AllocationRequest request, std::shared_ptr<QueryCompletion> done) = 0;
     virtual void on_control(ControlRequest request, std::shared_ptr<QueryCompletion> done) = 0;
 };

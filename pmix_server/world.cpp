@@ -5,6 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "base/units.h"
+
 namespace dlrover::pmix {
 namespace {
 
@@ -44,6 +46,16 @@ std::vector<std::uint32_t> World::all_places() const {
     std::vector<std::uint32_t> places(nodes.size());
     std::iota(places.begin(), places.end(), 0u);
     return places;
+}
+
+std::optional<std::pair<JobId, StepId>> step_of(const std::string &name_space) {
+    auto job_at = name_space.find('.') + 1, step_at = name_space.find('.', job_at) + 1;
+    auto end = name_space.find('.', step_at);
+    if (job_at == 0 || step_at == 0 || end == std::string::npos) return std::nullopt;
+    auto job = parse_uint(name_space.substr(job_at, step_at - 1 - job_at), 1, UINT32_MAX);
+    auto step = parse_uint(name_space.substr(step_at, end - step_at), 0, UINT32_MAX);
+    if (!job || !step) return std::nullopt;
+    return std::pair(JobId(static_cast<std::uint32_t>(*job)), StepId(static_cast<std::uint32_t>(*step)));
 }
 
 Result<World> make_world(const proto::local::PmixWorldT &message) {

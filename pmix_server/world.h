@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -33,6 +34,9 @@ struct World {
     std::vector<std::uint32_t> places_of(const std::vector<std::uint32_t> &ranks) const;
     std::vector<std::uint32_t> all_places() const;
 };
+
+/// Whose ranks these are: "dlrover.JOB.STEP.RUN.g1-4". A node that has joined is a job of its own to Slurm.
+std::optional<std::pair<JobId, StepId>> step_of(const std::string &name_space);
 
 /// invalid_argument: it can not be served.
 Result<World> make_world(const proto::local::PmixWorldT &message);

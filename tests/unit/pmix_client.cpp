@@ -36,6 +36,12 @@ const char *words_for(pmix_status_t status) {
             return "duplicate key";
         case PMIX_ERR_OUT_OF_RESOURCE:
             return "out of resource";
+        case PMIX_ERR_RESOURCE_BUSY:
+            return "busy";
+        case PMIX_ERR_NO_PERMISSIONS:
+            return "no permissions";
+        case PMIX_ERR_JOB_ALLOC_FAILED:
+            return "refused";
         default:
             return PMIx_Error_string(status);
     }
@@ -270,13 +276,57 @@ bool query_state() {
            query(names, "dlrover.step.safe=41;" + rest, nullptr, true);
 }
 
-/// What is said of it is what is left of the answer.
+/// Prints what comes back.
+bool allocate(pmix_alloc_directive_t directive, std::vector<pmix_info_t> infos) {
+    pmix_info_t *results = nullptr;
+    std::size_t count = 0;
+    bool done =
+        good("allocate", PMIx_Allocation_request(directive, infos.data(), infos.size(), &results, &count));
+    for (std::size_t i = 0; i < count; ++i)
+        std::printf("%s=%s\n", results[i].key, text_of(results[i].value).c_str());
+    if (results != nullptr) PMIX_INFO_FREE(results, count);
+    return done;
+}
+
 bool allocate(pmix_alloc_directive_t directive, std::uint64_t nodes) {
     pmix_info_t info;
     PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &nodes, PMIX_UINT64);
-    pmix_info_t *results = nullptr;
+    return allocate(directive, {info});
+}
+
+pmix_info_t text_info(const char *name, const char *text) {
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, name, text, PMIX_STRING);
+    return info;
+}
+
+bool allocate_with_terms() {
+    std::vector<pmix_info_t> infos{text_info(PMIX_ALLOC_QUEUE, "long"),
+                                   text_info(PMIX_ALLOC_REQ_ID, "the tests")};
+    std::uint64_t nodes = 2;
+    std::uint32_t seconds = 90;
+    PMIX_INFO_LOAD(&infos.emplace_back(), PMIX_ALLOC_NUM_NODES, &nodes, PMIX_UINT64);
+    PMIX_INFO_LOAD(&infos.emplace_back(), PMIX_ALLOC_TIME, &seconds, PMIX_UINT32);
+    return allocate(PMIX_ALLOC_NEW, std::move(infos));
+}
+
+/// id: none where it is null.
+bool query_allocation(const char *id) {
+    pmix_query_t query;
+    PMIX_QUERY_CONSTRUCT(&query);
+    pmix_status_t rc = PMIX_SUCCESS;
+    PMIX_ARGV_APPEND(rc, query.keys, PMIX_QUERY_ALLOC_STATUS);
+    bool yes = true;
+    PMIX_QUERY_QUALIFIERS_CREATE(&query, id != nullptr ? 2 : 1);
+    PMIX_INFO_LOAD(&query.qualifiers[0], PMIX_QUERY_REFRESH_CACHE, &yes, PMIX_BOOL);
+    if (id != nullptr) PMIX_INFO_LOAD(&query.qualifiers[1], PMIX_ALLOC_ID, id, PMIX_STRING);
+    pmix_info_t *found = nullptr;
     std::size_t count = 0;
-    return good("allocate", PMIx_Allocation_request(directive, &info, 1, &results, &count));
+    bool done = good("names", rc) && good("query", PMIx_Query_info(&query, 1, &found, &count));
+    for (std::size_t i = 0; i < count; ++i)
+        std::printf("%s=%s\n", found[i].key, text_of(found[i].value).c_str());
+    PMIX_QUERY_DESTRUCT(&query);
+    return done;
 }
 
 /// Of these ranks, this one among them. Says the number that it gets.
@@ -523,6 +573,11 @@ bool run(const std::string &what) {
     if (what == "extend") return allocate(PMIX_ALLOC_EXTEND, 2);
     if (what == "release") return allocate(PMIX_ALLOC_RELEASE, 1);
     if (what == "new") return allocate(PMIX_ALLOC_NEW, 1);
+    if (what == "new, and why not") return allocate(PMIX_ALLOC_NEW, 1) || query({DLROVER_PMIX_REFUSAL}, "?");
+    if (what == "new with terms") return allocate_with_terms();
+    if (what == "release 58") return allocate(PMIX_ALLOC_RELEASE, {text_info(PMIX_ALLOC_ID, "58")});
+    if (what == "status of 58") return query_allocation("58");
+    if (what == "status of none") return query_allocation(nullptr);
     if (what == "changed") return news(DLROVER_PMIX_EVENT_ALLOCATION_CHANGED, 5, "");
     if (what == "first read") return publish_one("dlrover.once", 1, PMIX_PERSIST_FIRST_READ);
     if (what == "pause") return control(PMIX_JOB_CTRL_PAUSE, "");

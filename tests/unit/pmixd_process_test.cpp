@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -25,7 +26,8 @@ constexpr std::chrono::seconds patience{60};
 
 class PmixdNode : public HelperNode {
   public:
-    explicit PmixdNode(std::uint32_t place) : HelperNode(TEST_PMIXD, local::Role::Pmix), place_(place) {
+    explicit PmixdNode(std::uint32_t place, const std::string &program = TEST_PMIXD)
+        : HelperNode(program, local::Role::Pmix), place_(place) {
         char name[] = "/tmp/dlrover-test-XXXXXX";
         scratch = ::mkdtemp(name);
     }
@@ -156,11 +158,12 @@ struct Ended {
 };
 
 struct Group {
-    PmixdNode nodes[2] = {PmixdNode(0), PmixdNode(1)};
+    PmixdNode nodes[2];
     std::map<std::uint32_t, pid_t> ranks;
     std::map<std::uint32_t, UniqueFd> outputs;
 
-    Group() {
+    explicit Group(const std::string &program = TEST_PMIXD)
+        : nodes{PmixdNode(0, program), PmixdNode(1, program)} {
         for (auto &node : nodes) node.begin();
         serve(1);
     }
@@ -230,6 +233,27 @@ struct Group {
         auto ended = wait(rank);
         BOOST_TEST(WEXITSTATUS(ended.wait_status) == 1);
         BOOST_TEST(ended.output.find(text) != std::string::npos, ended.output);
+    }
+};
+
+/// A folder with dlrover-pmixd, and beside it a script in place of the program that asks Slurm.
+struct Installation {
+    std::filesystem::path folder;
+
+    explicit Installation(const std::string &script) {
+        char name[] = "/tmp/dlrover-test-XXXXXX";
+        folder = ::mkdtemp(name);
+        std::filesystem::copy_file(TEST_PMIXD, pmixd());
+        std::ofstream(folder / "dlrover-allocate") << "#!/bin/sh\ncd " << folder.string() << "\n"
+                                                   << script << "\n";
+        std::filesystem::permissions(folder / "dlrover-allocate", std::filesystem::perms::owner_all);
+    }
+    ~Installation() { std::filesystem::remove_all(folder); }
+    std::string pmixd() const { return folder / "dlrover-pmixd"; }
+    /// What the script has written to a file of this name.
+    std::string said(const char *name) const {
+        std::ifstream file(folder / name);
+        return {std::istreambuf_iterator<char>(file), {}};
     }
 };
 
@@ -515,10 +539,9 @@ BOOST_AUTO_TEST_CASE(words_of_abort_reach_the_daemon) {
 BOOST_AUTO_TEST_CASE(what_is_not_served_is_refused) {
     Group g;
     const std::pair<const char *, const char *> refused[] = {
-        {"spawn", "spawn"},           {"first read", "publish"},    {"pause", "control"},
-        {"new", "allocate"},          {"query qualified", "query"}, {"leave", "leave"},
-        {"credential", "credential"}, {"validate", "validate"},     {"pull", "pull"},
-        {"fabric update", "update"}};
+        {"spawn", "spawn"},           {"first read", "publish"}, {"pause", "control"},
+        {"query qualified", "query"}, {"leave", "leave"},        {"credential", "credential"},
+        {"validate", "validate"},     {"pull", "pull"},          {"fabric update", "update"}};
     for (auto [what, call] : refused) {
         BOOST_TEST_CONTEXT(what) {
             g.start(1, what);
@@ -677,14 +700,96 @@ BOOST_AUTO_TEST_CASE(ranks_may_ask_for_more_nodes_or_fewer) {
     g.expect_failure(0, "query: not found\n");
     std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted{{2, 0}, {2, 0}, {2, 0}, {0, 1}};
     BOOST_TEST((g.nodes[0].scaled == wanted));
-    g.start(2, "new");
-    g.expect_failure(2, "allocate: not supported\n");
     BOOST_TEST(g.nodes[1].scaled.empty());
     g.start(3, "changed");
     g.pass(500ms);
     g.nodes[1].say_event(local::PmixEventKind::AllocationChanged, 5);
     ended = g.wait(3);
     BOOST_TEST(ended.wait_status == 0, ended.output);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_may_ask_for_nodes_beside_the_groups_own) {
+    Installation made(R"(echo "$*" >>words
+case $1 in
+new) echo answer running 58 n3,n4 ;;
+status) echo answer waiting 58 Resources ;;
+release) echo answer ended 58 ;;
+esac)");
+    Group g(made.pmixd());
+    const std::pair<const char *, const char *> asked[] = {
+        {"new with terms", "pmix.alloc.id=58\npmix.alloc.reqid=the tests\npmix.alloc.nlist=n3,n4\n"},
+        {"new", "pmix.alloc.id=58\npmix.alloc.nlist=n3,n4\n"},
+        {"status of 58", "pmix.query.alloc=waiting: Resources\n"},
+        {"release 58", ""}};
+    for (auto [what, answer] : asked) {
+        g.start(0, what);
+        auto ended = g.wait(0);
+        BOOST_TEST(ended.wait_status == 0, what << ": " << ended.output);
+        BOOST_TEST(ended.output == answer);
+    }
+    BOOST_TEST(made.said("words") ==
+               "new 7 0 2 seconds=90 partition=long label=the tests\nnew 7 0 1\n"
+               "status 7 58\nrelease 7 58\n");
+    g.start(1, "status of none");
+    g.expect_failure(1, "query: bad parameter\n");
+}
+
+BOOST_AUTO_TEST_CASE(a_refusal_of_slurms_is_told_with_its_words) {
+    Installation made("echo answer refused $(cat how)");
+    Group g(made.pmixd());
+    const std::pair<const char *, const char *> refused[] = {
+        {"argument", "refused"},     {"permission", "no permissions"},
+        {"full", "out of resource"}, {"away", "busy"},
+        {"late", "timeout"},         {"unknown", "not found"}};
+    for (auto [how, status] : refused) {
+        std::ofstream(made.folder / "how") << how << " nobody may";
+        g.start(0, "new, and why not");
+        g.expect_failure(0, "allocate: " + std::string(status) + "\nquery: dlrover.refusal=nobody may;\n");
+    }
+    std::ofstream(made.folder / "how") << "unknown it is not";
+    g.start(1, "status of 58");
+    g.expect_failure(1, "query: not found\n");
+    g.start(1, "query refusal");
+    g.expect_failure(1, "query: dlrover.refusal=it is not;\n");
+}
+
+BOOST_AUTO_TEST_CASE(without_what_asks_slurm_it_is_said) {
+    Group g;
+    g.start(0, "new, and why not");
+    g.expect_failure(0, "allocate: not supported\nquery: dlrover.refusal=can not run ");
+}
+
+BOOST_AUTO_TEST_CASE(while_slurm_is_waited_for_ranks_are_served) {
+    Installation made("echo $$ >pid; exec sleep 600");
+    Group g(made.pmixd());
+    auto begun = Clock::now();
+    g.start(0, "new, and why not");
+    g.start(1, "query");
+    auto ended = g.wait(1);
+    BOOST_TEST(ended.wait_status == 0, ended.output);
+    BOOST_TEST((Clock::now() - begun < 9s));
+    g.expect_failure(0, "allocate: timeout\nquery: dlrover.refusal=Slurm has not answered within 10.0 s;\n");
+    BOOST_TEST((Clock::now() - begun < 20s));
+    pid_t pid = std::stoi(made.said("pid"));
+    for (auto end = Clock::now() + patience; ::kill(pid, 0) == 0 && Clock::now() < end;) ::usleep(10000);
+    BOOST_TEST((::kill(pid, 0) < 0 && errno == ESRCH), "it is killed, and nobody has to wait for it");
+}
+
+/// What Slurm gives then would be nobody's.
+BOOST_AUTO_TEST_CASE(an_allocation_for_a_rank_whose_generation_has_ended_is_released) {
+    Installation made(R"(echo "$*" >>words
+[ $1 = release ] || while [ ! -e go ]; do sleep 0.05; done
+echo answer waiting 58)");
+    Group g(made.pmixd());
+    g.start(0, "new");
+    g.pass(1s);
+    g.nodes[0].stop_ranks();
+    g.pass(200ms);
+    std::ofstream(made.folder / "go") << "";
+    auto ended = g.wait(0);
+    BOOST_TEST(ended.output.find("allocate: lost connection") != std::string::npos, ended.output);
+    g.pass(1s);
+    BOOST_TEST(made.said("words") == "new 7 0 1\nrelease 7 58\n");
 }
 
 BOOST_AUTO_TEST_CASE(ranks_of_two_nodes_make_groups) {
