@@ -13,6 +13,17 @@ from pmix_case import MISSING, build, folder
 CLOSED = "PartitionName=closed Nodes=n1,n2,n3,n4 RootOnly=YES"
 OTHERS = "PartitionName=others Nodes=n1,n2,n3,n4 AllowGroups=slurm"
 LONG = "PartitionName=long Nodes=n1,n2,n3,n4 MaxTime=60"
+PLUGIN = """
+function slurm_job_submit(job, partitions, uid)
+    job.admin_comment = "asked by " .. uid
+    if string.find(job.comment or "", "never") then return slurm.ESLURM_INVALID_LICENSES end
+    if string.find(job.comment or "", "slow") then os.execute("sleep 12") end
+    return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+    return slurm.SUCCESS
+end
+"""
 SUCCESS, NO_PERMISSIONS, TIMEOUT, BAD_PARAM, BUSY, OUT_OF_RESOURCE, NOT_FOUND, REFUSED = 0, -23, -24, -27, -28, -29, -46, -188
 
 
@@ -155,6 +166,24 @@ class NewAllocation(unittest.TestCase):
         wait_until(lambda: self.field(last[0].split()[0], "%T") in ("CANCELLED", ""), 10, "a job taken back")
         self.let_end()
 
+    def test_the_sites_plugin_has_its_say(self) -> None:
+        self.cluster.control("stop-slurmctld")
+        with (self.cluster.folder / "etc" / "slurm.conf").open("a") as conf:
+            conf.write("JobSubmitPlugins=lua\n")
+        (self.cluster.folder / "etc" / "job_submit.lua").write_text(PLUGIN)
+        self.cluster.control("start-slurmctld")
+        wait_until(lambda: self.cluster.run("squeue", "-h", user="root").returncode == 0, 30, "slurmctld", 0.2)
+        job = self.expect("new nodes=1")["pmix.alloc.id"]
+        uid = self.cluster.run("id", "-u").stdout.strip()
+        self.assertIn(f"AdminComment=asked by {uid} ", self.cluster.run("scontrol", "-o", "show", "job", job, user="root").stdout)
+        self.release(job)
+        self.expect("new nodes=1 label=never", REFUSED)
+        self.assertIn("license", self.why())
+        # Slurm has it in hand for longer than is waited for, and then cancels a job of which it can not tell.
+        self.expect_no_answer_of_slurm("label=slow")
+        wait_until(lambda: f"dlrover-new:{self.job} slow CANCELLED" in self.jobs("%k %T", "-t", "all"), 30, "a job that was made unseen, and cancelled", 0.5)
+        self.let_end()
+
     def test_while_slurm_is_away_ranks_go_on(self) -> None:
         before = self.jobs()
         with stopped([next(host["slurmctld"] for host in self.cluster.describe()["hosts"] if host["host"] == "ctl")]):
@@ -168,13 +197,13 @@ class NewAllocation(unittest.TestCase):
         self.release(self.expect("new nodes=1")["pmix.alloc.id"])
         self.let_end()
 
-    def jobs(self) -> str:
-        return self.cluster.run("squeue", "-h", "-o", "%i", user="root").stdout
+    def jobs(self, form: str = "%i", *words: str) -> str:
+        return self.cluster.run("squeue", "-h", "-o", form, *words, user="root").stdout
 
-    def expect_no_answer_of_slurm(self) -> None:
+    def expect_no_answer_of_slurm(self, words: str = "") -> None:
         """In time, with words, and the other ranks go on meanwhile."""
         before, began = self.fences(), time.monotonic()
-        code, _ = self.ask("new nodes=1")
+        code, _ = self.ask(f"new nodes=1 {words}")
         took, fences = time.monotonic() - began, self.fences() - before
         print(f"answer {code} after {took:.1f} s and {fences} fences: {self.why()}")
         self.assertIn(code, (TIMEOUT, BUSY))
