@@ -135,6 +135,8 @@ struct Settings {
     struct Pmix {
         /// A fence, a group or a direct modex that not all have come to by then fails for those that have.
         Duration wait_limit = std::chrono::minutes(5);
+        /// Whom others of its node have waited for so long counts as failed whatever it does. 0: never.
+        Duration busy_limit = std::chrono::minutes(30);
     } pmix;
 
     struct Security {

@@ -111,6 +111,8 @@ const Entry table[] = {
 
     {"pmix", "wait_limit", PLACE(pmix.wait_limit), "1s", "240h",
      "programs are ended for it where they wait for a slow rank"},
+    {"pmix", "busy_limit", PLACE(pmix.busy_limit), "0s", "240h",
+     "the others of the node wait for it, and hear nothing"},
 
     {"security", "munge_socket", PLACE(security.munge_socket), "", "", ""},
     {"security", "accept_relays", PLACE(security.accept_relays), "", "", ""},

@@ -398,7 +398,10 @@ class Group : private JobMemory {
     bool follows_wait(const local::PmixOverdueT &overdue);
     std::optional<Activity> activity_of_rank(std::uint16_t local_rank) const;
     bool do_nothing(const std::vector<std::uint16_t> &local_ranks);
-    void fail_idle(Rank rank, const local::PmixOverdueT &overdue);
+    std::optional<std::chrono::seconds> busy_limit_over(const local::PmixOverdueT &overdue) const;
+    std::string idle_text(const local::PmixOverdueT &overdue) const;
+    std::string busy_text(const local::PmixOverdueT &overdue, std::chrono::seconds limit) const;
+    void fail_missing(Rank rank, const std::string &what);
     std::string names_of(const std::vector<std::uint16_t> &local_ranks) const;
     bool add_pmix(local::WorldPublishedT &world);
 
@@ -524,7 +527,7 @@ class Group : private JobMemory {
     IdleRanks idle_ranks_;        ///< for which others of this node wait in PMIx
     GenerationId waited_for_in_;  ///< in which that was said last
     EventLoop::Time waited_for_at_{0};
-    GenerationId found_idle_in_;                 ///< in which one of them has failed for it
+    GenerationId found_missing_in_;              ///< in which one of them has failed for it
     std::optional<std::uint32_t> nodes_told_;    ///< AllocationChanged
     std::optional<EventLoop::Time> job_end_at_;  ///< JobEndsSoon
     std::unique_ptr<JobDeadline> job_end_;       ///< on the leader's node: for LocalJobEnd

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <functional>
 
 #include "base/process_tree.h"
 #include "common/log.h"
@@ -201,30 +202,58 @@ bool Group::do_nothing(const std::vector<std::uint16_t> &local_ranks) {
     return all_idle;
 }
 
+/// pmix.busy_limit, once it is over.
+std::optional<std::chrono::seconds> Group::busy_limit_over(const local::PmixOverdueT &overdue) const {
+    auto limit = services_.settings.pmix.busy_limit;
+    if (limit.count() == 0 || std::chrono::milliseconds(overdue.waited_ms) < limit) return std::nullopt;
+    return std::chrono::duration_cast<std::chrono::seconds>(limit);
+}
+
 /// Ranks that libpmix lets wait for others of this node hear of no error, and nothing else ends it where one
-/// of them hangs. What computes, reads or writes is only late: as long as it does they wait.
+/// of them hangs. What computes, reads or writes is only late, and so is what waits for something published:
+/// they wait for it as long as pmix.busy_limit says.
 void Group::on_missing_neighbour(const local::PmixOverdueT &overdue) {
     constexpr std::size_t most_ranks = 4096, most_looked_at = 32;
-    if (!world_ || world_->id <= stopping_ || over() || found_idle_in_ == world_->id) return;
-    if (overdue.waiting.size() + overdue.missing.size() > most_ranks || !follows_wait(overdue)) return;
+    if (!world_ || world_->id <= stopping_ || over() || found_missing_in_ == world_->id) return;
+    std::size_t ranks = overdue.waiting.size() + overdue.missing.size();
+    if (std::max(ranks, overdue.asking.size()) > most_ranks || !follows_wait(overdue)) return;
     std::vector<std::uint16_t> may_hang = overdue.missing.empty() ? overdue.waiting : overdue.missing;
     std::erase_if(may_hang, [&](std::uint16_t local_rank) {
         auto rank = rank_of(local_rank);
         return !rank || rank_states_[*rank] == "finished";
     });
+    if (may_hang.empty()) return;
+    auto asks = [&](std::uint16_t local_rank) {
+        return std::ranges::find(overdue.asking, local_rank) != overdue.asking.end();
+    };
+    std::ranges::stable_partition(may_hang, std::not_fn(asks));
+    bool one_asks = asks(may_hang.back());
+    Rank first = *rank_of(may_hang.front());
+    if (auto limit = busy_limit_over(overdue)) return fail_missing(first, busy_text(overdue, *limit));
     if (may_hang.size() > most_looked_at) may_hang.resize(most_looked_at);
-    if (do_nothing(may_hang)) fail_idle(*rank_of(may_hang.front()), overdue);
+    if (!one_asks && do_nothing(may_hang)) fail_missing(first, idle_text(overdue));
 }
 
-void Group::fail_idle(Rank rank, const local::PmixOverdueT &overdue) {
-    found_idle_in_ = world_->id;
-    std::string name = "Rank " + std::to_string(rank.value()) + " on " + services_.node;
-    std::string text = overdue.missing.empty()
-                           ? name +
-                                 " counts as failed: ranks of this node wait in PMIx for each other, and "
-                                 "nothing of it comes about"
-                           : name + ", which does nothing, counts as failed: " + names_of(overdue.waiting) +
-                                 " of this node wait for it in PMIx";
+std::string Group::idle_text(const local::PmixOverdueT &overdue) const {
+    if (overdue.missing.empty())
+        return " counts as failed: ranks of this node wait in PMIx for each other, and nothing of it comes "
+               "about";
+    return ", which does nothing, counts as failed: " + names_of(overdue.waiting) +
+           " of this node wait for it in PMIx";
+}
+
+std::string Group::busy_text(const local::PmixOverdueT &overdue, std::chrono::seconds limit) const {
+    std::string waited = " waited " + std::to_string(limit.count()) + " s in PMIx for ";
+    return " counts as failed, whatever it does: " +
+           (overdue.missing.empty() ? "ranks of this node" + waited + "each other"
+                                    : names_of(overdue.waiting) + " of this node" + waited + "it") +
+           " (pmix.busy_limit)";
+}
+
+/// what: follows the rank's name.
+void Group::fail_missing(Rank rank, const std::string &what) {
+    found_missing_in_ = world_->id;
+    std::string text = "Rank " + std::to_string(rank.value()) + " on " + services_.node + what;
     log::warning({job(), step()}, text);
     add_event(proto::EventKind::Warning, text + ".", world_->id, static_cast<std::int32_t>(rank.value()));
     elastic::WorkerExit exit;

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "pmix_server/client_watch.h"
 #include "pmix_server/dlrover_pmix.h"
 #include "pmix_server/group_part.h"
 #include "pmix_server/unsent.h"
@@ -359,7 +358,7 @@ void Service::say_overdue(const char *purpose) {
 }
 
 /// What libpmix itself lets ranks wait for, the others of their node, comes to the server's notice in this
-/// way alone, and nobody can answer it: the daemon hears of it at each look until it is over. While anything
+/// way alone, and nobody can answer it: the daemon hears of it at each look until it is over. While a fence
 /// here has a limit, or waits for other nodes, who is missing can not be told: that comes to an end.
 void Service::look_at_waits() {
     waits_timer_.reset();
@@ -367,23 +366,34 @@ void Service::look_at_waits() {
     const World &world = exchange_->world();
     const Time limit = *world.wait_limit, pause = std::clamp<Time>(limit / 30, 100ms, 10s);
     waits_timer_ = loop_.after(pause, [this] { look_at_waits(); });
-    if (exchange_->stopped() || !waiting_.empty() || !asking_.empty()) return;
+    if (exchange_->stopped() || !waiting_.empty()) return;
     auto clients = clients_that_wait();
     if (!clients || clients->empty()) return;
     auto first = std::ranges::min_element(*clients, {}, [](const ClientWait &c) { return c.wait.since; });
-    if (loop_.now() - first->wait.since < limit) return;
+    if (loop_.now() - first->wait.since >= limit) tell_local_wait(*clients, first->wait);
+}
+
+void Service::tell_local_wait(const std::vector<ClientWait> &clients, const Conversation::Wait &longest) {
+    const World &world = exchange_->world();
+    const std::uint32_t first_rank = world.first_rank(world.place);
     local::PmixOverdueT overdue;
     overdue.generation = to_proto(world.generation);
-    overdue.purpose = first->wait.purpose;
+    overdue.purpose = longest.purpose;
     overdue.local = true;
-    std::vector<bool> waits(world.ranks_here());
-    for (const ClientWait &client : *clients) {
-        std::uint32_t here = client.rank.value_or(UINT32_MAX) - world.first_rank(world.place);
+    auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(loop_.now() - longest.since);
+    overdue.waited_ms = static_cast<std::uint64_t>(waited.count());
+    std::vector<bool> waits(world.ranks_here()), asks(world.ranks_here());
+    for (const ClientWait &client : clients) {
+        std::uint32_t here = client.rank.value_or(UINT32_MAX) - first_rank;
         if (here >= waits.size()) return;  // nobody knows whose it is
         waits[here] = true;
     }
-    for (std::size_t i = 0; i < waits.size(); ++i)
-        (waits[i] ? overdue.waiting : overdue.missing).push_back(static_cast<std::uint16_t>(i));
+    for (const auto &[token, question] : asking_)
+        if (question.rank - first_rank < asks.size()) asks[question.rank - first_rank] = true;
+    for (std::uint16_t i = 0; i < waits.size(); ++i) {
+        (waits[i] ? overdue.waiting : overdue.missing).push_back(i);
+        if (asks[i]) overdue.asking.push_back(i);
+    }
     tell(std::move(overdue));
 }
 
@@ -453,10 +463,11 @@ void Service::on_publication(Publication publication, std::shared_ptr<Completion
     }
     Exchange::Token token = ++last_token_;
     Limit end = limit(publication.timeout);
-    asking_[token] = [this, done, end](pmix_status_t status, const auto &) {
+    auto told = [this, done, end](pmix_status_t status, const auto &) {
         note_end(end, status, "a publication");
         done->finish(status);
     };
+    asking_[token] = {change.by.rank, std::move(told)};
     Status status = exchange_->change(loop_.now(), change, end.at, token);
     if (!status.ok() && asking_.erase(token) > 0) done->finish(status_of(status));
     schedule();
@@ -468,13 +479,14 @@ void Service::on_look_up(LookUp look_up, std::shared_ptr<LookUpCompletion> done)
     query.by.node = own_name();
     Exchange::Token token = ++last_token_;
     Limit end = query.wait && !look_up.timeout ? Limit{} : limit(look_up.timeout);
-    asking_[token] = [this, done, end](pmix_status_t status, const auto &found) {
+    auto told = [this, done, end](pmix_status_t status, const auto &found) {
         note_end(end, status, "a look-up");
         FoundList list;
         for (const Notice &notice : found)
             if (!list.add(notice)) return done->finish(PMIX_ERR_UNPACK_FAILURE, {});
         done->finish(status, list.all());
     };
+    asking_[token] = {query.by.rank, std::move(told)};
     Status status = exchange_->find(loop_.now(), std::move(query), end.at, token);
     if (!status.ok() && asking_.erase(token) > 0) done->finish(status_of(status), {});
     schedule();
@@ -489,7 +501,7 @@ void Service::on_event(Event event) {
 
 void Service::told(Exchange::Token token, Outcome outcome, const std::vector<Notice> &found) {
     auto node = asking_.extract(token);
-    if (!node.empty()) node.mapped()(status_of(outcome), found);
+    if (!node.empty()) node.mapped().told(status_of(outcome), found);
 }
 
 /// The rank ends by itself once it is answered; the agent notices that.

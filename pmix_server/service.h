@@ -8,6 +8,7 @@
 
 #include "helper/environment.h"
 #include "pmix_server/allocator.h"
+#include "pmix_server/client_watch.h"
 #include "pmix_server/exchange.h"
 #include "pmix_server/news.h"
 #include "pmix_server/server.h"
@@ -109,6 +110,7 @@ class Service final : public Upcalls {
     void note_end(const Limit &limit, pmix_status_t status, const char *purpose);
     void say_overdue(const char *purpose);
     void look_at_waits();
+    void tell_local_wait(const std::vector<ClientWait> &clients, const Conversation::Wait &longest);
     void join(const RankSet &who, Wait wait, Exchange::Fence fence);
     void give_up(Exchange::Token token, const Status &why);
     void schedule();
@@ -123,7 +125,11 @@ class Service final : public Upcalls {
     std::map<Exchange::Token, Finished> waiting_;
     std::uint64_t last_context_ = 0;  ///< of process groups
     using Told = std::function<void(pmix_status_t status, const std::vector<Notice> &found)>;
-    std::map<Exchange::Token, Told> asking_;  ///< what is published, or looked up
+    struct Question {
+        std::uint32_t rank = 0;  ///< whose it is
+        Told told;
+    };
+    std::map<Exchange::Token, Question> asking_;  ///< what is published, or looked up
     /// Waits for the daemon's word of the group.
     struct Asked {
         Answered answered;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pmix_late HOW FOLDER: all ranks meet in a fence, then in another one (or, "group": make a process group), and say so. In the first run rank 1 does not come to the second: "hang", "group": it
-// stands still for ever; "mismatch": it waits in a fence with itself and the last rank, which does not come either; "compute": it computes for 10 s first.
+// stands still for ever; "mismatch": it waits in a fence with itself and the last rank, which does not come either; "compute": it computes for 10 s first; "spin": it
+// computes for ever.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,9 @@ static int is_first(const char *folder) {
 }
 
 static void be_late(const char *how, uint32_t size) {
-    if (strcmp(how, "compute") == 0) {
+    if (strcmp(how, "spin") == 0) {
+        for (;;) clock();
+    } else if (strcmp(how, "compute") == 0) {
         while (clock() < 10 * CLOCKS_PER_SEC) continue;
     } else if (strcmp(how, "mismatch") == 0) {
         pmix_proc_t two[2];

@@ -11,12 +11,13 @@ from pmix_case import MISSING, build, expect_nothing_left, folder
 SIZE = 3
 
 
-@unittest.skipIf(MISSING, "needs " + " and ".join(MISSING))
-class Late(unittest.TestCase):
+class LateCase(unittest.TestCase):
+    BUSY_LIMIT = "30min"
+
     @classmethod
     def setUpClass(cls) -> None:
         settings = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()), "dlrover.toml")
-        settings.write_text('[pmix]\nwait_limit = "5s"\n[timing]\nstop_grace = "1s"\n')
+        settings.write_text(f'[pmix]\nwait_limit = "5s"\nbusy_limit = "{cls.BUSY_LIMIT}"\n[timing]\nstop_grace = "1s"\n')
         cls.cluster = cls.enterClassContext(Cluster("late", nodes=1, arguments=("--dlrover-conf", str(settings))))
         cls.program = build(cls.cluster, "pmix_late")
 
@@ -37,6 +38,9 @@ class Late(unittest.TestCase):
         self.assertEqual([event["rank"] for event in events if event["kind"] == "worker-failed"], [rank])
         self.assertEqual(sum(event["kind"] == "world-published" for event in events), 2)
 
+
+@unittest.skipIf(MISSING, "needs " + " and ".join(MISSING))
+class Late(LateCase):
     def test_one_that_hangs_has_failed(self) -> None:
         self.expect_found("hang", 1, "ranks 0, 2 waited 5 s in PMIx for a fence, to which rank 1 of this node did not come",
                           ", which does nothing, counts as failed: ranks 0, 2 of this node wait for it in PMIx")
@@ -53,6 +57,15 @@ class Late(unittest.TestCase):
         events = self.run_late("compute")
         self.assertEqual([event["text"] for event in events if event["kind"] == "worker-failed"], [], "\n".join(str(event["time_us"]) + " " + event["text"] for event in events))
         self.assertTrue(any("rank 1 of this node did not come" in event["text"] for event in events))
+
+
+@unittest.skipIf(MISSING, "needs " + " and ".join(MISSING))
+class Busy(LateCase):
+    BUSY_LIMIT = "8s"
+
+    def test_one_that_computes_for_ever_has_failed(self) -> None:
+        self.expect_found("spin", 1, "ranks 0, 2 waited 5 s in PMIx for a fence, to which rank 1 of this node did not come",
+                          " counts as failed, whatever it does: ranks 0, 2 of this node waited 8 s in PMIx for it (pmix.busy_limit)")
 
 
 if __name__ == "__main__":

@@ -496,6 +496,39 @@ BOOST_AUTO_TEST_CASE(ranks_that_wait_for_their_neighbours_are_in_the_time_line) 
     BOOST_TEST(!g.fails("counts as failed"));
 }
 
+/// Without pmix.busy_limit they would wait for ever: nothing is seen of what the ranks do.
+BOOST_AUTO_TEST_CASE(ranks_wait_for_their_neighbours_no_longer_than_the_limit) {
+    for (bool all_wait : {false, true}) {
+        Serving g;
+        g.start();
+        GenerationId first = g.p2->generation();
+        auto say = [&](std::chrono::milliseconds waited) {
+            local::PmixOverdueT overdue;
+            overdue.generation = to_proto_ptr(first);
+            overdue.purpose = "a fence";
+            overdue.local = true;
+            overdue.waited_ms = static_cast<std::uint64_t>(waited.count());
+            overdue.waiting = {0};
+            (all_wait ? overdue.waiting : overdue.missing).push_back(1);
+            // The last to be blamed, where it is not the only one.
+            overdue.asking.push_back(all_wait ? 0 : 1);
+            g.n2.say(g.p2->client, std::move(overdue), 0);
+            g.run(10s);
+        };
+        say(30min - 10s);
+        BOOST_TEST((g.p2->generation() == first));
+        BOOST_TEST(!g.fails("counts as failed"));
+        say(30min);
+        std::string who = std::to_string(g.w2.first_rank + 1) + " on n2 ";
+        BOOST_TEST(g.fails("Rank " + who + "counts as failed, whatever it does: "));
+        BOOST_TEST(g.fails("waited 1800 s in PMIx for " + std::string(all_wait ? "each other" : "it") +
+                           " (pmix.busy_limit)."));
+        g.await_worlds();
+        BOOST_TEST((g.p2->generation() > first));
+        BOOST_TEST(g.p2->reason == "rank " + who + "was killed by signal 9 (Killed)");
+    }
+}
+
 BOOST_AUTO_TEST_CASE(pmix_servers_hear_of_a_lost_rank) {
     Serving g;
     g.start();

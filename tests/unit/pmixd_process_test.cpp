@@ -462,6 +462,26 @@ BOOST_AUTO_TEST_CASE(a_neighbour_that_does_not_come_is_told) {
     BOOST_TEST(told.empty(), "the generation is over");
 }
 
+/// Also while one of them waits for something published, for as long as it takes.
+BOOST_AUTO_TEST_CASE(a_neighbour_that_looks_something_up_is_told) {
+    Group g;
+    for (auto &node : g.nodes) node.wait_limit_ms = 700;
+    g.serve(2);
+    g.start(1, "look up, and wait");
+    g.pass(500ms);
+    g.start(0, "wait");
+    auto begun = Clock::now();
+    auto &told = g.nodes[0].missed;
+    while (told.size() < 2 && Clock::now() - begun < patience) g.pass(20ms);
+    BOOST_REQUIRE(told.size() >= 2u);
+    const std::vector<std::uint16_t> looks_up{1};
+    BOOST_TEST(told.back().missing == looks_up, boost::test_tools::per_element());
+    BOOST_TEST(told.back().asking == looks_up, boost::test_tools::per_element());
+    BOOST_TEST(told.front().waited_ms >= 700u);
+    BOOST_TEST(told.back().waited_ms > told.front().waited_ms);
+    for (auto &node : g.nodes) node.stop_ranks();
+}
+
 /// Late, but there: the other node's ranks are the ones that are missing, and that has its limit.
 BOOST_AUTO_TEST_CASE(a_neighbour_that_has_come_is_not_told) {
     Group g;
