@@ -2,7 +2,6 @@
 """What the tests of programs under our PMIx server have in common."""
 
 import pathlib
-import re
 import shutil
 import subprocess
 
@@ -26,12 +25,6 @@ def build(cluster: Cluster, name: str, *flags: str) -> str:
     pmix = subprocess.run(["pkg-config", "--cflags", "pmix"], check=True, capture_output=True, text=True).stdout.split()
     subprocess.run(["gcc", "-O1", *pmix, "-o", str(out), str(TOP / "tests" / "system" / f"{name}.c"), "-l:libpmix.so.2", *flags], check=True)
     return str(out)
-
-
-def event_code(name: str) -> int:
-    """Of our own events, as the header has them."""
-    header = (TOP / "pmix_server" / "dlrover_pmix.h").read_text()
-    return int(re.search(rf"#define DLROVER_PMIX_EVENT_{name} \((-\d+)\)", header)[1])
 
 
 def folder(cluster: Cluster, name: str) -> pathlib.Path:

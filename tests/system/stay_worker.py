@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training whose processes stay: "FOLDER STEPS [pmix | torch | late]". Where a generation ends they leave it and go on in the next one, in the same process. Each beginning
-goes to FOLDER/log-RANK as "restart pid step right|wrong port". pmix: each is a client of PMIx in every generation, too, publishes a number and finds what all others have.
+goes to FOLDER/log-RANK as "restart pid step right|wrong port". pmix: each is a client of PMIx in every generation, too, publishes a number, finds what all others have and had
+in the generation before, and writes down which end it hears of.
 torch: the ranks add up a tensor in each step, and leave when that fails. late: rank 0 does not leave its first generation in time."""
 
 import os
@@ -12,6 +13,7 @@ import warnings
 
 import dlrover_slurm as dlrover
 import numpy
+from event_codes import event_code
 
 warnings.simplefilter("ignore")
 FOLDER, STEPS, MODE = pathlib.Path(sys.argv[1]), int(sys.argv[2]), (sys.argv[3:] or [""])[0]
@@ -30,26 +32,42 @@ class PmixPart:
         import pmix
 
         # python3-pmix 4.2 has one thread for events, which can be started once: each generation's client needs one of its own.
-        thread = pmix.progressThread
+        self.pmix, thread = pmix, pmix.progressThread
         PmixPart.events = PmixPart.events or thread._target
         pmix.progressThread, pmix.stop_progress = threading.Thread(target=PmixPart.events, daemon=True), False
         self.client = pmix.PMIxClient()
         status, me = self.client.init([])
         assert status == pmix.PMIX_SUCCESS, self.client.error_string(status)
         assert me["rank"] == world.rank, me
+        self.ended, self.heard = threading.Event(), FOLDER / f"ended-{world.restart_count}-{world.rank}"
+        self.client.register_event_handler([event_code("GENERATION")], [], self.on_end)
         everybody = [{"nspace": me["nspace"], "rank": pmix.PMIX_RANK_WILDCARD}]
         mine = [{"key": f"stay.{world.restart_count}.{world.rank}", "value": 1 + world.rank, "val_type": pmix.PMIX_UINT32}]
-        self.found = 0
+        found = 0
         if self.client.publish(mine) == pmix.PMIX_SUCCESS and self.client.fence(everybody, []) == pmix.PMIX_SUCCESS:
-            for rank in range(world.world_size):
-                status, data = self.client.lookup([{"key": f"stay.{world.restart_count}.{rank}"}], [])
-                self.found += data[0]["value"] if status == pmix.PMIX_SUCCESS else -1000
-        (FOLDER / f"pmix-{world.restart_count}-{world.rank}").write_text(f"{me['nspace']} {self.found}")
+            found = self.look_up(world, world.restart_count)
+        before = self.look_up(world, world.restart_count - 1) if world.restart_count else 0
+        (FOLDER / f"pmix-{world.restart_count}-{world.rank}").write_text(f"{me['nspace']} {found} {before}")
+
+    def look_up(self, world: dlrover.World, generation: int) -> int:
+        """The sum of what the ranks published in that generation."""
+        total = 0
+        for rank in range(world.world_size):
+            status, data = self.client.lookup([{"key": f"stay.{generation}.{rank}"}], [])
+            total += data[0]["value"] if status == self.pmix.PMIX_SUCCESS else -1000
+        return total
+
+    def on_end(self, _handler: int, _code: int, _source: dict, infos: "list[dict]", _results: list) -> tuple:
+        self.heard.write_text(" ".join(info["value"] for info in infos if info["key"] == "dlrover.generation"))
+        self.ended.set()
+        return self.pmix.PMIX_EVENT_ACTION_COMPLETE, []
 
     def step(self) -> None:
         pass
 
-    def end(self) -> None:
+    def end(self, done: bool) -> None:
+        if not done:
+            self.ended.wait(10)
         self.client.finalize([])
 
 
@@ -68,7 +86,7 @@ class TorchPart:
         self.torch.distributed.all_reduce(one)
         assert one[0] == self.size
 
-    def end(self) -> None:
+    def end(self, _done: bool) -> None:
         self.torch.distributed.destroy_process_group()
 
 
@@ -120,7 +138,7 @@ def run(world: dlrover.World) -> bool:
         time.sleep(0.02)
     done = step >= STEPS and not ends.has(world.generation)
     if part is not None:
-        part.end()
+        part.end(done)
     return done
 
 

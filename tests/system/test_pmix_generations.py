@@ -7,7 +7,8 @@ import re
 import unittest
 
 from cluster import NIGHTLY, Cluster, prefix, wait_until
-from pmix_case import MISSING, build, event_code, expect_nothing_left, folder, servers
+from event_codes import event_code
+from pmix_case import MISSING, build, expect_nothing_left, folder, servers
 from test_steady import descriptors, rss_kib
 
 GENERATIONS, STAYED = (1000, 1000) if NIGHTLY else (100, 40)

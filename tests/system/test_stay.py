@@ -10,7 +10,8 @@ import subprocess
 import unittest
 
 from cluster import Cluster, Process, prefix, wait_until
-from pmix_case import MISSING, build, event_code, expect_nothing_left, folder
+from event_codes import event_code
+from pmix_case import MISSING, build, expect_nothing_left, folder
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = 150
@@ -162,16 +163,24 @@ class Stay(unittest.TestCase):
     @unittest.skipUnless(PYTHON_PMIX, "needs Debian's python3-pmix")
     @unittest.skipIf(MISSING, "needs " + " and ".join(MISSING))
     def test_a_client_of_pmix_in_python(self) -> None:
-        process = self.start("python", "pmix", options=("--dlrover-pmix=yes",))
-        self.expect_world(0)
-        wait_until(lambda: self.complete_step() > 10, 60, "complete steps", 0.05)
-        _, victim = self.worker(self.cluster.nodes[1])
-        os.kill(victim.pid, signal.SIGKILL)
-        self.assertEqual(len(self.expect_world(1)), 1, self.begins())
+        process = self.start("python", "pmix", options=("--dlrover-pmix=yes",), steps=300)
+        stayed = []
+        for restart in (1, 2):
+            self.expect_world(restart - 1)
+            wait_until(lambda: self.complete_step() > 10 * restart, 60, "complete steps", 0.05)
+            _, victim = self.worker(self.cluster.nodes[1])
+            os.kill(victim.pid, signal.SIGKILL)
+            ended = self.expect_world(restart)
+            self.assertEqual(len(ended), 1, self.begins())
+            stayed += [f"ended-{restart - 1}-{rank}" for rank in set(range(4)) - ended]
         self.expect_end(process)
         said = {path.name: path.read_text().split() for path in self.files.glob("pmix-*")}
-        self.assertEqual({name: words[1] for name, words in said.items()}, {f"pmix-{g}-{rank}": "10" for g in (0, 1) for rank in range(4)})
-        self.assertEqual(len({words[0] for words in said.values()}), 2, "a namespace for each generation")
+        self.assertEqual({name: words[1:] for name, words in said.items()},
+                         {f"pmix-{restart}-{rank}": ["10", "10" if restart else "0"] for restart in (0, 1, 2) for rank in range(4)})
+        self.assertEqual(len({words[0] for words in said.values()}), 3, "a namespace for each generation")
+        heard = {path.name: path.read_text() for path in self.files.glob("ended-*")}
+        self.assertEqual(sorted(heard), sorted(stayed), "who stays hears of each generation's end, by a handler of its own")
+        self.assertEqual(len({(name.split("-")[1], generation) for name, generation in heard.items()}), 2, heard)
         expect_nothing_left(self.cluster)
 
 
