@@ -18,7 +18,7 @@ pmixd_sources = pmix_server/accept_guard.cpp pmix_server/accept_guard.h pmix_ser
 	pmix_server/pmix_api.h pmix_server/security.cpp pmix_server/security.h pmix_server/server.cpp pmix_server/server.h pmix_server/service.cpp pmix_server/service.h pmix_server/service_requests.cpp \
 	pmix_server/unsent.cpp pmix_server/unsent.h pmix_server/upcalls.cpp pmix_server/upcalls.h pmix_server/value_codec.cpp pmix_server/value_codec.h
 pmixd_test_sources = tests/unit/main.cpp tests/unit/accept_guard_test.cpp tests/unit/allocation_test.cpp tests/unit/allocator_test.cpp tests/unit/poll_loop.h tests/unit/control_test.cpp tests/unit/job_data_test.cpp tests/unit/news_test.cpp tests/unit/number_test.cpp tests/unit/unsent_test.cpp
-pmixd_process_test_sources = tests/unit/main.cpp tests/unit/helper_process.cpp tests/unit/helper_process.h tests/unit/pmixd_process_test.cpp
+pmixd_process_test_sources = tests/unit/main.cpp tests/unit/helper_process.cpp tests/unit/helper_process.h tests/unit/pmixd_nodes.h tests/unit/pmixd_limits_test.cpp tests/unit/pmixd_process_test.cpp
 if HAVE_PMIX
 include_HEADERS += pmix_server/dlrover_pmix.h
 noinst_LTLIBRARIES += libpmixd.la

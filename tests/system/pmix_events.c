@@ -76,13 +76,14 @@ static void expect(const char *what, int good) {
 }
 
 static void ask(void) {
-    static const char *names[] = {DLROVER_PMIX_SAFE_STEP, DLROVER_PMIX_DURABLE_STEP, DLROVER_PMIX_GOODPUT};
+    static const char *names[] = {DLROVER_PMIX_GENERATION, DLROVER_PMIX_NODES,        DLROVER_PMIX_RANKS,  DLROVER_PMIX_WORLD_SIZE,
+                                  DLROVER_PMIX_SAFE_STEP,  DLROVER_PMIX_DURABLE_STEP, DLROVER_PMIX_GOODPUT};
     pmix_query_t query;
     pmix_info_t *found = NULL;
     size_t count = 0;
     pmix_status_t rc = PMIX_SUCCESS;
     PMIX_QUERY_CONSTRUCT(&query);
-    for (int i = 0; i < 3; ++i) PMIX_ARGV_APPEND(rc, query.keys, names[i]);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) PMIX_ARGV_APPEND(rc, query.keys, names[i]);
     expect("query", rc == PMIX_SUCCESS && PMIx_Query_info(&query, 1, &found, &count) == PMIX_SUCCESS);
     for (size_t i = 0; i < count; ++i) {
         printf("asked %s ", found[i].key);

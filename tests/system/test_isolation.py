@@ -101,6 +101,18 @@ def test_alice_can_write_no_file_of_ours(cluster, bobs_job, folder):
         assert cluster.run("test", "-w", path, user="alice", node="n1").returncode != 0, path
 
 
+@pytest.mark.skipif(bool(MISSING), reason="needs " + " and ".join(MISSING))
+def test_alice_does_not_see_the_files_of_bobs_pmix_server(cluster, bobs_job):
+    there = [(path, kind) for path, _, _, kind in files_of(cluster, "/tmp") if re.match(r"/tmp/dlrover-[^/]+/pmix(/|$)", path)]
+    assert {kind for _, kind in there} >= {"d", "f"}, there
+
+    def looks(user, path):
+        return cluster.run("sh", "-c", f"ls {path}/ || head -c 1 {path}", user=user, node="n1").returncode == 0
+
+    assert not [path for path, _ in there if looks("alice", path)]
+    assert all(looks("bob", path) for path, kind in there if kind in "df"), "nothing but who she is keeps alice away"
+
+
 def test_memory_and_descriptors_of_others_are_closed(cluster, bobs_job):
     """The arenas are memfds: reachable only through /proc of the daemon, the keeper and bob's own processes."""
     ours = [p for node, p in cluster.processes(user_only=False)

@@ -5,7 +5,7 @@ import re
 import unittest
 
 from cluster import NIGHTLY, prefix, wait_until
-from events_case import SIZE, EventsCase, ask
+from events_case import NODES, RANKS_HERE, SIZE, EventsCase, ask
 from pmix_case import MISSING, build
 
 
@@ -20,9 +20,14 @@ class PmixEvents(EventsCase):
 
     def test_every_rank_hears_what_happens_to_the_group(self) -> None:
         last, out = self.run_story()
-        asked = {name: float(value) for _, name, value in (line.split() for line in out.splitlines() if line.startswith("asked "))}
+        asked = dict(line.split()[1:] for line in out.splitlines() if line.startswith("asked "))
+        newest = re.findall(r"^rank \d+ of (\S+) from step \d+$", out, re.M)[-1]
+        nodes = asked.pop("dlrover.nodes").split(",")
+        self.assertTrue(len(set(nodes)) == NODES and set(nodes) < set(self.cluster.nodes), nodes)
+        self.assertEqual([asked.pop(f"dlrover.{name}") for name in ("generation", "ranks", "world.size")], [newest, ",".join(NODES * [str(RANKS_HERE)]), str(SIZE)])
         self.assertEqual(set(asked), {"dlrover.step.safe", "dlrover.step.durable", "dlrover.goodput"})
-        self.assertTrue(0 < asked["dlrover.step.safe"] <= last and 0 < asked["dlrover.step.durable"] <= last and 0 < asked["dlrover.goodput"] < 1, asked)
+        safe, durable, goodput = (float(asked[f"dlrover.{name}"]) for name in ("step.safe", "step.durable", "goodput"))
+        self.assertTrue(0 < safe <= last and 0 < durable <= last and 0 < goodput < 1, asked)
 
     def test_a_rank_asks_for_a_checkpoint_and_for_another_beginning(self) -> None:
         everybody = set(range(SIZE))

@@ -2,6 +2,7 @@
 """A running job gets fewer nodes and more again (dlrover scale): nothing is lost, what is not wanted goes back to Slurm, and comes back as a job of one node."""
 
 import json
+import re
 import unittest
 
 from cluster import Cluster, prefix, wait_until
@@ -90,6 +91,14 @@ class PmixScale(unittest.TestCase):
         """Each of the first so many ranks has."""
         return all(f"allocation\tdlrover.node.count={nodes}\n" in (self.files / f"heard-{rank}").read_text() for rank in range(ranks))
 
+    def reasons(self, rank: int) -> "list[str]":
+        """Why the generations ended, as this rank has heard it."""
+        return re.findall(r" generation\t.*\bdlrover\.reason=(.*)$", (self.files / f"heard-{rank}").read_text(), re.M)
+
+    def expect_reasons(self, *reasons: str) -> None:
+        """Of the two ranks that are there all the time."""
+        wait_until(lambda: self.reasons(0) == self.reasons(1) == list(reasons), 30, f"ranks 0 and 1 heard {reasons}", 0.2)
+
     def slurm_nodes(self) -> int:
         """Of the user's jobs, as Slurm counts them: nodes that come are jobs of their own until they are moved."""
         return sum(int(line) for line in self.cluster.run("squeue", "-h", "-t", "running", "-o", "%D", user="root", check=True).stdout.split())
@@ -122,10 +131,13 @@ class PmixScale(unittest.TestCase):
         self.wait_for_nodes(2)
         self.expect_slurm_nodes(2)
         wait_until(lambda: self.heard(2, ranks=2), 30, "ranks that hear of two nodes", 0.2)
+        fewer = "1 node fewer wanted (dlrover scale)"
+        self.expect_reasons(fewer)
         self.assertEqual(self.ask("extend 1"), "SUCCESS")
         self.wait_for_nodes(3)
         self.expect_slurm_nodes(3)
         wait_until(lambda: self.heard(3, ranks=2), 30, "ranks that hear of three nodes", 0.2)  # the third rank came with the third node
+        self.expect_reasons(fewer, "1 node has joined")
         last = self.status()["copies"]["safe_step"] + 200  # no rank is there yet
         (self.files / "go.new").write_text(f"{last}\n")
         (self.files / "go.new").rename(self.files / "go")

@@ -77,6 +77,13 @@ bool fence(bool collect, std::uint64_t timeout_s = 0, pmix_data_type_t type = PM
     return good("fence", PMIx_Fence(nullptr, 0, info, count));
 }
 
+/// Of this rank and one of another namespace.
+bool foreign_fence() {
+    pmix_proc_t both[2] = {self, {}};
+    PMIX_LOAD_PROCID(&both[1], "dlrover.other", 0);
+    return good("fence", PMIx_Fence(both, 2, nullptr, 0));
+}
+
 /// One after the other, each of another type: all in vain.
 bool wait_seconds() {
     for (pmix_data_type_t type : {PMIX_INT, PMIX_UINT16, PMIX_UINT32, PMIX_UINT64, PMIX_SIZE}) {
@@ -177,7 +184,8 @@ void on_event(std::size_t, pmix_status_t, const pmix_proc_t *, pmix_info_t info[
         if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_GENERATION))
             heard_word = std::string(info[i].value.data.string) == "1:1" ? 1 : 2;
         if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_RANK)) heard_word = info[i].value.data.uint32;
-        if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_NODE_COUNT)) heard_word = info[i].value.data.uint32;
+        for (const char *name : {DLROVER_PMIX_NODE_COUNT, DLROVER_PMIX_SECONDS})
+            if (PMIX_CHECK_KEY(&info[i], name)) heard_word = info[i].value.data.uint32;
         if (PMIX_CHECK_KEY(&info[i], DLROVER_PMIX_STEP))
             heard_word = static_cast<std::uint32_t>(info[i].value.data.uint64);
         if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC)) affected = info[i].value.data.proc->rank;
@@ -216,6 +224,17 @@ bool news(pmix_status_t which, std::uint32_t word, const std::string &text) {
     if (heard_text == text) return true;
     std::printf("heard of %s\n", heard_text.c_str());
     return false;
+}
+
+/// Rank 3 sends what the server does not take: no rank of the other node hears it.
+bool unserved_event(pmix_status_t which, pmix_data_range_t range) {
+    if (!hears(which) || !fence(false)) return false;
+    if (self.rank == 3 &&
+        !good("notify", PMIx_Notify_event(which, &self, range, nullptr, 0, nullptr, nullptr)))
+        return false;
+    ::usleep(300000);
+    std::printf("heard %d times\n", heard.load());
+    return fence(false) && (heard == 0 || self.rank >= 2);
 }
 
 /// Rank 3 tells all, or rank 0 alone.
@@ -515,6 +534,8 @@ bool run_unserved(const std::string &what) {
     if (what == "fabric") return register_fabric();
     if (what == "distances") return compute_distances();
     if (what == "resolve") return resolve();
+    if (what == "event for the manager") return unserved_event(code, PMIX_RANGE_RM);
+    if (what == "event of an end") return unserved_event(DLROVER_PMIX_EVENT_GENERATION, PMIX_RANGE_NAMESPACE);
     if (what == "connect") return good("connect", PMIx_Connect(here.data(), here.size(), nullptr, 0));
     if (what == "disconnect")
         return good("disconnect", PMIx_Disconnect(here.data(), here.size(), nullptr, 0));
@@ -527,6 +548,7 @@ bool run(const std::string &what) {
     if (what == "modex") return exchange(false);
     if (what == "wait") return fence(false);
     if (what == "wait seconds") return wait_seconds();
+    if (what == "wait for a stranger") return foreign_fence();
     if (what == "wait for ages") return fence(false, UINT64_MAX, PMIX_UINT64);
     if (what == "get of rank 2") return get(2, key, 102);
     if (what == "in") return true;
@@ -548,6 +570,7 @@ bool run(const std::string &what) {
     if (what == "node lost") return news(DLROVER_PMIX_EVENT_NODE_LOST, 0, "n1");
     if (what == "safe") return news(DLROVER_PMIX_EVENT_STEP_SAFE, 40, "");
     if (what == "durable") return news(DLROVER_PMIX_EVENT_STEP_DURABLE, 30, "");
+    if (what == "draining") return news(DLROVER_PMIX_EVENT_DRAINING, 90, "");
     if (what == "query")
         return query({DLROVER_PMIX_GENERATION, DLROVER_PMIX_NODES, DLROVER_PMIX_WORLD_SIZE},
                      "dlrover.generation=1:1;dlrover.nodes=n0,n1;dlrover.world.size=4;");
@@ -584,6 +607,15 @@ bool run(const std::string &what) {
     return run_unserved(what);
 }
 
+/// Attaches to a rank's server, as nobody's rank.
+int run_tool() {
+    const char *server = std::getenv("PMIX_SERVER_URI41");
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, PMIX_SERVER_URI, server, PMIX_STRING);
+    if (server == nullptr || !good("attach", PMIx_tool_init(&self, &info, 1))) return 1;
+    return good("finalize", PMIx_tool_finalize()) ? 0 : 3;
+}
+
 }  // namespace
 
 /// PMIx's own security takes the process's word for this; a hostile one may say what it likes.
@@ -606,6 +638,7 @@ extern "C" const char *__lsan_default_suppressions() {
 }
 
 int main(int argc, char **argv) {
+    if (argc == 2 && std::string(argv[1]) == "tool") return run_tool();
     if (argc != 2 || !good("init", PMIx_Init(&self, nullptr, 0))) return 2;
     bool done = run(argv[1]);
     std::fflush(stdout);

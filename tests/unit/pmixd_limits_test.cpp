@@ -131,19 +131,6 @@ BOOST_AUTO_TEST_CASE(a_fence_waits_for_a_neighbour_no_longer_than_it_may) {
     BOOST_TEST((Clock::now() - start < 20s));
 }
 
-/// libpmix waits for that namespace, of which it knows nothing.
-BOOST_AUTO_TEST_CASE(a_fence_with_another_namespace_is_never_answered) {
-    Group g;
-    for (auto &node : g.nodes) node.wait_limit_ms = 700;
-    g.serve(2);
-    g.start(0, "wait for a stranger");
-    auto &told = g.nodes[0].missed;
-    for (auto begun = Clock::now(); told.empty() && Clock::now() - begun < patience;) g.pass(20ms);
-    BOOST_REQUIRE(!told.empty());
-    BOOST_TEST(told[0].waiting == std::vector<std::uint16_t>{0}, boost::test_tools::per_element());
-    BOOST_TEST(told[0].purpose == "a fence");
-}
-
 BOOST_AUTO_TEST_CASE(a_fence_may_wait_for_ages) {
     Group g;
     for (std::uint32_t rank : {0u, 1u}) g.start(rank, "wait for ages");

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +24,8 @@ inline constexpr std::chrono::seconds patience{60};
 
 class PmixdNode : public HelperNode {
   public:
-    explicit PmixdNode(std::uint32_t place) : HelperNode(TEST_PMIXD, local::Role::Pmix), place_(place) {
+    explicit PmixdNode(std::uint32_t place, const std::string &program = TEST_PMIXD)
+        : HelperNode(program, local::Role::Pmix), place_(place) {
         char name[] = "/tmp/dlrover-test-XXXXXX";
         scratch = ::mkdtemp(name);
     }
@@ -156,11 +156,12 @@ struct Ended {
 };
 
 struct Group {
-    PmixdNode nodes[2] = {PmixdNode(0), PmixdNode(1)};
+    PmixdNode nodes[2];
     std::map<std::uint32_t, pid_t> ranks;
     std::map<std::uint32_t, UniqueFd> outputs;
 
-    Group() {
+    explicit Group(const std::string &program = TEST_PMIXD)
+        : nodes{PmixdNode(0, program), PmixdNode(1, program)} {
         for (auto &node : nodes) node.begin();
         serve(1);
     }

@@ -1,240 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real dlrover-pmixds of two nodes with two ranks each, under daemons that carry their parcels.
-#include <fcntl.h>
+// What ranks ask of dlrover-pmixd, and what they are answered and told.
 #include <grp.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
 #include <fstream>
-#include <map>
 #include <set>
 
-#include "helper_process.h"
+#include "pmixd_nodes.h"
 
 using namespace dlrover;
 using namespace dlrover::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds patience{60};
-
-class PmixdNode : public HelperNode {
-  public:
-    explicit PmixdNode(std::uint32_t place, const std::string &program = TEST_PMIXD)
-        : HelperNode(program, local::Role::Pmix), place_(place) {
-        char name[] = "/tmp/dlrover-test-XXXXXX";
-        scratch = ::mkdtemp(name);
-    }
-    ~PmixdNode() override { std::filesystem::remove_all(scratch); }
-
-    void begin() {
-        start([this] {
-            ::setenv("DLROVER_SCRATCH", scratch.c_str(), 1);
-            ::setenv("SLURMD_NODENAME", ("n" + std::to_string(place_)).c_str(), 1);
-            ::setenv("PMIX_MCA_gds", "nonsense", 1);  // the user's settings are for his programs
-        });
-    }
-    void serve(std::uint64_t number) {
-        push_world(number);
-        // Where ranks have used this one the next generation is another process's.
-        if (std::exchange(used, false) && ready.generation && ready.generation->number() != number) {
-            greet();
-            BOOST_TEST(!hello.serving);
-            BOOST_TEST(!hello.used);
-            push_world(number);
-        }
-        ready = *wait_for(local::Body::PmixReady).body.AsPmixReady();
-        BOOST_REQUIRE_MESSAGE(ready.ok, ready.text);
-    }
-    void push_world(std::uint64_t number) {
-        local::PmixWorldT world;
-        world.generation = std::make_unique<proto::Generation>(1, number);
-        world.name_space = "dlrover.7.0.0.g" + std::to_string(number);
-        world.place = place_;
-        world.node_names = {"n0", "n1"};
-        world.ranks_per_node = {2, 2};
-        world.wait_limit_ms = wait_limit_ms;
-        push(proto::make_local(0, std::move(world)));
-    }
-    void stop_ranks() {
-        local::PmixStopT stop;
-        stop.generation = std::make_unique<proto::Generation>(*ready.generation);
-        stop.reason = "rank 3 failed";
-        push(proto::make_local(0, std::move(stop)));
-    }
-    void say_event(local::PmixEventKind kind, std::uint64_t number, std::uint64_t generation = 1) {
-        local::PmixEventT event;
-        event.generation = std::make_unique<proto::Generation>(1, generation);
-        event.kind = kind;
-        event.number = number;
-        push(proto::make_local(0, std::move(event)));
-    }
-    /// The next time the safe step is another one.
-    void answer_state(std::uint64_t number) {
-        local::PmixStateT state;
-        state.number = number;
-        if (safe_step >= 0) {
-            state.safe_step = safe_step++;
-            state.durable_step = 7;
-            state.goodput = std::make_unique<local::GoodputT>();
-            state.goodput->wall_us = 4000000;
-            state.goodput->productive_us = 3000000;
-            state.goodput->steps = 10;
-        }
-        push(proto::make_local(0, std::move(state)));
-    }
-    /// More are refused, unless they are no more than room.
-    void answer_scale(const local::PmixScaleRequestT &asks) {
-        local::PmixScaleReplyT reply;
-        reply.number = asks.number;
-        reply.state = asks.more > room ? local::ScaleState::OutOfLimits : local::ScaleState::Taken;
-        if (asks.more > room) reply.text = "there is no room";
-        push(proto::make_local(0, std::move(reply)));
-        scaled.emplace_back(asks.more, asks.fewer);
-    }
-    /// Step 30 alone is there.
-    void answer_restart(const local::PmixRestartRequestT &asks) {
-        local::PmixRestartReplyT reply;
-        reply.number = asks.number;
-        reply.state = asks.step == 30 ? local::RollbackState::Begun : local::RollbackState::Refused;
-        push(proto::make_local(0, std::move(reply)));
-        restarts.push_back(asks.step);
-    }
-    /// What it says to the other node goes there.
-    void pump(PmixdNode &to) {
-        while (auto message = take_within(0ms)) {
-            if (auto *aborted = message->body.AsPmixAborted()) aborts.push_back(*aborted);
-            if (auto *overdue = message->body.AsPmixOverdue(); overdue && overdue->local)
-                missed.push_back(*overdue);
-            else if (overdue)
-                overdues.push_back(overdue->purpose);
-            if (auto *asks = message->body.AsPmixStateRequest()) answer_state(asks->number);
-            if (auto *scales = message->body.AsPmixScaleRequest()) answer_scale(*scales);
-            if (auto *restart = message->body.AsPmixRestartRequest()) answer_restart(*restart);
-            used = used || message->body.AsPmixUsed() != nullptr;
-            auto *parcel = message->body.AsPmixParcel();
-            if (parcel == nullptr || cut) continue;
-            BOOST_TEST(parcel->place == to.place_);
-            parcel->place = place_;
-            to.push(std::move(*message));
-            ++carried;
-        }
-    }
-    std::uint32_t place() const { return place_; }
-
-    std::string scratch;
-    local::PmixReadyT ready;
-    local::PmixHelloT hello;
-    std::vector<local::PmixAbortedT> aborts;
-    std::vector<std::string> overdues;
-    std::vector<local::PmixOverdueT> missed;  ///< by ranks of this node
-    std::uint32_t wait_limit_ms = 0;
-    bool cut = false;
-    bool used = false;  ///< by a rank, in this process
-    std::int64_t safe_step = -1;
-    std::uint32_t room = 0;
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> scaled;  ///< more, fewer
-    std::vector<std::int64_t> restarts;
-    int carried = 0;
-
-  private:
-    void welcome() override {
-        auto message = greeting(local::Body::PmixHello);
-        hello = *message.body.AsPmixHello();
-        answer(message.id, proto::make_local(0, local::PmixWelcomeT{}));
-    }
-    const std::uint32_t place_;
-};
-
-struct Ended {
-    int wait_status = -1;
-    std::string output;
-};
-
-struct Group {
-    PmixdNode nodes[2];
-    std::map<std::uint32_t, pid_t> ranks;
-    std::map<std::uint32_t, UniqueFd> outputs;
-
-    explicit Group(const std::string &program = TEST_PMIXD)
-        : nodes{PmixdNode(0, program), PmixdNode(1, program)} {
-        for (auto &node : nodes) node.begin();
-        serve(1);
-    }
-    ~Group() {
-        for (auto [rank, pid] : ranks) {
-            ::kill(pid, SIGKILL);
-            ::waitpid(pid, nullptr, 0);
-        }
-    }
-    void serve(std::uint64_t generation) {
-        for (auto &node : nodes) node.serve(generation);
-    }
-    void pump() {
-        nodes[0].pump(nodes[1]);
-        nodes[1].pump(nodes[0]);
-    }
-    /// set_up: in the new process.
-    void start(std::uint32_t rank, const std::string &what, const std::function<void()> &set_up = {}) {
-        int ends[2];
-        BOOST_REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-        UniqueFd program(::open(TEST_PMIX_CLIENT, O_PATH | O_CLOEXEC));
-        pid_t pid = ::fork();
-        BOOST_REQUIRE(pid >= 0);
-        if (pid == 0) {
-            ::dup2(ends[1], STDOUT_FILENO);
-            for (const auto &variable : nodes[rank / 2].ready.variables)
-                ::putenv(const_cast<char *>(variable.c_str()));
-            ::setenv("PMIX_RANK", std::to_string(rank).c_str(), 1);
-            if (set_up) set_up();
-            std::string name = TEST_PMIX_CLIENT, argument = what;
-            char *const words[] = {name.data(), argument.data(), nullptr};
-            // By its descriptor: another user may not reach this folder.
-            ::execveat(program.get(), "", words, environ, AT_EMPTY_PATH);
-            ::_exit(127);
-        }
-        ::close(ends[1]);
-        ranks[rank] = pid;
-        outputs[rank].reset(ends[0]);
-    }
-    void start_all(const std::string &what) {
-        for (std::uint32_t rank = 0; rank < 4; ++rank) start(rank, what);
-    }
-    void pass(std::chrono::milliseconds time) {
-        for (auto end = Clock::now() + time; Clock::now() < end; ::usleep(1000)) pump();
-    }
-    Ended wait(std::uint32_t rank) {
-        Ended ended;
-        for (auto end = Clock::now() + patience; ::waitpid(ranks[rank], &ended.wait_status, WNOHANG) == 0;
-             ::usleep(1000)) {
-            BOOST_REQUIRE_MESSAGE(Clock::now() < end, "rank " << rank << " does not end");
-            pump();
-        }
-        ranks.erase(rank);
-        pump();  // what it has said at last
-        char text[4096];
-        ssize_t n = ::read(outputs[rank].get(), text, sizeof text);
-        ended.output.assign(text, n > 0 ? static_cast<std::size_t>(n) : 0);
-        return ended;
-    }
-    void expect_success() {
-        for (std::uint32_t rank = 0; rank < 4; ++rank) {
-            auto ended = wait(rank);
-            BOOST_TEST(ended.wait_status == 0, "rank " << rank << ": " << ended.output);
-        }
-    }
-    void expect_failure(std::uint32_t rank, const std::string &text) {
-        auto ended = wait(rank);
-        BOOST_TEST(WEXITSTATUS(ended.wait_status) == 1);
-        BOOST_TEST(ended.output.find(text) != std::string::npos, ended.output);
-    }
-};
 
 /// A folder with dlrover-pmixd, and beside it a script in place of the program that asks Slurm.
 struct Installation {
@@ -418,128 +195,6 @@ BOOST_AUTO_TEST_CASE(a_server_that_nobody_uses_goes_on_with_the_next_generation)
     BOOST_TEST(g.nodes[1].used);
 }
 
-/// The ranks of the other node live, and one of them comes.
-BOOST_AUTO_TEST_CASE(a_fence_without_a_limit_of_its_own_has_the_servers) {
-    Group g;
-    for (auto &node : g.nodes) node.wait_limit_ms = 700;
-    g.serve(2);
-    g.start(3, "sleep");
-    auto start = Clock::now();
-    for (std::uint32_t rank : {0u, 1u, 2u}) g.start(rank, "wait");
-    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: timeout\n");
-    BOOST_TEST((Clock::now() - start >= 700ms));
-    for (std::uint32_t rank : {0u, 1u}) g.start(rank, "get of rank 2");
-    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, ": timeout\n");
-    BOOST_TEST(g.nodes[0].overdues == std::vector<std::string>{"a fence"}, boost::test_tools::per_element());
-    BOOST_TEST(g.nodes[1].overdues.empty());
-}
-
-/// libpmix tells its server nothing of such a fence.
-BOOST_AUTO_TEST_CASE(a_neighbour_that_does_not_come_is_told) {
-    Group g;
-    for (auto &node : g.nodes) node.wait_limit_ms = 700;
-    g.serve(2);
-    g.start(3, "sleep");
-    auto begun = Clock::now();
-    g.start(2, "wait");
-    g.start(0, "wait for ages");  // as long as it says itself
-    auto &told = g.nodes[1].missed;
-    while (told.size() < 3 && Clock::now() - begun < patience) g.pass(20ms);  // again and again
-    BOOST_TEST((Clock::now() - begun >= 700ms));
-    BOOST_REQUIRE(told.size() >= 3u);
-    for (const auto &missed : told) {
-        BOOST_TEST(missed.generation->number() == 2u);
-        BOOST_TEST(missed.purpose == "a fence");
-        BOOST_TEST(missed.waiting == std::vector<std::uint16_t>{0}, boost::test_tools::per_element());
-        BOOST_TEST(missed.missing == std::vector<std::uint16_t>{1}, boost::test_tools::per_element());
-    }
-    BOOST_TEST(g.nodes[0].missed.empty());
-    g.nodes[1].stop_ranks();
-    for (int i = 0; i == 0 || (i < 20 && !told.empty()); ++i) {
-        told.clear();
-        g.pass(500ms);
-    }
-    BOOST_TEST(told.empty(), "the generation is over");
-}
-
-/// Also while one of them waits for something published, for as long as it takes.
-BOOST_AUTO_TEST_CASE(a_neighbour_that_looks_something_up_is_told) {
-    Group g;
-    for (auto &node : g.nodes) node.wait_limit_ms = 700;
-    g.serve(2);
-    g.start(1, "look up, and wait");
-    g.pass(500ms);
-    g.start(0, "wait");
-    auto begun = Clock::now();
-    auto &told = g.nodes[0].missed;
-    while (told.size() < 2 && Clock::now() - begun < patience) g.pass(20ms);
-    BOOST_REQUIRE(told.size() >= 2u);
-    const std::vector<std::uint16_t> looks_up{1};
-    BOOST_TEST(told.back().missing == looks_up, boost::test_tools::per_element());
-    BOOST_TEST(told.back().asking == looks_up, boost::test_tools::per_element());
-    BOOST_TEST(told.front().waited_ms >= 700u);
-    BOOST_TEST(told.back().waited_ms > told.front().waited_ms);
-    for (auto &node : g.nodes) node.stop_ranks();
-}
-
-/// Late, but there: the other node's ranks are the ones that are missing, and that has its limit.
-BOOST_AUTO_TEST_CASE(a_neighbour_that_has_come_is_not_told) {
-    Group g;
-    for (auto &node : g.nodes) node.wait_limit_ms = 6000;
-    g.serve(2);
-    g.start(0, "wait");
-    g.pass(2s);
-    g.start(1, "wait");  // from now on both wait for the other node, for 6 s
-    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: timeout\n");
-    BOOST_TEST(g.nodes[0].missed.empty());
-}
-
-/// The first node, which decides about all boards, is heard no more; who says so waits for as long as it
-/// takes.
-BOOST_AUTO_TEST_CASE(what_is_published_and_looked_up_has_the_servers_limit) {
-    Group g;
-    for (auto &node : g.nodes) node.wait_limit_ms = 700;
-    g.serve(2);
-    g.pass(300ms);
-    g.nodes[1].cut = true;
-    const std::pair<const char *, const char *> calls[] = {{"publish", "publish: timeout\n"},
-                                                           {"look up", "look up: timeout\n"},
-                                                           {"unpublish", "unpublish: timeout\n"}};
-    g.start(3, "look up, and wait");
-    auto start = Clock::now();
-    for (auto [call, answer] : calls) {
-        g.start(2, call);
-        g.expect_failure(2, answer);
-    }
-    BOOST_TEST((Clock::now() - start >= 3 * 700ms));
-    BOOST_TEST(g.nodes[1].overdues == std::vector<std::string>{"a publication"},
-               boost::test_tools::per_element());
-    g.nodes[1].cut = false;
-    g.start(0, "publish");
-    (void)g.wait(0);
-    auto ended = g.wait(3);
-    BOOST_TEST(ended.wait_status == 0, ended.output);
-}
-
-BOOST_AUTO_TEST_CASE(a_fence_waits_no_longer_than_it_may) {
-    Group g;
-    for (std::uint32_t rank : {0u, 1u}) g.start(rank, "wait seconds");
-    auto start = Clock::now();
-    for (std::uint32_t rank : {0u, 1u}) {
-        auto ended = g.wait(rank);
-        BOOST_TEST(ended.wait_status == 0, ended.output);
-    }
-    BOOST_TEST((Clock::now() - start < 20s));
-}
-
-BOOST_AUTO_TEST_CASE(a_fence_may_wait_for_ages) {
-    Group g;
-    for (std::uint32_t rank : {0u, 1u}) g.start(rank, "wait for ages");
-    g.pass(1s);
-    for (auto &node : g.nodes) node.stop_ranks();
-    for (std::uint32_t rank : {0u, 1u}) g.expect_failure(rank, "fence: lost connection\n");
-}
-
 BOOST_AUTO_TEST_CASE(words_of_abort_reach_the_daemon) {
     Group g;
     g.start(3, "abort");
@@ -567,6 +222,32 @@ BOOST_AUTO_TEST_CASE(what_is_not_served_is_refused) {
             g.start(1, what);
             g.expect_failure(1, std::string(call) + ": not supported\n");
         }
+    }
+}
+
+/// It knows the server's address, and is no rank.
+BOOST_AUTO_TEST_CASE(a_tool_is_not_let_in) {
+    Group g;
+    g.start(0, "tool", [] {
+        for (const char *variable : {"PMIX_NAMESPACE", "PMIX_RANK"}) ::unsetenv(variable);
+    });
+    g.expect_failure(0, "attach: ");
+    g.start_all("collect");
+    g.expect_success();
+}
+
+BOOST_AUTO_TEST_CASE(a_fence_with_another_namespace_is_refused) {
+    Group g;
+    g.start(0, "wait for a stranger");
+    g.expect_failure(0, "fence: not supported\n");
+}
+
+/// Its sender is not told (4.2.2).
+BOOST_AUTO_TEST_CASE(events_that_are_not_served_stay_on_their_node) {
+    Group g;
+    for (const char *what : {"event for the manager", "event of an end"}) {
+        g.start_all(what);
+        g.expect_success();
     }
 }
 
@@ -671,6 +352,17 @@ BOOST_AUTO_TEST_CASE(ranks_hear_of_losses_and_of_checkpoints) {
         node.say_event(Kind::StepDurable, 30);
     }
     g.expect_success();
+}
+
+BOOST_AUTO_TEST_CASE(ranks_hear_that_the_jobs_time_is_nearly_over) {
+    Group g;
+    for (std::uint32_t rank : {0u, 1u}) g.start(rank, "draining");
+    g.pass(500ms);
+    g.nodes[0].say_event(local::PmixEventKind::Draining, 90);
+    for (std::uint32_t rank : {0u, 1u}) {
+        auto ended = g.wait(rank);
+        BOOST_TEST(ended.wait_status == 0, ended.output);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(ranks_hear_of_losses_when_their_generation_has_ended_too) {
