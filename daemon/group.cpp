@@ -316,6 +316,9 @@ void Group::act(elastic::Publish &action) {
 void Group::act(elastic::StopWorkers &action) {
     if (action.generation == GenerationId{}) return;
     stopping_ = std::max(stopping_, action.generation);
+    // Programs hear why before their agents, once they know, end them.
+    tell_losses(action.losses);
+    tell_stop(stopping_, action.reason);
     verify_.stop();
     GenerationId next{action.generation.term, action.generation.number + 1};
     arena_.release_grants_before(next);
@@ -325,8 +328,6 @@ void Group::act(elastic::StopWorkers &action) {
             agent.stopped = std::max(agent.stopped, stopping_);
         else
             push_stop(agent, action.reason);
-    tell_losses(action.losses);
-    tell_stop(stopping_, action.reason);
     note_left();
     if (copies_ && world_ && stopping_ >= world_->id) {
         copies_->stop();

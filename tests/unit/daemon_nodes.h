@@ -30,6 +30,7 @@ inline constexpr std::uint32_t alice = 1000, bob = 1001;
 class TestPort final : public LocalPort {
   public:
     void send(ConnectionId to, local::MessageT message, std::vector<SharedFd>) override {
+        history.emplace_back(to, message.body.type);
         sent[to].push_back(std::move(message));
     }
     void close(ConnectionId connection) override { closed.insert(connection); }
@@ -51,6 +52,7 @@ class TestPort final : public LocalPort {
         return std::nullopt;
     }
     std::map<ConnectionId, std::deque<local::MessageT>> sent;
+    std::vector<std::pair<ConnectionId, local::Body>> history;  ///< all of them, in turn
     std::set<ConnectionId> held, closed, killed;
     bool may_kill = true, suspended = false;
 

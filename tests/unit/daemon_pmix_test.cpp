@@ -547,6 +547,26 @@ BOOST_AUTO_TEST_CASE(pmix_servers_hear_of_a_lost_rank) {
     BOOST_TEST(g.p1->events.size() == 1u);
 }
 
+/// Who is ended by its agent hears of nothing any more.
+BOOST_AUTO_TEST_CASE(programs_hear_of_an_end_before_their_agents) {
+    Serving g;
+    g.start();
+    Subscriber s(g.n2, g.w2);
+    auto &said = g.n2.port->history;
+    said.clear();
+    g.n2.exited(g.a2, g.w2, 1, SIGKILL);
+    g.run(100ms);
+    auto place_of = [&](const Client &to, local::Body what) {
+        auto found = std::ranges::find(said, std::pair(to.id, what));
+        BOOST_TEST((found != said.end()));
+        return found;
+    };
+    auto agent = place_of(g.a2, local::Body::StopWorkers);
+    for (const Client &program : {g.p2->client, s.worker})
+        for (auto word : {local::Body::PmixEvent, local::Body::PmixStop})
+            BOOST_TEST((place_of(program, word) < agent));
+}
+
 BOOST_AUTO_TEST_CASE(pmix_servers_hear_of_a_lost_node) {
     Serving g(StepOf{.min_nodes = 1});
     g.start();
