@@ -23,13 +23,17 @@ std::uint64_t combine_block_hashes(std::span<const std::uint64_t> hashes) {
     return block_kernel().hash(hashes.data(), hashes.size_bytes());
 }
 
-std::uint64_t chunk_checksum(std::span<const std::byte> bytes) {
+std::vector<std::uint64_t> block_hashes(std::span<const std::byte> bytes) {
     std::vector<std::uint64_t> hashes(checksum_blocks(bytes.size()));
     for (std::size_t i = 0; i < hashes.size(); ++i) {
         std::size_t at = i * checksum_block_bytes;
         hashes[i] = block_kernel().hash(bytes.data() + at, std::min(checksum_block_bytes, bytes.size() - at));
     }
-    return combine_block_hashes(hashes);
+    return hashes;
+}
+
+std::uint64_t chunk_checksum(std::span<const std::byte> bytes) {
+    return combine_block_hashes(block_hashes(bytes));
 }
 
 }  // namespace dlrover::ckpt

@@ -22,6 +22,9 @@ constexpr std::uint64_t checksum_blocks(std::uint64_t bytes) noexcept {
 /// Precondition: at least one hash.
 std::uint64_t combine_block_hashes(std::span<const std::uint64_t> hashes);
 
+/// Of all blocks of a chunk, one at least, by this thread.
+std::vector<std::uint64_t> block_hashes(std::span<const std::byte> bytes);
+
 /// Checksum of a whole chunk, by this thread.
 std::uint64_t chunk_checksum(std::span<const std::byte> bytes);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ckpt/block_kernel.h"
+#include "ckpt/checksum.h"
 #include "ckpt/format_version.h"
 
 namespace dlrover::ckpt {
@@ -61,7 +62,8 @@ ChunkInfo to_info(const format::Chunk &chunk) {
             chunk.offset(),
             chunk.bytes(),
             chunk.xxh3(),
-            to_keeper(chunk.keeper())};
+            to_keeper(chunk.keeper()),
+            to_span(chunk.blocks())};
 }
 
 Status check_limits(const format::ObjectTable &table) {
@@ -90,8 +92,8 @@ Status check_chunks(const format::ObjectTable &table, std::uint64_t data_bytes) 
     if (table.chunks() == nullptr) return {};
     for (const format::Chunk *entry : *table.chunks()) {
         if (!aligned(entry->global_shape()) || !aligned(entry->global_offset()) ||
-            !aligned(entry->local_shape()))
-            return Status(Code::corrupt, "a shape in the object table is not aligned");
+            !aligned(entry->local_shape()) || !aligned(entry->blocks()))
+            return Status(Code::corrupt, "a list in the object table is not aligned");
         ChunkInfo chunk = to_info(*entry);
         if (Status s = check_chunk(chunk); !s.ok()) return Status(Code::corrupt, s.message());
         DLROVER_TRY(check_keeper(chunk, table));
@@ -99,6 +101,17 @@ Status check_chunks(const format::ObjectTable &table, std::uint64_t data_bytes) 
             return Status(Code::corrupt, wrong(chunk, "lies outside the object").message());
     }
     return {};
+}
+
+/// How many blocks have a hash of their own in the table.
+std::uint64_t blocks_told(const ChunkInfo &chunk) {
+    std::uint64_t count = chunk.keeper ? 0 : checksum_blocks(chunk.bytes);
+    return count > 1 ? count : 0;
+}
+
+bool blocks_go_with_checksum(const ChunkInfo &chunk) {
+    return chunk.blocks.empty() || (chunk.blocks.size() == blocks_told(chunk) &&
+                                    combine_block_hashes(chunk.blocks) == chunk.checksum);
 }
 
 bool before(const ChunkInfo &a, const ChunkInfo &b) {
@@ -176,6 +189,8 @@ Status check_chunk(const ChunkInfo &chunk) {
     bool elsewhere = chunk.replica != 0 && chunk.offset == 0 && chunk.checksum == 0 && chunk.bytes != 0;
     if (chunk.keeper && !elsewhere)
         return wrong(chunk, "another rank keeps it: it has bytes, but no place and no checksum here");
+    if (!blocks_go_with_checksum(chunk))
+        return wrong(chunk, "the hashes of its blocks do not make its checksum");
     return {};
 }
 
@@ -264,7 +279,7 @@ ObjectTableWriter::ObjectTableWriter(ObjectIdentity identity)
 }
 
 std::uint64_t ObjectTableWriter::bytes_for(const ChunkInfo &chunk) noexcept {
-    return fixed_chunk_bytes + chunk.name.size() + 24 * chunk.local_shape.size();
+    return fixed_chunk_bytes + chunk.name.size() + 24 * chunk.local_shape.size() + 8 * blocks_told(chunk);
 }
 
 // Growing step by step it would be copied each time, into pages that are new each time.
@@ -276,8 +291,21 @@ void ObjectTableWriter::reserve(std::uint64_t bytes) {
 }
 
 Status ObjectTableWriter::add(const ChunkInfo &chunk) {
+    return add_entry(chunk, chunk.blocks.size());
+}
+
+Status ObjectTableWriter::add_unhashed(const ChunkInfo &chunk) {
+    return add_entry(chunk, blocks_told(chunk));
+}
+
+/// With room for the hashes of so many blocks, unless the table would be too large by them.
+Status ObjectTableWriter::add_entry(const ChunkInfo &chunk, std::uint64_t blocks) {
     DLROVER_TRY(check_chunk(chunk));
     std::uint64_t cost = bytes_for(chunk);
+    if (bytes_bound_ + cost > max_table_bytes) {
+        cost -= 8 * blocks_told(chunk);
+        blocks = 0;
+    }
     if (chunks_.size() >= max_chunks) return Status(Code::resource_exhausted, "more than 4194304 chunks");
     if (bytes_bound_ + cost > max_table_bytes)
         return Status(Code::resource_exhausted, "the object table would be larger than 1 GiB");
@@ -288,18 +316,27 @@ Status ObjectTableWriter::add(const ChunkInfo &chunk) {
     auto name = builder_.CreateString(chunk.name.data(), chunk.name.size());
     auto global_shape = vector(chunk.global_shape), global_offset = vector(chunk.global_offset),
          local_shape = vector(chunk.local_shape);
-    chunks_.push_back(format::CreateChunk(builder_, name, chunk.dtype, global_shape, global_offset,
-                                          local_shape, chunk.replica, chunk.offset, chunk.bytes,
-                                          chunk.checksum, chunk.keeper ? chunk.keeper->value() : no_keeper));
+    flatbuffers::Offset<flatbuffers::Vector<std::uint64_t>> hashes;
+    if (blocks != 0) {
+        std::uint64_t *to = nullptr;
+        hashes = builder_.CreateUninitializedVector(blocks, &to);
+        std::fill_n(to, blocks, 0);
+        std::copy(chunk.blocks.begin(), chunk.blocks.end(), to);
+    }
+    chunks_.push_back(format::CreateChunk(
+        builder_, name, chunk.dtype, global_shape, global_offset, local_shape, chunk.replica, chunk.offset,
+        chunk.bytes, chunk.checksum, chunk.keeper ? chunk.keeper->value() : no_keeper, hashes));
     hashes_.push_back(hash_of(chunk));
     bytes_bound_ += cost;
     return {};
 }
 
-void ObjectTableWriter::set_checksum(std::uint64_t index, std::uint64_t checksum) {
+void ObjectTableWriter::set_hashes(std::uint64_t index, std::span<const std::uint64_t> hashes) {
     auto *entry = reinterpret_cast<flatbuffers::Table *>(builder_.GetCurrentBufferPointer() +
                                                          builder_.GetSize() - chunks_[index].o);
-    entry->SetField<std::uint64_t>(format::Chunk::VT_XXH3, checksum, 0);
+    entry->SetField<std::uint64_t>(format::Chunk::VT_XXH3, combine_block_hashes(hashes), 0);
+    auto *blocks = entry->GetPointer<flatbuffers::Vector<std::uint64_t> *>(format::Chunk::VT_BLOCKS);
+    if (blocks != nullptr) std::memcpy(blocks->Data(), hashes.data(), hashes.size_bytes());
 }
 
 Status ObjectTableWriter::set_skeleton(std::string_view json) {

@@ -36,6 +36,8 @@ struct ChunkInfo {
     /// Whose object has the bytes, in a chunk of the same name, place, type and shape; none: this one.
     /// With a keeper replica is not 0, and offset and checksum are.
     std::optional<Rank> keeper;
+    /// Of more than one block: the hashes that the checksum combines (ckpt/checksum.h). Empty: not known.
+    std::span<const std::uint64_t> blocks;
 };
 
 /// Of an array of that type; none: more than 2^64.
@@ -47,7 +49,8 @@ std::uint64_t hash_of_piece(const ChunkInfo &chunk);
 bool same_piece(const ChunkInfo &a, const ChunkInfo &b);
 
 /// What is wrong with this chunk: type, lengths, shape inside the global shape, bytes = elements x element
-/// size, alignment, what goes with a keeper. No overflow whatever the numbers.
+/// size, alignment, what goes with a keeper, blocks that go with the checksum. No overflow whatever the
+/// numbers.
 Status check_chunk(const ChunkInfo &chunk);
 
 /// Whose object it is.
@@ -72,10 +75,13 @@ class ObjectTableWriter {
     void reserve(std::uint64_t bytes);
     /// Copies what `chunk` points to. Names may come once per global offset; checked in finish().
     Status add(const ChunkInfo &chunk);
+    /// The same of a chunk whose bytes come later: set_hashes() has to follow.
+    Status add_unhashed(const ChunkInfo &chunk);
     /// A part of finish()'s work, now.
     void sort_names();
-    /// Of a chunk whose bytes came later than its entry. Precondition: index < count().
-    void set_checksum(std::uint64_t index, std::uint64_t checksum);
+    /// Checksum and blocks of what add_unhashed() added: the hashes of all its blocks, at least one.
+    /// Precondition: index < count().
+    void set_hashes(std::uint64_t index, std::span<const std::uint64_t> hashes);
     Status set_skeleton(std::string_view json);
     std::uint64_t count() const noexcept { return chunks_.size(); }
     /// Upper bound of what finish() returns now.
@@ -86,6 +92,8 @@ class ObjectTableWriter {
     Result<std::span<const std::uint8_t>> finish_in_place();
 
   private:
+    Status add_entry(const ChunkInfo &chunk, std::uint64_t blocks);
+
     ObjectIdentity identity_;
     std::string skeleton_;
     flatbuffers::FlatBufferBuilder builder_;

@@ -80,8 +80,10 @@ Result<std::vector<std::uint8_t>> make_import_table(const SafeTensorsFile &file,
         std::vector<std::uint64_t> zero(tensor.shape.size());
         auto offset = align_object_offset(at);
         if (!offset) return Status(Code::corrupt, "the tensors are larger than any memory");
-        DLROVER_TRY(writer.add({tensor.name, tensor.dtype, tensor.shape, zero, tensor.shape, 0, *offset,
-                                bytes.size(), chunk_checksum(bytes)}));
+        ChunkInfo chunk{tensor.name, tensor.dtype, tensor.shape, zero, tensor.shape,
+                        0,           *offset,      bytes.size()};
+        DLROVER_TRY(writer.add_unhashed(chunk));
+        writer.set_hashes(writer.count() - 1, block_hashes(bytes));
         at = *offset + bytes.size();
         watch(bytes.size());
     }

@@ -2,9 +2,11 @@
 // The C interface: checks of arguments, locks, exceptions and statuses into codes. What happens is elsewhere.
 #include <array>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "base/fault.h"
+#include "ckpt/checksum.h"
 #include "lib/api_chunk.h"
 #include "lib/guard.h"
 #include "lib/next_generation.h"
@@ -35,7 +37,15 @@ constexpr int success = DLROVER_OK;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds longest_pause(20);
-constexpr std::uint64_t table_allowance_bytes = std::uint64_t{1} << 20;
+
+/// With what the caller need not count of the table: 1 MiB, and 64 bytes for each MiB of data, in which the
+/// hashes of its blocks fit, however small the chunks are that have any. None: too large.
+std::optional<std::uint64_t> with_table(std::uint64_t bytes) {
+    constexpr std::uint64_t allowance = std::uint64_t{1} << 20, bytes_per_block = 64;
+    std::uint64_t more = allowance + bytes / (ckpt::checksum_block_bytes / bytes_per_block);
+    if (__builtin_add_overflow(bytes, more, &bytes)) return std::nullopt;
+    return bytes;
+}
 
 ckpt::ObjectIdentity identity_of(const Environment &e, TrainStep step) {
     return {step, Rank(e.rank), e.world_size, e.generation, e.lineage};
@@ -96,9 +106,9 @@ int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes
                Clock::time_point begun_at, dlrover_save **out) {
     if (context->saving) return fail(DLROVER_E_INVALID, "a save is open already");
     context->drop_peeked();
-    if (__builtin_add_overflow(bytes, table_allowance_bytes, &bytes) || step > INT64_MAX)
-        return fail(DLROVER_E_INVALID, "step or bytes is too large");
-    auto begun = context->store->begin(TrainStep(step), bytes, if_full);
+    auto bound = with_table(bytes);
+    if (!bound || step > INT64_MAX) return fail(DLROVER_E_INVALID, "step or bytes is too large");
+    auto begun = context->store->begin(TrainStep(step), *bound, if_full);
     if (!begun.ok()) {
         context->note_save(step, false);
         return to_code(begun.status());
@@ -284,15 +294,16 @@ int dlrover_get_world(dlrover_context *context, dlrover_world *out) {
 }
 
 int dlrover_prepare(dlrover_context *context, uint64_t bytes) {
-    return locked(context, bytes <= UINT64_MAX - table_allowance_bytes,
-                  [&] { return context->store->prepare(bytes + table_allowance_bytes); });
+    auto bound = with_table(bytes);
+    return locked(context, bound.has_value(), [&] { return context->store->prepare(*bound); });
 }
 
 int dlrover_prepare_cuda(dlrover_context *context, uint64_t bytes, const void *pointer) {
-    return locked(context, bytes <= UINT64_MAX - table_allowance_bytes && pointer != nullptr, [&] {
+    auto bound = with_table(bytes);
+    return locked(context, bound.has_value() && pointer != nullptr, [&] {
         auto stage = context->stage();
         if (!stage) return stage.take_status();
-        DLROVER_TRY(context->store->prepare(bytes + table_allowance_bytes));
+        DLROVER_TRY(context->store->prepare(*bound));
         return (*stage)->prepare(reinterpret_cast<dlrover::lib::cuda::Pointer>(pointer),
                                  context->store->prepared());
     });

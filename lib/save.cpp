@@ -42,19 +42,6 @@ void clear_behind(const SaveTarget &target, const std::byte *block, std::uint64_
     if (next > end) std::memset(target.base + end, 0, next - end);
 }
 
-/// `blocks` as cut() made them, and copied.
-void set_checksums(std::span<ChunkSource> chunks, std::span<const ckpt::BlockCopy> blocks) {
-    auto full = blocks.begin(),
-         rest = std::ranges::find_if(blocks, [](auto &b) { return b.bytes != checksum_block_bytes; });
-    std::vector<std::uint64_t> hashes;
-    for (auto &chunk : chunks) {
-        hashes.clear();
-        for (std::uint64_t i = 0; i < ckpt::checksum_blocks(chunk.info.bytes); ++i)
-            hashes.push_back((block_bytes(chunk, i) == checksum_block_bytes ? full : rest)++->hash);
-        chunk.info.checksum = ckpt::combine_block_hashes(hashes);
-    }
-}
-
 /// What a block costs besides its bytes, as bytes.
 std::uint64_t weight(const ckpt::BlockCopy &block) {
     constexpr std::uint64_t least = 16384;
@@ -153,8 +140,8 @@ Cpus ObjectWriter::near_target(unsigned threads) const {
     return threads > 1 ? near_cpus().for_memory({target_.base, target_.capacity}) : Cpus{};
 }
 
-void ObjectWriter::copy(std::span<ChunkSource> chunks, const std::function<void()> &meanwhile) {
-    std::vector<ckpt::BlockCopy> blocks = cut(chunks, target_.base);
+void ObjectWriter::copy(std::span<const ChunkSource> chunks, std::span<ckpt::BlockCopy> blocks,
+                        const std::function<void()> &meanwhile) {
     std::uint64_t bytes = 0;
     for (const auto &chunk : chunks) bytes += chunk.info.bytes;
     unsigned threads = threads_for(bytes);
@@ -162,7 +149,7 @@ void ObjectWriter::copy(std::span<ChunkSource> chunks, const std::function<void(
     auto copy_some = [&](std::uint64_t i) {
         // Fresh memory from its end: who else makes its pages ready begins at the front.
         std::size_t call = fresh_ ? ends.size() - 1 - i : i, first = call == 0 ? 0 : ends[call - 1];
-        auto some = std::span(blocks).subspan(first, ends[call] - first);
+        auto some = blocks.subspan(first, ends[call] - first);
         for (const auto &block : some.first(fresh_ ? some.size() : 0))
             fresh_->touch(static_cast<const std::byte *>(block.to), block.bytes);
         ckpt::block_kernel().copy_hash(some.data(), some.size());
@@ -171,14 +158,27 @@ void ObjectWriter::copy(std::span<ChunkSource> chunks, const std::function<void(
         for (std::size_t n = 0; n < some.size(); ++n) fault_point("mid_copy");
     };
     parallel_for(ends.size(), threads, copy_some, meanwhile, near_target(threads));
-    set_checksums(chunks, blocks);
+}
+
+/// Of the entries of the table from `first` on; `blocks` as cut() made them, and copied.
+void ObjectWriter::set_hashes(std::uint64_t first, std::span<const ChunkSource> chunks,
+                              std::span<const ckpt::BlockCopy> blocks) {
+    auto full = blocks.begin(),
+         rest = std::ranges::find_if(blocks, [](auto &b) { return b.bytes != checksum_block_bytes; });
+    std::vector<std::uint64_t> hashes;
+    for (const auto &chunk : chunks) {
+        hashes.clear();
+        for (std::uint64_t i = 0; i < ckpt::checksum_blocks(chunk.info.bytes); ++i)
+            hashes.push_back((block_bytes(chunk, i) == checksum_block_bytes ? full : rest)++->hash);
+        table_.set_hashes(first++, hashes);
+    }
 }
 
 Status ObjectWriter::add_to_table(std::span<const ChunkSource> chunks) {
     std::uint64_t bytes = 0;
     for (const auto &chunk : chunks) bytes += ckpt::ObjectTableWriter::bytes_for(chunk.info);
     table_.reserve(bytes);
-    for (const auto &chunk : chunks) DLROVER_TRY(table_.add(chunk.info));
+    for (const auto &chunk : chunks) DLROVER_TRY(table_.add_unhashed(chunk.info));
     if (2 * chunks.size() >= table_.count()) table_.sort_names();  // not again and again for a few more
     return {};
 }
@@ -190,9 +190,10 @@ Status ObjectWriter::add(std::span<ChunkSource> chunks) {
     DLROVER_TRY(place(chunks));
     std::uint64_t first = table_.count();
     Status added;
-    copy(chunks, [&] { added = add_to_table(chunks); });
+    std::vector<ckpt::BlockCopy> blocks = cut(chunks, target_.base);
+    copy(chunks, blocks, [&] { added = add_to_table(chunks); });
     DLROVER_TRY(std::move(added));
-    for (std::size_t i = 0; i < chunks.size(); ++i) table_.set_checksum(first + i, chunks[i].info.checksum);
+    set_hashes(first, chunks, blocks);
     copy_time_ += std::chrono::steady_clock::now() - begun;
     broken_ = false;
     return {};
@@ -206,7 +207,7 @@ Status ObjectWriter::add_cuda(std::span<ChunkSource> chunks, CudaStage &stage, v
     std::vector<CudaCopy> copies;
     for (const auto &chunk : chunks) {
         staged_.push_back({table_.count(), chunk.info.offset, chunk.info.bytes});
-        DLROVER_TRY(table_.add(chunk.info));
+        DLROVER_TRY(table_.add_unhashed(chunk.info));
         if (chunk.info.bytes == 0) continue;
         auto from = reinterpret_cast<cuda::Pointer>(chunk.data);
         copies.push_back({target_.base + chunk.info.offset, from, chunk.info.bytes});
@@ -243,7 +244,7 @@ void ObjectWriter::checksum_staged() {
     std::size_t next = 0;
     for (const Staged &s : staged_) {
         std::size_t count = ckpt::checksum_blocks(s.bytes);
-        table_.set_checksum(s.index, ckpt::combine_block_hashes(std::span(hashes).subspan(next, count)));
+        table_.set_hashes(s.index, std::span(hashes).subspan(next, count));
         next += count;
     }
 }

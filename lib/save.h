@@ -7,6 +7,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "ckpt/block_kernel.h"
 #include "ckpt/object_table.h"
 #include "lib/cuda_stage.h"
 #include "lib/fresh_memory.h"
@@ -17,7 +18,7 @@ namespace dlrover::lib {
 
 /// A chunk and where its bytes come from.
 struct ChunkSource {
-    ckpt::ChunkInfo info;  ///< offset and checksum are filled in here
+    ckpt::ChunkInfo info;  ///< the offset is filled in here
     const std::byte *data = nullptr;
 };
 
@@ -45,7 +46,7 @@ class ObjectWriter {
     std::chrono::nanoseconds copy_time() const noexcept { return copy_time_; }
 
   private:
-    /// An entry of the table that has no checksum yet.
+    /// An entry of the table that has no hashes yet.
     struct Staged {
         std::uint64_t index, offset, bytes;
     };
@@ -53,7 +54,10 @@ class ObjectWriter {
     Status add_kept(ckpt::ChunkInfo chunk);
     void promise(const ckpt::ChunkInfo &chunk, std::span<const std::uint32_t> here);
     void keep_promise(const ckpt::ChunkInfo &chunk);
-    void copy(std::span<ChunkSource> chunks, const std::function<void()> &meanwhile);
+    void copy(std::span<const ChunkSource> chunks, std::span<ckpt::BlockCopy> blocks,
+              const std::function<void()> &meanwhile);
+    void set_hashes(std::uint64_t first, std::span<const ChunkSource> chunks,
+                    std::span<const ckpt::BlockCopy> blocks);
     Status add_to_table(std::span<const ChunkSource> chunks);
     void checksum_staged();
     unsigned threads_for(std::uint64_t bytes) const;

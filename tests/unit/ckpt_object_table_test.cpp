@@ -7,6 +7,8 @@
 #include <random>
 #include <thread>
 
+#include "ckpt/checksum.h"
+
 using namespace dlrover;
 using namespace dlrover::ckpt;
 
@@ -214,6 +216,13 @@ BOOST_AUTO_TEST_CASE(each_lie_about_a_keeper_is_refused) {
         {"itself", [](auto &e) { e.keeper = 3; }},
         {"outside the world", [](auto &e) { e.keeper = 8; }},
         {"other bytes", [](auto &e) { e.bytes = 31; }},
+        {"hashes of blocks",
+         [](auto &e) {
+             e.global_shape = e.local_shape = {1 << 20, 4};
+             e.global_offset = {0, 0};
+             e.bytes = 16 << 20;
+             e.blocks = Shape(16);
+         }},
     };
     for (auto &[what, lie] : lies) {
         auto view = ObjectTableView::parse(kept_table(lie), 1 << 20);
@@ -257,19 +266,146 @@ BOOST_AUTO_TEST_CASE(one_name_comes_once_per_global_offset) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(a_checksum_may_come_later) {
+/// Of a chunk of so many bytes.
+Shape hashes_of(std::uint64_t bytes) {
+    Shape hashes(checksum_blocks(bytes));
+    for (std::size_t i = 0; i < hashes.size(); ++i) hashes[i] = (bytes + i) * 0x9E3779B97F4A7C15u;
+    return hashes;
+}
+
+const std::uint64_t some_lengths[] = {0, 2, checksum_block_bytes, checksum_block_bytes + 1,
+                                      40 * checksum_block_bytes - 1};
+
+BOOST_AUTO_TEST_CASE(hashes_may_come_later) {
     ObjectTableWriter writer(identity());
-    Shape shape{2}, zero{0};
-    for (std::uint64_t i = 0; i < 300; ++i)
-        BOOST_REQUIRE(
-            writer.add(chunk("w" + std::to_string(i), DType::Int8, shape, zero, shape, 64 * i, 2)).ok());
-    for (std::uint64_t i = 0; i < 300; i += 2) writer.set_checksum(i, i == 0 ? 0 : UINT64_MAX - i);
+    Shape zero{0};
+    auto length = [](std::uint64_t i) { return some_lengths[i % std::size(some_lengths)]; };
+    for (std::uint64_t i = 0; i < 300; ++i) {
+        Shape shape{length(i)};
+        std::string name = "w" + std::to_string(i);
+        ChunkInfo c = chunk(name, DType::Int8, shape, zero, shape, 64 * i, length(i));
+        BOOST_REQUIRE((i % 2 == 0 ? writer.add_unhashed(c) : writer.add(c)).ok());
+    }
+    for (std::uint64_t i = 0; i < 300; i += 2) writer.set_hashes(i, hashes_of(length(i)));
     auto bytes = *writer.finish();
+    BOOST_TEST(bytes.size() <= writer.bytes_bound());
     auto view = ObjectTableView::parse(bytes);
+    BOOST_REQUIRE_MESSAGE(view.ok(), view.status().message());
+    for (std::uint64_t i = 0; i < 300; ++i) {
+        Shape hashes = hashes_of(length(i));
+        ChunkInfo c = view->chunk(i);
+        BOOST_TEST(c.checksum == (i % 2 != 0 ? 0x1234u : combine_block_hashes(hashes)));
+        if (i % 2 != 0 || hashes.size() == 1) hashes.clear();
+        BOOST_TEST((Shape(c.blocks.begin(), c.blocks.end()) == hashes), i);
+    }
+}
+
+/// A chunk of three blocks, and how it may be told of.
+struct ThreeBlocks {
+    Shape shape{2 * checksum_block_bytes + 5}, zero{0}, hashes = hashes_of(shape[0]);
+    ChunkInfo info() const {
+        ChunkInfo c = chunk("w", DType::UInt8, shape, zero, shape, 0, shape[0]);
+        c.checksum = combine_block_hashes(hashes);
+        c.blocks = hashes;
+        return c;
+    }
+    format::ChunkT entry() const {
+        format::ChunkT e;
+        e.name = "w";
+        e.dtype = DType::UInt8;
+        e.global_shape = e.local_shape = shape;
+        e.global_offset = zero;
+        e.bytes = shape[0];
+        e.xxh3 = combine_block_hashes(hashes);
+        e.blocks = hashes;
+        return e;
+    }
+};
+
+BOOST_FIXTURE_TEST_CASE(the_hashes_of_blocks_are_read_as_they_were_written, ThreeBlocks) {
+    ObjectTableWriter writer(identity());
+    BOOST_REQUIRE(writer.add(info()).ok());
+    auto bytes = *writer.finish();
+    auto view = ObjectTableView::parse(bytes, shape[0]);
+    BOOST_REQUIRE_MESSAGE(view.ok(), view.status().message());
+    BOOST_TEST(std::ranges::equal(view->chunk(0).blocks, hashes));
+    BOOST_TEST(ObjectTableView::parse(raw_table(entry()), shape[0]).ok());
+}
+
+BOOST_FIXTURE_TEST_CASE(a_table_without_the_hashes_of_blocks_is_a_table, ThreeBlocks) {
+    auto old = entry();
+    old.blocks.clear();
+    auto bytes = raw_table(old);
+    auto view = ObjectTableView::parse(bytes, shape[0]);
     BOOST_REQUIRE(view.ok());
-    std::uint64_t untouched = chunk("w", DType::Int8, shape, zero, shape, 0, 2).checksum;
-    for (std::uint64_t i = 0; i < 300; ++i)
-        BOOST_TEST(view->chunk(i).checksum == (i % 2 != 0 ? untouched : i == 0 ? 0 : UINT64_MAX - i));
+    BOOST_TEST(view->chunk(0).blocks.empty());
+    BOOST_TEST(view->chunk(0).checksum == old.xxh3);
+}
+
+BOOST_FIXTURE_TEST_CASE(each_lie_about_blocks_is_refused, ThreeBlocks) {
+    auto with_checksum = [](format::ChunkT &e) { e.xxh3 = combine_block_hashes(e.blocks); };
+    std::vector<std::pair<const char *, std::function<void(format::ChunkT &)>>> lies{
+        {"one too few", [&](auto &e) { e.blocks.pop_back(), with_checksum(e); }},
+        {"one too many", [&](auto &e) { e.blocks.push_back(1), with_checksum(e); }},
+        {"another hash", [](auto &e) { e.blocks[1] ^= 1; }},
+        {"another order", [](auto &e) { std::swap(e.blocks[0], e.blocks[1]); }},
+        {"another checksum", [](auto &e) { e.xxh3 ^= 1; }},
+        {"one block",
+         [&](auto &e) {
+             e.global_shape = e.local_shape = {checksum_block_bytes};
+             e.bytes = checksum_block_bytes;
+             e.blocks.resize(1);
+             with_checksum(e);
+         }},
+    };
+    for (auto &[what, lie] : lies) {
+        auto e = entry();
+        lie(e);
+        BOOST_TEST((ObjectTableView::parse(raw_table(e), shape[0]).status().code() == Code::corrupt), what);
+    }
+    ChunkInfo c = info();
+    c.checksum ^= 1;
+    BOOST_TEST((ObjectTableWriter(identity()).add(c).code() == Code::invalid_argument));
+}
+
+/// FlatBuffers' verifier lets them pass.
+BOOST_FIXTURE_TEST_CASE(blocks_that_are_not_aligned_are_refused, ThreeBlocks) {
+    auto bytes = raw_table(entry());
+    const auto *chunk = format::GetObjectTable(bytes.data())->chunks()->Get(0);
+    const auto *field =
+        reinterpret_cast<const flatbuffers::Table *>(chunk)->GetAddressOf(format::Chunk::VT_BLOCKS);
+    BOOST_REQUIRE(field != nullptr);
+    auto from = static_cast<std::size_t>(field - bytes.data());
+    bytes.resize((bytes.size() + 7) / 8 * 8);
+    // At the end: a length of three where a vector's first number should be, and the numbers behind it.
+    const auto offset = static_cast<std::uint32_t>(bytes.size() - from), count = 3u;
+    std::memcpy(bytes.data() + from, &offset, sizeof offset);
+    auto *counted = reinterpret_cast<const std::uint8_t *>(&count);
+    bytes.insert(bytes.end(), counted, counted + sizeof count);
+    auto *numbers = reinterpret_cast<const std::uint8_t *>(hashes.data());
+    bytes.insert(bytes.end(), numbers, numbers + 3 * sizeof hashes[0]);
+    Status status = ObjectTableView::parse(bytes, shape[0]).take_status();
+    BOOST_TEST((status.code() == Code::corrupt));
+    BOOST_TEST(status.message() == "a list in the object table is not aligned");
+}
+
+BOOST_FIXTURE_TEST_CASE(a_table_that_would_be_too_large_by_them_has_no_hashes_of_blocks, ThreeBlocks) {
+    for (std::size_t room : {std::size_t{200}, std::size_t{1000}}) {
+        ObjectTableWriter writer(identity());
+        std::uint64_t left = max_table_bytes - writer.bytes_bound() - room;
+        for (std::uint64_t n; left != 0; left -= n) {  // only the last one is kept
+            n = std::min<std::uint64_t>(left, max_skeleton_bytes);
+            BOOST_REQUIRE(writer.set_skeleton(std::string(n, ' ')).ok());
+        }
+        BOOST_REQUIRE(writer.set_skeleton("").ok());
+        BOOST_REQUIRE(writer.add_unhashed(info()).ok());
+        writer.set_hashes(0, hashes);
+        auto bytes = *writer.finish();
+        auto view = ObjectTableView::parse(bytes, shape[0]);
+        BOOST_REQUIRE(view.ok());
+        BOOST_TEST(view->chunk(0).blocks.size() == (room < 208 ? 0u : 3u));
+        BOOST_TEST(view->chunk(0).checksum == combine_block_hashes(hashes));
+    }
 }
 
 BOOST_AUTO_TEST_CASE(the_bound_is_a_bound) {
@@ -308,6 +444,7 @@ BOOST_AUTO_TEST_CASE(damaged_bytes_never_lead_outside) {
         for (std::uint64_t i = 0; i < view->count(); ++i) {
             ChunkInfo c = view->chunk(i);
             BOOST_REQUIRE(c.offset + c.bytes <= 80u);
+            BOOST_REQUIRE(c.blocks.empty());
             BOOST_REQUIRE(c.name.size() <= max_name_bytes);
         }
     }

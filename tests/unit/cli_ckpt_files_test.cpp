@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <boost/test/unit_test.hpp>
+#include <unistd.h>
 
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <fstream>
+
+#include "ckpt/checksum.h"
 #include "cli/export_plan.h"
+#include "cli/import_source.h"
 #include "cli/json.h"
 #include "cli/json_reader.h"
 #include "cli/safetensors.h"
@@ -55,6 +61,29 @@ BOOST_AUTO_TEST_CASE(a_head_comes_back) {
         BOOST_TEST((a.begin == b.begin && a.end == b.end));
     }
     BOOST_TEST((decode_safetensors_header(json_of(*head), 19).status().code() == Code::corrupt));
+}
+
+BOOST_AUTO_TEST_CASE(an_import_tells_the_hashes_of_blocks) {
+    constexpr std::uint64_t large = 2 * checksum_block_bytes + 3;
+    SafeTensorsHeader header;
+    header.tensors = {{"large", DType::UInt8, {large}, 0, large},
+                      {"small", DType::UInt8, {5}, large, large + 5}};
+    std::string content = *encode_safetensors_header(header), path = "/tmp/import-test-XXXXXX";
+    for (std::uint64_t i = 0; i < large + 5; ++i) content += static_cast<char>(i * 7 + i / 1000);
+    BOOST_REQUIRE(::close(::mkstemp(path.data())) == 0);
+    std::ofstream(path, std::ios::binary) << content;
+    auto file = SafeTensorsFile::open(path);
+    ::unlink(path.c_str());
+    BOOST_REQUIRE_MESSAGE(file.ok(), file.status().to_string());
+    auto bytes = make_import_table(*file, "lineage", TrainStep(1), [](std::uint64_t) {});
+    BOOST_REQUIRE_MESSAGE(bytes.ok(), bytes.status().to_string());
+    auto table = ObjectTableView::parse(*bytes);
+    BOOST_REQUIRE_MESSAGE(table.ok(), table.status().to_string());
+    auto hashes = block_hashes(file->bytes(file->tensors()[0]));
+    BOOST_TEST(hashes.size() == 3u);
+    BOOST_TEST(std::ranges::equal(table->chunk(0).blocks, hashes));
+    BOOST_TEST(table->chunk(1).checksum == chunk_checksum(file->bytes(file->tensors()[1])));
+    BOOST_TEST(table->chunk(1).blocks.empty());
 }
 
 BOOST_AUTO_TEST_CASE(every_type_has_one_name) {

@@ -9,7 +9,10 @@
 #include <thread>
 
 #include "base/fault.h"
+#include "ckpt/checksum.h"
+#include "ckpt/mapping.h"
 #include "fake_cuda.h"
+#include "lib/save.h"
 #include "lib_fake_daemon.h"
 #include "lib_fixture.h"
 
@@ -116,6 +119,43 @@ BOOST_AUTO_TEST_CASE(gpu_and_host_memory_in_one_checkpoint) {
         BOOST_TEST(dlrover_save_add(s, &b, host.data(), 4000) == DLROVER_OK);
         BOOST_TEST(dlrover_save_commit(s) == DLROVER_OK);
         check_gpu(c.get(), static_cast<std::int64_t>(step), bytes);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(the_table_has_the_hashes_of_all_blocks_that_came_from_a_gpu) {
+    using namespace dlrover;
+    constexpr std::uint64_t room = 16 << 20;
+    auto memory = ckpt::Mapping::anonymous(room);
+    BOOST_REQUIRE(memory.ok());
+    std::shared_ptr<void> attached;
+    lib::CudaStage stage(*lib::CudaDriver::load(), {1 << 20, {64 << 10, 3}});
+    lib::ObjectWriter writer({memory->base(), room, TrainStep(1), SlotIndex(0), &attached},
+                             {TrainStep(1), Rank(0), 1, {Term(1), 1}, "lineage"}, 2);
+    const std::uint64_t lengths[] = {(5 << 20) + 1, 1 << 20, 0, 2 << 20}, zero[] = {0};
+    const char *names[] = {"a", "b", "c", "d"};
+    std::vector<std::vector<char>> tensors;
+    std::vector<lib::ChunkSource> sources;
+    for (std::size_t i = 0; i < std::size(lengths); ++i) {
+        tensors.push_back(pattern(lengths[i], static_cast<unsigned>(i)));
+        ckpt::ChunkInfo info;
+        info.name = names[i];
+        info.global_shape = info.local_shape = std::span(lengths).subspan(i, 1);
+        info.global_offset = zero;
+        info.bytes = lengths[i];
+        const char *data = lengths[i] == 0 ? nullptr : on_device(tensors[i]);
+        sources.push_back({info, reinterpret_cast<const std::byte *>(data)});
+    }
+    BOOST_REQUIRE(writer.add_cuda(sources, stage, stream).ok());
+    auto layout = writer.finish();
+    BOOST_REQUIRE_MESSAGE(layout.ok(), layout.status().message());
+    auto bytes = reinterpret_cast<const std::uint8_t *>(memory->base() + layout->table_offset);
+    auto table = ckpt::ObjectTableView::parse({bytes, layout->table_bytes}, layout->data_bytes);
+    BOOST_REQUIRE_MESSAGE(table.ok(), table.status().message());
+    for (std::size_t i = 0; i < std::size(lengths); ++i) {
+        auto hashes = ckpt::block_hashes(std::as_bytes(std::span(tensors[i])));
+        BOOST_TEST(table->chunk(i).checksum == ckpt::combine_block_hashes(hashes));
+        if (hashes.size() == 1) hashes.clear();
+        BOOST_TEST(std::ranges::equal(table->chunk(i).blocks, hashes), names[i]);
     }
 }
 

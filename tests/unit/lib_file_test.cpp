@@ -287,6 +287,47 @@ BOOST_AUTO_TEST_CASE(a_bound_that_was_too_small_says_what_is_needed) {
     dlrover_save_abort(s);
 }
 
+namespace {
+
+/// The code of a save of `count` chunks of as many bytes, whose bound tells of the data alone.
+int save_uncounted(dlrover_context *c, std::size_t count, const std::vector<float> &data,
+                   std::size_t skeleton_bytes) {
+    dlrover_save *s = nullptr;
+    std::uint64_t bytes = data.size() * sizeof(float);
+    if (int code = dlrover_save_begin(c, 1, count * bytes, &s); code != DLROVER_OK) return code;
+    std::string skeleton(skeleton_bytes, ' ');
+    int code = dlrover_save_skeleton(s, skeleton.data(), skeleton.size());
+    for (std::size_t i = 0; i < count && code == DLROVER_OK; ++i) {
+        std::string name = "w" + std::to_string(10 + i);
+        auto chunk = floats(name.c_str(), data.size());
+        code = dlrover_save_add(s, &chunk, data.data(), bytes);
+    }
+    if (code == DLROVER_OK) return dlrover_save_commit(s);
+    dlrover_save_abort(s);
+    return code;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(the_hashes_of_blocks_take_nothing_of_what_a_bound_leaves_for_the_table) {
+    auto c = open_context();
+    constexpr std::uint64_t block = 1 << 20;
+    for (std::size_t count : {1, 40}) {
+        // As much else as just fits beside chunks of one block, which have no hashes besides the checksum.
+        std::vector<float> one(block / 4), two(block / 4 + 16), many(8 * block / 4);
+        std::size_t fits = 1 << 19, too_many = 1 << 21;
+        while (too_many - fits > 1) {
+            std::size_t middle = (fits + too_many) / 2;
+            (save_uncounted(open_context().get(), count, one, middle) == DLROVER_OK ? fits : too_many) =
+                middle;
+        }
+        BOOST_TEST(fits < (1u << 20) + 64 * count);
+        for (const auto &data : {two, many})
+            BOOST_TEST(save_uncounted(open_context().get(), count, data, fits - 64 * count) == DLROVER_OK,
+                       count << " of " << data.size() << ": " << dlrover_error_text());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(environment_that_makes_no_sense_is_named) {
     dlrover_context *c = nullptr;
     for (auto [name, value] :

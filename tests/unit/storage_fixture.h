@@ -98,8 +98,11 @@ class Maker {
         std::uint64_t at = *align_object_offset(data.size());
         data.resize(at);
         data.insert(data.end(), content.begin(), content.end());
-        Status added = writer_.add(
-            {name, type, global, offset, local, replica, at, content.size(), chunk_checksum(content)});
+        auto hashes = block_hashes(content);
+        ChunkInfo chunk{name, type, global, offset, local, replica, at, content.size()};
+        chunk.checksum = combine_block_hashes(hashes);
+        if (!of_before_blocks && hashes.size() > 1) chunk.blocks = hashes;
+        Status added = writer_.add(chunk);
         BOOST_REQUIRE_MESSAGE(added.ok(), added.to_string());
         return *this;
     }
@@ -127,6 +130,7 @@ class Maker {
 
     std::vector<std::byte> data;
     std::vector<std::uint8_t> table, ledger{'p', 'o', 's'};
+    bool of_before_blocks = false;  ///< the table as it was before it had blocks' hashes
 
   private:
     ObjectTableWriter writer_;
