@@ -46,13 +46,13 @@ class BoxRuns {
         a_ = walk_of(a, unit);
         b_ = walk_of(b, unit);
         bytes_ = box_elements(shape.subspan(outer_)) * unit;
-        left_ = std::find(shape.begin(), shape.end(), 0u) == shape.end();
-        for (std::size_t i = 0; i < outer_; ++i) single_ = single_ && shape[i] == 1;
+        count_ = box_elements(shape) == 0 ? 0 : box_elements(shape.first(outer_));
+        left_ = count_ != 0;
     }
 
     bool done() const noexcept { return !left_; }
     /// The whole part is one stretch.
-    bool single() const noexcept { return single_; }
+    bool single() const noexcept { return count_ <= 1; }
     std::uint64_t a() const noexcept { return a_.at; }  ///< first byte of the stretch in the first array
     std::uint64_t b() const noexcept { return b_.at; }  ///< in the second
     std::uint64_t bytes() const noexcept { return bytes_; }
@@ -65,6 +65,20 @@ class BoxRuns {
             b_.at -= shape_[i] * b_.step[i];
         }
         left_ = false;
+    }
+    /// On, or back, to the first stretch that ends behind byte `at` of the first array.
+    void skip_to(std::uint64_t at) {
+        std::uint64_t first = 0, end = count_;
+        while (first < end) {
+            std::uint64_t middle = first + (end - first) / 2;
+            go_to(middle);
+            if (a_.at + bytes_ > at)
+                end = middle;
+            else
+                first = middle + 1;
+        }
+        left_ = first < count_;
+        if (left_) go_to(first);
     }
 
   private:
@@ -81,12 +95,21 @@ class BoxRuns {
         return walk;
     }
 
+    void go_to(std::uint64_t number) {
+        for (std::size_t i = outer_; i-- > 0; number /= shape_[i]) {
+            std::uint64_t steps = number % shape_[i] - position_[i];  // back is on by nearly 2^64
+            a_.at += steps * a_.step[i];
+            b_.at += steps * b_.step[i];
+            position_[i] += steps;
+        }
+    }
+
     std::span<const std::uint64_t> shape_;
     std::size_t outer_;  ///< dimensions that are walked through; the others lie in one stretch
     Walk a_, b_;
     std::array<std::uint64_t, max_dims> position_{};
-    std::uint64_t bytes_ = 0;
-    bool left_ = false, single_ = true;
+    std::uint64_t bytes_ = 0, count_ = 0;  ///< of one stretch; stretches
+    bool left_ = false;
 };
 
 }  // namespace dlrover::ckpt

@@ -47,8 +47,7 @@ class StorageFile {
     /// The whole chunk, verified. Precondition: stored, out.size() == its bytes.
     Status read_chunk(std::uint64_t index, std::span<std::byte> out) const;
     /// The elements [offset, offset + shape) of the chunk (its own coordinates), row-major and contiguous.
-    /// Not verified: a checksum is of a whole chunk. invalid_argument: not stored, outside the chunk, or out
-    /// has another size.
+    /// Not verified. invalid_argument: not stored, outside the chunk, or out has another size.
     Status read_part(std::uint64_t index, std::span<const std::uint64_t> offset,
                      std::span<const std::uint64_t> shape, std::span<std::byte> out) const;
     /// The same into a place of a larger array.

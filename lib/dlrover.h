@@ -187,8 +187,9 @@ int dlrover_restore_ledger(const dlrover_restore *restore, const void **data, ui
 int dlrover_restore_world_size(const dlrover_restore *restore);
 /** Fills `out` with a box of the global tensor `name`, from whichever ranks' pieces hold it; elements in row-major order, `bytes` exactly theirs. From storage,
  * and from what another number of ranks saved in memory with copies on other nodes, any box; else from memory a box that lies in this rank's own chunks, or
- * DLROVER_E_UNSUPPORTED. All or nothing: after an error `out` is worth nothing. Pieces are verified as a whole when first touched, which reads all their bytes (DLROVER_VERIFY_PARTS=0: only those of the box, then unverified
- * unless a whole piece is wanted). Blocks. */
+ * DLROVER_E_UNSUPPORTED. All or nothing: after an error `out` is worth nothing. All of it is verified: of a piece that is wanted in part
+ * the blocks of 1 MiB that hold some of the box are read, or the whole piece where its table does not tell their checksums (DLROVER_VERIFY_PARTS=0: only the bytes of
+ * the box, then unverified unless a whole piece is wanted). Blocks. */
 int dlrover_restore_read(dlrover_restore *restore, const char *name, uint32_t dtype, uint32_t ndim, const uint64_t *global_offset, const uint64_t *local_shape,
                          void *out, uint64_t bytes);
 /** The global tensors, in order of name: from storage those that the ranks' pieces make up without hole or contradiction, from memory those that this rank has

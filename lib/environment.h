@@ -23,7 +23,7 @@ struct Environment {
     unsigned copy_threads =
         1;               ///< DLROVER_COPY_THREADS, else this process's share of the processors, at most 8
     bool stays = false;  ///< this process leaves its generation by itself (dlrover_stay)
-    bool verify_parts = true;  ///< DLROVER_VERIFY_PARTS: a piece that is read in part is verified as a whole
+    bool verify_parts = true;  ///< DLROVER_VERIFY_PARTS: pieces that are read in part are verified, too
     std::chrono::milliseconds timeout{};  ///< DLROVER_TIMEOUT_MS: how long one call waits for the daemon
 };
 

@@ -11,7 +11,7 @@ libclient_la_SOURCES = lib/background_populate.cpp lib/background_populate.h lib
 	lib/global_tensors.cpp lib/global_tensors.h lib/guard.h lib/next_generation.cpp lib/next_generation.h lib/memory_pieces.cpp lib/memory_pieces.h lib/numa.cpp lib/numa.h lib/own_tensors.cpp lib/own_tensors.h \
 	lib/openmp_team.cpp lib/openmp_team.h lib/parallel.cpp lib/parallel.h lib/pinned_range.cpp lib/pinned_range.h lib/piece_source.h lib/progress.cpp lib/progress.h lib/protect.cpp lib/protect.h lib/protect_gather.cpp lib/rank_objects.cpp lib/rank_objects.h \
 	lib/restore.cpp lib/restore.h \
-	lib/save.cpp lib/save.h lib/share.cpp lib/share.h lib/store.h lib/stored_checkpoint.cpp lib/stored_checkpoint.h lib/stored_chunks.cpp lib/stored_chunks.h \
+	lib/save.cpp lib/save.h lib/share.cpp lib/share.h lib/store.h lib/stored_blocks.cpp lib/stored_blocks.h lib/stored_checkpoint.cpp lib/stored_checkpoint.h lib/stored_chunks.cpp lib/stored_chunks.h \
 	lib/stored_files.cpp lib/stored_files.h lib/stored_object.cpp lib/stored_object.h lib/stored_tensors.cpp lib/stored_tensors.h
 libclient_la_LIBADD = libstorage.la libckpt.la libproto.la
 
@@ -55,7 +55,8 @@ tests_unit_lib_test_LDADD = libdlrover.la libckpt.la libproto.la $(PTHREAD_LIBS)
 TESTS += tests/unit/lib_test
 
 check_PROGRAMS += tests/unit/client_test
-tests_unit_client_test_SOURCES = tests/unit/main.cpp tests/unit/lib_numa_test.cpp tests/unit/lib_populate_test.cpp tests/unit/lib_save_test.cpp
+tests_unit_client_test_SOURCES = tests/unit/main.cpp tests/unit/lib_numa_test.cpp tests/unit/lib_populate_test.cpp tests/unit/lib_save_test.cpp \
+	tests/unit/stored_blocks_test.cpp
 tests_unit_client_test_LDADD = libclient.la libarena.la $(PTHREAD_LIBS)
 TESTS += tests/unit/client_test
 

@@ -118,28 +118,39 @@ Status StoredTensors::read_stripes(std::span<const Part> parts, const TensorBox 
     });
 }
 
-/// Of at most files_at_once ranks. Whole pieces go straight to their place; of the others every byte is
-/// verified before the wanted ones are read.
-Status StoredTensors::read_some(std::span<const Part> parts, const TensorBox &box) {
-    std::uint64_t unit = ckpt::element_bytes(box.dtype);
-    std::vector<ChunkRead> reads;
-    std::vector<Part> strided;
-    for (const Part &part : parts) {
-        ckpt::ChunkInfo chunk = source_->table(part.rank).chunk(part.index);
-        bool whole = std::equal(part.shape.begin(), part.shape.end(), chunk.local_shape.begin());
-        ckpt::BoxRuns runs({chunk.local_shape, part.in_piece}, {box.shape, part.in_box}, part.shape, unit);
-        if (whole && runs.single()) {
-            reads.push_back({part.rank, part.index, box.out.data() + runs.b()});
-            continue;
-        }
-        bool wanted = verify_parts_ || whole;
-        if (wanted && !verified_.contains({part.rank, part.index}))
-            reads.push_back({part.rank, part.index, nullptr});
-        strided.push_back(part);
+/// How it is read. Whole pieces go straight to their place.
+void StoredTensors::add_reads(const Part &part, const TensorBox &box, Reads &reads) const {
+    ckpt::ChunkInfo chunk = source_->table(part.rank).chunk(part.index);
+    bool whole = std::equal(part.shape.begin(), part.shape.end(), chunk.local_shape.begin());
+    ckpt::BoxRuns runs({chunk.local_shape, part.in_piece}, {box.shape, part.in_box}, part.shape,
+                       ckpt::element_bytes(box.dtype));
+    if (whole && runs.single()) {
+        reads.chunks.push_back({part.rank, part.index, box.out.data() + runs.b()});
+        return;
     }
-    DLROVER_TRY(read_chunks(*source_, reads, threads_));
-    for (const ChunkRead &read : reads) verified_.emplace(read.rank, read.index);
-    return read_stripes(strided, box);
+    std::vector<std::uint64_t> blocks;
+    if (verify_parts_ || whole) blocks = blocks_of(runs);
+    bool trusted = blocks.empty() || verified_.contains(part.rank, part.index, blocks);
+    if (!trusted && tells_blocks(chunk)) {
+        reads.blocks.push_back({part.rank, part.index, runs, std::move(blocks)});
+        return;
+    }
+    if (!trusted) reads.chunks.push_back({part.rank, part.index, nullptr});
+    reads.strided.push_back(part);
+}
+
+/// Of at most files_at_once ranks. What no table tells the blocks of is verified as a whole, before what is
+/// wanted of it is read.
+Status StoredTensors::read_some(std::span<const Part> parts, const TensorBox &box) {
+    Reads reads;
+    for (const Part &part : parts) add_reads(part, box, reads);
+    DLROVER_TRY(read_chunks(*source_, reads.chunks, threads_));
+    auto bytes_of = [&](auto &of) { return source_->table(of.rank).chunk(of.index).bytes; };
+    for (const ChunkRead &read : reads.chunks) verified_.add_whole(read.rank, read.index, bytes_of(read));
+    DLROVER_TRY(read_blocks(*source_, reads.blocks, box.out, threads_));
+    for (const BlockRead &read : reads.blocks)
+        verified_.add(read.rank, read.index, bytes_of(read), read.blocks);
+    return read_stripes(reads.strided, box);
 }
 
 Status StoredTensors::read(const TensorBox &box) {

@@ -4,13 +4,13 @@
 
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "ckpt/index_plan.h"
 #include "lib/global_tensors.h"
+#include "lib/stored_blocks.h"
 #include "lib/stored_chunks.h"
 
 namespace dlrover::lib {
@@ -18,8 +18,8 @@ namespace dlrover::lib {
 /// All ranks' tables are read when a tensor is asked for the first time.
 class StoredTensors final : public GlobalTensors {
   public:
-    /// verify_parts: of a piece that is not wanted as a whole every byte is read once and verified; without,
-    /// only what is wanted is read, and only whole pieces are verified.
+    /// verify_parts: of a piece that is not wanted as a whole the blocks that hold something wanted are read
+    /// once and verified; without, only what is wanted is read, and only whole pieces are verified.
     StoredTensors(std::shared_ptr<PieceSource> source, unsigned threads, bool verify_parts)
         : source_(std::move(source)), threads_(threads), verify_parts_(verify_parts) {}
 
@@ -38,6 +38,12 @@ class StoredTensors final : public GlobalTensors {
     Status make_plan();
     Status find(std::string_view name, const ckpt::GlobalTensor *&out);
     std::vector<Part> parts_of(const ckpt::GlobalTensor &tensor, const TensorBox &box) const;
+    struct Reads {
+        std::vector<ChunkRead> chunks;
+        std::vector<BlockRead> blocks;
+        std::vector<Part> strided;  ///< not verified, or before
+    };
+    void add_reads(const Part &part, const TensorBox &box, Reads &reads) const;
     Status read_some(std::span<const Part> parts, const TensorBox &box);
     Status read_stripes(std::span<const Part> parts, const TensorBox &box);
 
@@ -46,7 +52,7 @@ class StoredTensors final : public GlobalTensors {
     bool verify_parts_;
     std::optional<ckpt::IndexPlan> plan_;
     std::unordered_map<std::string_view, std::size_t> by_name_;
-    std::set<std::pair<std::uint32_t, std::uint64_t>> verified_;  ///< pieces: rank, index in its table
+    VerifiedBlocks verified_;
 };
 
 }  // namespace dlrover::lib

@@ -178,6 +178,55 @@ struct Wide : Stored {
     }
 };
 
+/// One tensor whose pieces have five blocks, the last one short. A row is a tenth of a block.
+struct Long : Stored {
+    static constexpr std::uint64_t piece_rows = 45, row_bytes = 100'000, piece_bytes = piece_rows * row_bytes;
+    static constexpr std::uint64_t block = ckpt::checksum_block_bytes, metadata_bytes = 128u << 10;
+    const Tensor tensor{"long", DType::UInt8, {saved_by * piece_rows, row_bytes}, 0, 0};
+
+    Long() { save_pieces(false); }
+    void save_pieces(bool of_before_blocks) {
+        save(saved_by, [&](Maker &maker, std::uint32_t rank) {
+            maker.of_before_blocks = of_before_blocks;
+            Box box{{rank * piece_rows, 0}, {piece_rows, row_bytes}};
+            maker.put(tensor.name, tensor.dtype, tensor.shape, box.offset, box.shape, 0,
+                      content(tensor, box.offset, box.shape));
+        });
+    }
+    void save_as_before_blocks() {
+        std::filesystem::remove_all(folder / "lineage");
+        save_pieces(true);
+    }
+    /// The pieces' bytes that lie in the same blocks as these rows.
+    static std::uint64_t bytes_in_blocks(std::uint64_t first, std::uint64_t end) {
+        std::uint64_t bytes = 0;
+        for (std::uint64_t piece = first / piece_rows; piece * piece_rows < end; ++piece) {
+            std::uint64_t from = std::max(first, piece * piece_rows) - piece * piece_rows;
+            std::uint64_t to = std::min(end, (piece + 1) * piece_rows) - piece * piece_rows;
+            std::uint64_t up = (to * row_bytes + block - 1) / block * block;
+            bytes += std::min(up, piece_bytes) - from * row_bytes / block * block;
+        }
+        return bytes;
+    }
+    std::uint64_t bytes_read(dlrover_restore *restore, const Box &box) {
+        std::uint64_t before = bytes_read_by_calls();
+        BOOST_TEST(reads(restore, tensor, box));
+        return bytes_read_by_calls() - before;
+    }
+    Box rows(std::uint64_t first, std::uint64_t end) const { return {{first, 0}, {end - first, row_bytes}}; }
+    /// Of a byte of the tensor in its piece's file.
+    void flip(std::uint64_t row, std::uint64_t column) {
+        std::string path = rank_path(static_cast<std::uint32_t>(row / piece_rows));
+        ckpt::StorageHeader header{};
+        std::ifstream stream(path, std::ios::binary);
+        stream.read(reinterpret_cast<char *>(&header), sizeof header);
+        std::uint64_t place = 0;
+        stream.seekg(static_cast<std::streamoff>(header.places_offset));
+        stream.read(reinterpret_cast<char *>(&place), sizeof place);
+        ckpt::test::flip_bit(path, place + row % piece_rows * row_bytes + column);
+    }
+};
+
 /// The same in the memory of several nodes.
 struct Spread : Sharded {
     std::vector<FakeDaemon::SpreadObject> objects;
@@ -345,11 +394,89 @@ BOOST_FIXTURE_TEST_CASE(each_rank_reads_its_own_bytes_from_storage, Wide) {
             Box box{{rows[0], 0}, {rows[1] - rows[0], wide.shape[1]}};
             std::uint64_t wanted = elements(box.shape);
             BOOST_TEST(bytes_read(box, rank, world_size, false) <= wanted + metadata_bytes);
-            // Of a piece that is wanted in part every byte is compared before, once.
-            std::uint64_t parts = (rows[0] % piece_rows != 0) + (rows[1] % piece_rows != 0);
+            // Every byte of the pieces that hold some of it, which have one block each, once.
+            std::uint64_t pieces = (rows[1] + piece_rows - 1) / piece_rows - rows[0] / piece_rows;
             BOOST_TEST(bytes_read(box, rank, world_size, true) <=
-                       wanted + parts * piece_rows * wide.shape[1] + metadata_bytes);
+                       pieces * piece_rows * wide.shape[1] + metadata_bytes);
         }
+}
+
+BOOST_FIXTURE_TEST_CASE(of_pieces_wanted_in_part_the_blocks_that_hold_it_are_read_once, Long) {
+    for (std::uint32_t world_size : {3u, 5u, 16u})
+        for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+            std::uint64_t first = tensor.shape[0] * rank / world_size;
+            std::uint64_t end = tensor.shape[0] * (rank + 1) / world_size;
+            auto c = context(rank, world_size);
+            auto restore = open_restore(c.get());
+            std::uint64_t took = bytes_read(restore.get(), rows(first, end));
+            BOOST_TEST(took >= bytes_in_blocks(first, end));
+            BOOST_TEST(took <= bytes_in_blocks(first, end) + metadata_bytes, rank << " of " << world_size);
+            // What was verified is read without what is around it.
+            took = bytes_read(restore.get(), rows(first + 1, end - 1));
+            BOOST_TEST(took <= (end - first - 2) * row_bytes + 1000, rank << " of " << world_size);
+        }
+    // Columns are in every block.
+    auto c = context(0, 3);
+    std::uint64_t took = bytes_read(open_restore(c.get()).get(), {{0, 500}, {tensor.shape[0], 30}});
+    BOOST_TEST(took >= saved_by * piece_bytes);
+    BOOST_TEST(took <= saved_by * piece_bytes + metadata_bytes);
+    BOOST_TEST(complete());
+}
+
+BOOST_FIXTURE_TEST_CASE(pieces_without_hashes_of_blocks_are_verified_as_a_whole, Long) {
+    save_as_before_blocks();
+    auto c = context(0, 16);
+    auto restore = open_restore(c.get());
+    std::uint64_t took = bytes_read(restore.get(), rows(3, 10));
+    BOOST_TEST(took >= piece_bytes + 7 * row_bytes);
+    BOOST_TEST(took <= piece_bytes + 7 * row_bytes + metadata_bytes);
+    BOOST_TEST(bytes_read(restore.get(), rows(20, 30)) <= 10 * row_bytes + 1000);
+    flip(40, 0);
+    restore.reset();
+    restore = open_restore(c.get());
+    std::vector<std::byte> out;
+    BOOST_TEST(read(restore.get(), "long", DType::UInt8, rows(3, 10), out) == DLROVER_E_CORRUPT);
+    BOOST_TEST(error_says("rank-0.h5: the checksum of chunk \"long\" is wrong"));
+}
+
+/// Row 60 is in the second of rank 1's blocks.
+BOOST_FIXTURE_TEST_CASE(a_flipped_bit_counts_for_who_reads_its_block, Long) {
+    flip(60, 99'999);
+    auto c = context(0, 16);
+    for (Box box : {rows(0, 54), rows(70, 150), rows(95, 360)})
+        BOOST_TEST(reads(open_restore(c.get()).get(), tensor, box));
+    BOOST_TEST(complete());
+    auto rename_back = [&] { std::filesystem::rename(manifest_path() + ".suspect", manifest_path()); };
+    // Itself, another byte of the block, a few columns of a row in it, all of the piece.
+    for (Box box : {rows(60, 61), rows(58, 59), Box{{57, 3}, {1, 2}}, rows(45, 90), rows(0, 360)}) {
+        std::vector<std::byte> out;
+        BOOST_TEST(read(open_restore(c.get()).get(), "long", DType::UInt8, box, out) == DLROVER_E_CORRUPT);
+        BOOST_TEST(error_says("rank-1.h5: the checksum of chunk \"long\" is wrong"));
+        BOOST_TEST(suspect());
+        rename_back();
+    }
+    ::setenv("DLROVER_VERIFY_PARTS", "0", 1);
+    auto trusting = context(0, 4);
+    ::unsetenv("DLROVER_VERIFY_PARTS");
+    BOOST_TEST(reads(open_restore(trusting.get()).get(), tensor, rows(58, 59)));
+    BOOST_TEST(!reads(open_restore(trusting.get()).get(), tensor, rows(60, 61)), "nobody looks");
+}
+
+BOOST_FIXTURE_TEST_CASE(in_memory_too_a_flipped_bit_counts_for_who_reads_its_block, Spread) {
+    const Tensor &large = tensors[6];
+    Box piece = piece_of(large, 0, 2, saved_by);
+    std::uint64_t bytes = elements(piece.shape), first = piece.offset[0], rows = piece.shape[0];
+    BOOST_REQUIRE(bytes > 3 * ckpt::checksum_block_bytes);
+    daemon.flip_spread(2, place_of(2, "large") + bytes - 1);
+    auto c = context(0, 3);
+    auto restore = open_restore(c.get());
+    BOOST_TEST(reads(restore.get(), large, {{first, 0}, {rows / 2, 9000}}));
+    std::vector<std::byte> out;
+    BOOST_TEST(read(restore.get(), "large", DType::UInt8, {{first + rows - 1, 0}, {1, 1}}, out) ==
+               DLROVER_E_CORRUPT);
+    BOOST_TEST(error_says("\"large\" in the object of rank 2 is wrong"));
+    restore.reset();
+    BOOST_TEST(wait_until([&] { return daemon.last_restore_done().damaged == 2; }));
 }
 
 /// Cut across the rows that were saved.
@@ -439,28 +566,6 @@ BOOST_FIXTURE_TEST_CASE(a_missing_file_never_reads_as_zeros, Sharded) {
     for (int i = 0; i < 500 && daemon.last_restore_done().text.empty(); ++i) ::usleep(10000);
     BOOST_TEST(!daemon.last_restore_done().ok);
     BOOST_TEST(daemon.last_restore_done().text.find("rank-6.h5") != std::string::npos);
-}
-
-BOOST_FIXTURE_TEST_CASE(a_flipped_bit_outside_of_the_box_counts_too, Sharded) {
-    ckpt::StorageHeader header{};
-    std::ifstream file(rank_path(2), std::ios::binary);
-    file.read(reinterpret_cast<char *>(&header), sizeof header);
-    std::uint64_t place = 0;  // of the chunk "large", the last but those of check_others
-    file.seekg(static_cast<std::streamoff>(header.places_offset + 8 * (std::size(tensors) - 1)));
-    file.read(reinterpret_cast<char *>(&place), sizeof place);
-    Box piece = piece_of(tensors[6], 0, 2, saved_by);
-    ckpt::test::flip_bit(rank_path(2), place + elements(piece.shape) - 1);
-    auto c = context(0, 4);
-    auto restore = open_restore(c.get());
-    Box corner{piece.offset, {1, 10}};
-    ::setenv("DLROVER_VERIFY_PARTS", "0", 1);
-    auto trusting = context(0, 4);
-    ::unsetenv("DLROVER_VERIFY_PARTS");
-    BOOST_TEST(reads(open_restore(trusting.get()).get(), tensors[6], corner));
-    std::vector<std::byte> out;
-    BOOST_TEST(read(restore.get(), "large", DType::UInt8, corner, out) == DLROVER_E_CORRUPT);
-    BOOST_TEST(error_says("rank-2.h5: the checksum of chunk \"large\" is wrong"));
-    BOOST_TEST(suspect());
 }
 
 BOOST_FIXTURE_TEST_CASE(a_tensor_on_more_ranks_than_descriptors, Stored) {
