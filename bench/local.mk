@@ -21,6 +21,9 @@ bench_storage_write_LDADD = libstoragewrite.la
 check_PROGRAMS += bench/stored_ranks
 bench_stored_ranks_SOURCES = bench/stored_ranks.cpp
 bench_stored_ranks_LDADD = libstoragewrite.la
+check_PROGRAMS += bench/reshard_read
+bench_reshard_read_SOURCES = bench/reshard_read.cpp
+bench_reshard_read_LDADD = libclient.la libstoragewrite.la
 else
-EXTRA_DIST += bench/storage_write.cpp bench/stored_ranks.cpp
+EXTRA_DIST += bench/reshard_read.cpp bench/storage_write.cpp bench/stored_ranks.cpp
 endif
