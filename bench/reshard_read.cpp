@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes each rank of a world of another size reads of a checkpoint on storage: a count, of calls, not
-// a time. With tables that tell the hashes of blocks, and with tables of before there were any.
+// How many bytes each rank of a world of another size reads of a checkpoint on storage: a count, of calls,
+// not a time. With tables that tell the hashes of blocks, and with tables of before there were any.
 // reshard_read FOLDER [TENSOR_BYTES [TENSORS]]
 #include <algorithm>
 #include <cstdio>

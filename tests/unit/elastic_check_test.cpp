@@ -191,6 +191,8 @@ BOOST_AUTO_TEST_CASE(the_leader_leaves_the_group_to_the_others_where_it_fails_it
     g.answer(1);
     BOOST_TEST(g.count<NodeUnfit>(1) == 1u);
     BOOST_TEST(g.count<End>(1) == 1u);
+    g.run(Timings{}.join);  // the next leader has never heard it
+    BOOST_REQUIRE(g.count<Publish>(0) > 0u);
     BOOST_TEST((g.world(0).nodes == nodes({0, 2, 3})));
 }
 
