@@ -469,6 +469,7 @@ void Group::forget_requeue() {
 /// A node with a job of its own is none of the job's, and a mark with its name is of an earlier life of it.
 RequeueOrder Group::requeue_order(std::vector<std::string> excluded) const {
     RequeueOrder order{{}, {}, std::move(excluded), registration().restart_count};
+    order.suspects = to_be_checked(order.excluded);
     if (in_own_job()) return order;
     order.asker = services_.node;
     order.mark = left_mark(services_.node);

@@ -120,6 +120,7 @@ class Group : private JobMemory {
     void note_next_run(const elastic::End &end);
     void request_requeue(std::vector<std::string> excluded, SlurmClient::Done done);
     RequeueOrder requeue_order(std::vector<std::string> excluded) const;
+    std::vector<std::string> to_be_checked(const std::vector<std::string> &lost) const;
 
     // ---- group_kept.cpp: it has ended, and what its job's next run may need stays ----
     bool charges_job() const { return record_.charge_job; }

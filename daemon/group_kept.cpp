@@ -113,7 +113,24 @@ NextRunOrder Group::next_run() const {
         if (is_excluded_from_next_run(NodeIndex(i))) continue;
         (is_removed(NodeIndex(i)) ? order.excluded : order.preferred).push_back(registration().node_names[i]);
     }
+    order.suspects = to_be_checked(order.excluded);
     return order;
+}
+
+/// By the next run: what this one has lost, not given back; and where it never had a world, what it was to
+/// check itself.
+std::vector<std::string> Group::to_be_checked(const std::vector<std::string> &lost) const {
+    std::vector<std::string> nodes = lost;
+    const auto &names = registration().node_names;
+    std::erase_if(nodes, [&](const std::string &node) {
+        for (std::uint32_t i = 0; i < names.size(); ++i)
+            if (names[i] == node && is_released(NodeIndex(i))) return true;
+        return false;
+    });
+    bool had_world = promise_ && promise_->world;
+    if (!had_world)
+        nodes.insert(nodes.end(), registration().lost_before.begin(), registration().lost_before.end());
+    return nodes;
 }
 
 void Group::drop_kept(const std::string &why) {

@@ -205,7 +205,8 @@ bool Group::do_nothing(const std::vector<std::uint16_t> &local_ranks) {
 /// pmix.busy_limit, once it is over.
 std::optional<std::chrono::seconds> Group::busy_limit_over(const local::PmixOverdueT &overdue) const {
     auto limit = services_.settings.pmix.busy_limit;
-    if (limit.count() == 0 || std::chrono::milliseconds(overdue.waited_ms) < limit) return std::nullopt;
+    auto limit_ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
+    if (limit_ms == 0 || overdue.waited_ms < static_cast<std::uint64_t>(limit_ms)) return std::nullopt;
     return std::chrono::duration_cast<std::chrono::seconds>(limit);
 }
 
@@ -244,9 +245,11 @@ std::string Group::idle_text(const local::PmixOverdueT &overdue) const {
 
 std::string Group::busy_text(const local::PmixOverdueT &overdue, std::chrono::seconds limit) const {
     std::string waited = " waited " + std::to_string(limit.count()) + " s in PMIx for ";
+    std::string it =
+        overdue.missing.size() < 2 ? "it" : "it, or for another one of " + names_of(overdue.missing);
     return " counts as failed, whatever it does: " +
            (overdue.missing.empty() ? "ranks of this node" + waited + "each other"
-                                    : names_of(overdue.waiting) + " of this node" + waited + "it") +
+                                    : names_of(overdue.waiting) + " of this node" + waited + it) +
            " (pmix.busy_limit)";
 }
 

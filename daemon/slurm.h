@@ -98,14 +98,16 @@ struct RequeueOrder {
     std::string asker;  ///< empty: a node with a job of its own
     std::string mark;   ///< left_mark() of it; empty: as above
     std::vector<std::string> excluded;
-    std::uint32_t restart_count = 0;  ///< another run of the job is left alone
+    std::uint32_t restart_count = 0;         ///< another run of the job is left alone
+    std::vector<std::string> suspects = {};  ///< NextRunOrder's
 };
 
 /// A job's run that waits after a requeue.
 struct NextRunOrder {
-    std::uint32_t restart_count = 0;     ///< of that run: another one is left alone
-    std::vector<std::string> excluded;   ///< not on these nodes, for a minute
-    std::vector<std::string> preferred;  ///< on those of them that can be had within seconds
+    std::uint32_t restart_count = 0;         ///< of that run: another one is left alone
+    std::vector<std::string> excluded;       ///< not on these nodes, for a minute
+    std::vector<std::string> preferred;      ///< on those of them that can be had within seconds
+    std::vector<std::string> suspects = {};  ///< nodes that it is to check where it gets them
 };
 
 /// "dlrover-node:0.1:n5": as above, of the main job itself: its run 1 was expanded by n5, for step 0.

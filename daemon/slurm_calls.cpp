@@ -110,7 +110,7 @@ Exclusions change(Exclusions exclusions, bool frees, const std::vector<std::stri
 /// knows.
 std::string note_lost(const std::string &comment, const HastenOrder &order) {
     std::vector<std::string> lost = find_lost(comment, order.restart_count);
-    for (const std::string &node : order.excluded)
+    for (const std::string &node : order.suspects)
         if (std::ranges::find(lost, node) == lost.end()) lost.push_back(node);
     return lost.empty() ? comment : put_lost(comment, order.restart_count, lost);
 }
@@ -339,6 +339,7 @@ class LibSlurmCalls final : public SlurmCalls {
         std::string comment = text_of(job.admin_comment), wanted = join(preferred);
         Exclusions before = exclusions_of(job), after = change(before, order.frees, order.excluded);
         std::string marked = note_lost(put_excluded(comment, after.ours), order);
+        if (marked.size() > longest_comment) marked = put_excluded(comment, after.ours);
         if (marked.size() > longest_comment) {
             log::warning("slurm: " + name_of(id) +
                          " has an AdminComment that leaves no room: nodes that its last run has lost are "

@@ -217,7 +217,8 @@ void QueuedSlurmClient::requeue_job(JobId job, RequeueOrder order, Done done) {
     using Left = Result<std::vector<std::string>>;
     enqueue<Left>([job, order](SlurmCalls &calls) { return requeue_without(calls, job, order); },
                   [this, job, order, done = std::move(done)](Left left) {
-                      if (left.ok()) hasten_first(job, {order.restart_count + 1, order.excluded, *left});
+                      if (left.ok())
+                          hasten_first(job, {order.restart_count + 1, order.excluded, *left, order.suspects});
                       done(left.take_status());
                   });
 }
@@ -228,6 +229,7 @@ void QueuedSlurmClient::hasten_first(JobId job, NextRunOrder order) {
     first.restart_count = order.restart_count;
     first.excluded = std::move(order.excluded);
     first.preferred = std::move(order.preferred);
+    first.suspects = std::move(order.suspects);
     first.frees = true;
     hasten(job, {std::move(first), options_.hasten_tries}, options_.hasten_pause);
 }

@@ -14,12 +14,13 @@ namespace dlrover::daemon {
 
 /// Where a requeued job is to start, and when.
 struct HastenOrder {
-    std::uint32_t restart_count = 0;     ///< of the run that waits
-    std::vector<std::string> excluded;   ///< not on these nodes
-    std::vector<std::string> preferred;  ///< on those of them that can be had: it waits for nobody else
-    bool hastens = true;                 ///< at once, on `preferred`; else that is left as it is
-    bool anyhow = false;                 ///< without those that are still ending
-    bool frees = false;                  ///< what such orders have excluded before may be had again
+    std::uint32_t restart_count = 0;         ///< of the run that waits
+    std::vector<std::string> excluded;       ///< not on these nodes
+    std::vector<std::string> preferred;      ///< on those of them that can be had: it waits for nobody else
+    bool hastens = true;                     ///< at once, on `preferred`; else that is left as it is
+    bool anyhow = false;                     ///< without those that are still ending
+    bool frees = false;                      ///< what such orders have excluded before may be had again
+    std::vector<std::string> suspects = {};  ///< nodes that it is to check where it gets them
 };
 
 enum class Hastened : std::uint8_t {

@@ -108,12 +108,33 @@ void Member::State::consider_check() {
     if (!config.checks || !acting() || finish) return;
     if (checking.subject) return watch_check();
     if (preparing || (awaiting && world) || now < checking.not_before) return;
+    if (!world && now - awaiting_since >= config.timings.join * 2) trust_rest();
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
         const Peer &p = peers[i];
         bool here = !removed(n) && (is_self(n) || p.acked > 0) && p.report.ready && answers(n);
         if (here && !is_trusted(n) && !checking.dismissed.contains(n)) return begin_check(n);
     }
+}
+
+/// Of this run's own nodes those that are here, and that nobody has looked at.
+std::vector<NodeIndex> Member::State::to_look_at() const {
+    std::vector<NodeIndex> nodes;
+    for (std::uint32_t i = 0; i < config.step_nodes; ++i) {
+        NodeIndex n(i);
+        bool here = !removed(n) && peers[i].report.ready && answers(n);
+        if (here && !is_trusted(n) && !checking.dismissed.contains(n)) nodes.push_back(n);
+    }
+    return nodes;
+}
+
+/// There are many, or nobody to check them with: better than no world.
+void Member::State::trust_rest() {
+    std::vector<NodeIndex> rest = to_look_at();
+    if (rest.empty()) return;
+    checking.passed.insert(checking.passed.end(), rest.begin(), rest.end());
+    note(Note::Kind::warning,
+         some_names(rest) + ": lost in the job's run before, not checked in time, and used all the same");
 }
 
 void Member::State::begin_check(NodeIndex subject) {
@@ -236,6 +257,15 @@ void Member::State::conclude_check() {
     note(Note::Kind::warning, names({subject}) + " was lost in the job's run before; " + what + then);
 }
 
+bool Member::State::others_can_lead() const {
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex n(i);
+        bool may = !is_self(n) && n != config.batch_host && counts(n) && !removed(n);
+        if (may && answers(n)) return true;
+    }
+    return false;
+}
+
 void Member::State::dismiss(NodeIndex node, CheckVerdict verdict, const std::string &what) {
     std::string why = "two-node check failed: " + what;
     if (verdict == CheckVerdict::slow) why = "two-node check failed, it is slow: " + what;
@@ -245,8 +275,8 @@ void Member::State::dismiss(NodeIndex node, CheckVerdict verdict, const std::str
     note(Note::Kind::warning, names({node}) + " was lost before and is not let in again: " + why);
     out.push_back(NodeUnfit{node, why, verdict != CheckVerdict::unknown});
     std::string word = names({node}) + " is not let into the group again: " + why;
-    if (is_self(node)) return leave(word, 1, NextRun::none);  // the others have another leader soon
-    send(node, Dismissal{promise.term, word});
+    if (is_self(node) && others_can_lead()) return leave(word, 1, NextRun::none);
+    if (node.value() >= config.step_nodes) send(node, Dismissal{promise.term, word});
 }
 
 }  // namespace dlrover::elastic

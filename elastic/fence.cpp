@@ -209,6 +209,7 @@ bool Member::State::others_may_act(std::size_t here, Time contact) const {
 /// A world is wanted, and too few nodes are ready although they were waited for.
 bool Member::State::starved() const {
     if (!preparing && !awaiting && world) return false;
+    if (!world && !to_look_at().empty()) return false;
     Time since = preparing ? preparing->since : awaiting_since;
     return now - since >= config.timings.join && choose_nodes().empty();
 }
@@ -352,6 +353,7 @@ void Member::State::ask_requeue(const char *why) {
         bool alone = role == Role::follower;  // the batch host
         if (alone ? !is_self(n) && !is_heard(n) : lost(n)) bad.push_back(n);
     }
+    if (role == Role::leader && checking.dismissed.contains(config.self)) bad.push_back(config.self);
     add_all(bad, promise.removed);
     std::erase_if(bad, [&](NodeIndex n) { return n.value() >= node_count(); });
     note(Note::Kind::warning, std::string(why) + ": Slurm is asked to requeue the job");

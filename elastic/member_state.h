@@ -526,6 +526,7 @@ struct Member::State {
     // protection.cpp
     PlacedNode placed(NodeIndex node) const;
     std::vector<NodeIndex> choose_partners(const World &w) const;
+    bool may_hold_copies(NodeIndex spare) const;
     std::vector<PlacedNode> usable_spares(const World &w) const;
     void choose_holders(World &w) const;
     NodeIndex home_of(const World &w, const CheckpointId &id, Rank rank) const;
@@ -615,6 +616,9 @@ struct Member::State {
     bool dismissed(NodeIndex node) const;
     std::vector<NodeIndex> check_partners(NodeIndex subject) const;
     void consider_check();
+    std::vector<NodeIndex> to_look_at() const;
+    void trust_rest();
+    bool others_can_lead() const;
     void begin_check(NodeIndex subject);
     void order_check();
     void send_check_order();

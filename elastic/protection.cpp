@@ -23,11 +23,15 @@ PlacedNode Member::State::placed(NodeIndex node) const {
     return {node, known ? domains[node.value()] : 0};
 }
 
+bool Member::State::may_hold_copies(NodeIndex spare) const {
+    return !removed(spare) && answers(spare) && is_trusted(spare) && !checking.dismissed.contains(spare);
+}
+
 /// Those that had a part come first.
 std::vector<PlacedNode> Member::State::usable_spares(const World &w) const {
     std::vector<PlacedNode> spares;
     for (NodeIndex n : w.spares)
-        if (!removed(n) && answers(n)) spares.push_back(placed(n));
+        if (may_hold_copies(n)) spares.push_back(placed(n));
     std::stable_partition(spares.begin(), spares.end(),
                           [&](const PlacedNode &n) { return world && contains(world->partners, n.node); });
     return spares;
@@ -52,7 +56,7 @@ std::vector<NodeIndex> Member::State::choose_partners(const World &w) const {
     std::vector<PlacedNode> candidates;
     for (NodeIndex n : w.nodes) candidates.push_back(placed(n));
     for (NodeIndex n : w.spares)
-        if (candidates.size() <= config.copies && !removed(n) && answers(n)) candidates.push_back(placed(n));
+        if (candidates.size() <= config.copies && may_hold_copies(n)) candidates.push_back(placed(n));
     Placement before;
     std::size_t each = world && !world->nodes.empty() ? world->partners.size() / world->nodes.size() : 0;
     for (std::size_t i = 0; each > 0 && i < world->nodes.size(); ++i) {

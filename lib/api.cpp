@@ -109,10 +109,8 @@ int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes
     auto bound = with_table(bytes);
     if (!bound || step > INT64_MAX) return fail(DLROVER_E_INVALID, "step or bytes is too large");
     auto begun = context->store->begin(TrainStep(step), *bound, if_full);
-    if (!begun.ok()) {
-        context->note_save(step, false);
-        return to_code(begun.status());
-    }
+    if (begun.status().code() == Code::resource_exhausted) context->note_save(step, false);
+    if (!begun.ok()) return to_code(begun.status());
     if (auto *skipped = std::get_if<SaveSkipped>(&*begun)) {
         if (if_full == IfFull::skip) context->note_save(step, false);
         return fail(DLROVER_E_SKIPPED, skipped->reason.c_str());
@@ -125,9 +123,9 @@ int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes
     return success;
 }
 
-int refuse_lost(std::uint64_t step) {
-    std::string text = "this rank has not saved step " + std::to_string(step) +
-                       " before, when it was to: the others have, and the step may look otherwise now";
+int refuse_skipped(std::uint64_t step) {
+    std::string text = "this rank has skipped step " + std::to_string(step) +
+                       " before: where one rank has no part of a step, it counts on none";
     return fail(DLROVER_E_SKIPPED, text.c_str());
 }
 
@@ -136,15 +134,16 @@ int begin_patiently(dlrover_context *context, std::uint64_t step, std::uint64_t 
     auto begun_at = Clock::now();
     std::chrono::milliseconds patience(context->save_wait_ms.load()), pause(1);
     context->progress.save_begin();
-    bool is_lost = false;
+    bool is_skipped = false;
     for (;;) {
         IfFull if_full = Clock::now() - begun_at < patience ? IfFull::ask_again : IfFull::skip;
         int code = locked(context, true, [&] {
-            is_lost = context->has_lost(step);
-            return is_lost ? refuse_lost(step) : begin_save(context, step, bytes, if_full, begun_at, out);
+            is_skipped = context->has_skipped(step);
+            return is_skipped ? refuse_skipped(step)
+                              : begin_save(context, step, bytes, if_full, begun_at, out);
         });
         if (code == success) return code;
-        if (code != DLROVER_E_SKIPPED || is_lost || if_full == IfFull::skip) {
+        if (code != DLROVER_E_SKIPPED || is_skipped || if_full == IfFull::skip) {
             context->progress.save_end(Clock::now() - begun_at, false);
             if (code == DLROVER_E_SKIPPED || code == DLROVER_E_NO_MEMORY) context->progress.save_skipped();
             return code;
@@ -202,6 +201,7 @@ int commit_save(dlrover_save *save) {
     if (!sealed.ok()) return to_code(sealed.status());
     fault_point("after_seal");
     auto *skipped = std::get_if<SaveSkipped>(&*sealed);
+    context->note_save(target.train_step.value(), skipped == nullptr);
     if (skipped == nullptr) return success;
     context->progress.save_skipped();
     return fail(DLROVER_E_SKIPPED, skipped->reason.c_str());
@@ -209,7 +209,6 @@ int commit_save(dlrover_save *save) {
 
 void end_save(std::unique_ptr<dlrover_save> save, bool saved) {
     save->context->saving = false;
-    save->context->note_save(save->writer.target().train_step.value(), saved);
     bool here = save->thread == std::this_thread::get_id();
     auto until = here ? std::chrono::steady_clock::now() : save->left_at;
     save->context->progress.save_end(until - save->begun, saved);

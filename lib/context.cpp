@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/context.h"
 
+#include <algorithm>
+
 #include <cstdio>
 
 #include "lib/file_store.h"
@@ -191,15 +193,19 @@ void dlrover_context::end_staging() {
 
 void dlrover_context::note_save(std::uint64_t step, bool saved) {
     constexpr std::size_t most = 64;
-    bool &known = saves[step];
-    known = known || saved;
-    if (saves.size() > most) saves.erase(saves.begin());
+    auto known = std::ranges::find(saves, step, &std::pair<std::uint64_t, bool>::first);
+    if (known != saves.end()) {
+        known->second = known->second || saved;
+        return;
+    }
+    if (saves.size() >= most) saves.erase(saves.begin());
+    saves.emplace_back(step, saved);
 }
 
-/// Plain files have no generations, and each save replaces the one before.
-bool dlrover_context::has_lost(std::uint64_t step) const {
-    auto known = saves.find(step);
-    return link && known != saves.end() && !known->second;
+/// Plain files have no generations, and each save replaces the one before. A rank alone has no others.
+bool dlrover_context::has_skipped(std::uint64_t step) const {
+    if (!link || environment.world_size == 1) return false;
+    return std::ranges::find(saves, std::pair(step, false)) != saves.end();
 }
 
 GlobalTensors &dlrover_restore::global() {

@@ -5,10 +5,11 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "lib/cuda_stage.h"
 #include "lib/daemon_link.h"
@@ -76,11 +77,11 @@ struct dlrover_context {
     std::unique_ptr<dlrover::lib::Store> store;
     std::unique_ptr<dlrover::lib::Events> events;
     bool saving = false, restoring = false;
-    /// Of the newest steps of this generation, whether they were saved: under `mutex`, too. One that was
-    /// skipped, given up or failed is not saved again, since the other ranks have what it was at first.
-    std::map<std::uint64_t, bool> saves;
+    /// The last steps, and whether they were saved, else skipped: under `mutex`, too. One that was skipped is
+    /// not saved later, since the other ranks have what it was at first.
+    std::vector<std::pair<std::uint64_t, bool>> saves;
     void note_save(std::uint64_t step, bool saved);
-    bool has_lost(std::uint64_t step) const;
+    bool has_skipped(std::uint64_t step) const;
     std::atomic<std::uint32_t> save_wait_ms = 0;
     std::unique_ptr<dlrover_restore> peeked;  ///< by dlrover_restart_size(), for dlrover_restart()
 

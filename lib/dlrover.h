@@ -122,8 +122,8 @@ int dlrover_prepare_cuda(dlrover_context *context, uint64_t bytes, const void *p
 
 /** From now on a save that finds no free slot waits up to `milliseconds` for one; 0, the default: it is skipped at once. A slot is free as soon as all ranks
  * have sealed a newer step. For a save that must not be skipped: the last of a training. (Trying a skipped step again by hand is no substitute: once one rank
- * has skipped a step, what the others have saved of it gives way, so a rank that has skipped or given up a step, or failed to save it, skips it in all of the
- * generation.) */
+ * has skipped a step, what the others have saved of it gives way, so a rank that has skipped a step skips it in all of the
+ * generation: use the next step's number.) */
 int dlrover_save_wait(dlrover_context *context, uint32_t milliseconds);
 
 /** Begins the checkpoint of training step `step`. `bytes`: upper bound of its data, plus 1 KiB per chunk and the skeleton's length (1 MiB of this

@@ -22,19 +22,16 @@ struct Window {
     bool straight;  ///< all of it is wanted, and in one stretch
 };
 
-void add_window(std::vector<Window> &windows, const Window &next) {
-    if (!windows.empty()) {
-        Window &last = windows.back();
-        bool goes_on = last.read == next.read && last.straight == next.straight &&
-                       last.at + last.bytes == next.at && last.bytes + next.bytes <= window_bytes;
-        ckpt::BoxRuns runs = next.read->runs;
-        if (goes_on && next.straight) runs.skip_to(next.at);
-        if (goes_on && (!next.straight || runs.a() <= last.at)) {
-            last.bytes += next.bytes;
-            return;
-        }
-    }
-    windows.push_back(next);
+/// `stretch`: where the one begins that the first wanted byte of `next` is in.
+void add_window(std::vector<Window> &windows, const Window &next, std::uint64_t stretch) {
+    Window *last = windows.empty() ? nullptr : &windows.back();
+    bool goes_on = last != nullptr && last->read == next.read && last->straight == next.straight &&
+                   last->at + last->bytes == next.at && last->bytes + next.bytes <= window_bytes &&
+                   (!next.straight || stretch <= last->at);
+    if (goes_on)
+        last->bytes += next.bytes;
+    else
+        windows.push_back(next);
 }
 
 void add_windows(std::vector<Window> &windows, const BlockRead &read, const RankPieces &pieces) {
@@ -45,7 +42,7 @@ void add_windows(std::vector<Window> &windows, const BlockRead &read, const Rank
         std::uint64_t bytes = std::min<std::uint64_t>(checksum_block_bytes, chunk_bytes - at);
         runs.skip_to(at);
         bool straight = runs.a() <= at && at + bytes <= runs.a() + runs.bytes();
-        add_window(windows, {&read, &pieces, at, bytes, straight});
+        add_window(windows, {&read, &pieces, at, bytes, straight}, runs.a());
     }
 }
 

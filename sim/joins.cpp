@@ -122,7 +122,7 @@ std::optional<std::string> Simulator::lost_name() const {
 
 bool Simulator::is_unfit(std::uint32_t node) const {
     const Companion *c = companion_of(node);
-    return c && c->unfit;
+    return c ? c->unfit : nodes_[node].unfit;
 }
 
 /// Some take long, and of some nothing is heard.
@@ -130,7 +130,7 @@ void Simulator::run_check(std::uint32_t node, const RunCheck &check) {
     std::uint32_t partner = check.partner.value();
     bool ok = !nodes_[partner].dead && linked(node, partner) && !is_unfit(node) && !is_unfit(partner);
     bool faults = now_ < faults_end_;
-    nodes_[node].looked_at = nodes_[partner].looked_at = true;
+    if (check.gpus) nodes_[node].looked_at = true;  // the subject's part of it
     if (faults && checks_random_.chance(10)) return;
     for (std::uint32_t i : {node, partner})
         if (Companion *c = companion_of(i); c && ok) c->has_met = true;

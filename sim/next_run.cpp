@@ -44,6 +44,7 @@ void Simulator::begin_next_run() {
     firm_counted_.clear();
     suspect_some();
     for (std::uint32_t i = 0; i < step_nodes_; ++i) begin_next_run(i);
+    if (auto unfit = choose_unfit()) nodes_[*unfit].unfit = true;
     newest_world_.reset();
     safe_.reset();
     steps_since_heal_ = 0;
@@ -89,12 +90,23 @@ void Simulator::suspect_some() {
             config_.lost_before.push_back(config_.nodes[i].name);
 }
 
+/// One of them fails: among four and more there are two others that do not, and can tell.
+std::optional<std::uint32_t> Simulator::choose_unfit() {
+    if (config_.lost_before.empty() || step_nodes_ < 4 || !checks_random_.chance(40)) return std::nullopt;
+    for (std::uint32_t i = 0; i < step_nodes_; ++i)
+        if (config_.nodes[i].name == config_.lost_before.front()) return i;
+    return std::nullopt;
+}
+
 void Simulator::check_looked_at(const World &world) const {
-    for (NodeIndex n : world.nodes) {
+    std::vector<NodeIndex> used = world.nodes;
+    used.insert(used.end(), world.partners.begin(), world.partners.end());
+    for (NodeIndex n : used) {
         bool suspect = std::ranges::find(config_.lost_before, config_.nodes[n.value()].name) !=
                        config_.lost_before.end();
         check(!suspect || n.value() >= step_nodes_ || nodes_[n.value()].looked_at,
               "a node that the run before has lost is used without a check");
+        check(!nodes_[n.value()].unfit, "a node that has failed its check is used");
     }
 }
 

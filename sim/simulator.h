@@ -171,7 +171,8 @@ class Simulator {
         std::optional<elastic::Damaged> damaged;  ///< on record, for the next daemon
         std::map<std::uint32_t, std::uint64_t> heard;  ///< by this leader: each node's newest report
         std::vector<NodeIndex> removed;                ///< as this member knows
-        bool looked_at = false;                        ///< it was in a check, in this run of the job
+        bool looked_at = false;                        ///< a check of it was begun, in this run of the job
+        bool unfit = false;                            ///< of this run's own nodes: it fails every check
     };
     struct Companion {  ///< a job of one node that Slurm was asked for
         JobId job;
@@ -407,6 +408,7 @@ class Simulator {
     void move_objects();
     void expect_kept();
     void suspect_some();
+    std::optional<std::uint32_t> choose_unfit();
     void check_looked_at(const elastic::World &world) const;
     void check_kept(const elastic::World &world) const;
 

@@ -162,7 +162,7 @@ class Checkpointer:
         if saved:
             self._asked = _Asked(step, generation, _session.sealing_of(step))
         else:
-            warnings.warn(f"step {step} is not saved, and does not go to storage: this rank had no slot for it within {self.wait:g} s", stacklevel=3)
+            warnings.warn(f"step {step} is not saved, and does not go to storage: this rank had no slot for it within {self.wait:g} s, or has skipped it before", stacklevel=3)
         return saved
 
     def _theirs(self, parts: bool = False) -> Any:

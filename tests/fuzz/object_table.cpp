@@ -56,9 +56,8 @@ std::vector<Bytes> seeds() {
         require(writer.set_skeleton("{}").ok(), "the writer takes a skeleton");
         auto table = writer.finish();
         require(table.ok(), "the writer finishes");
-        Bytes seed{static_cast<std::uint8_t>(chunks)};
-        seed.insert(seed.end(), table->begin(), table->end());
-        return seed;
+        table->insert(table->begin(), static_cast<std::uint8_t>(chunks));
+        return *table;
     };
     return {make(0), make(1), make(5), make(3, true), make(2, false, 100'000)};
 }

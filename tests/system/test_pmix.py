@@ -9,6 +9,7 @@ import subprocess
 import unittest
 
 from cluster import TOP, Cluster, wait_until
+from event_codes import event_code
 from pmix_case import MISSING, MPI_SETTINGS, SEGMENTS, UCX_SETTINGS, build, expect_nothing_left, files_on_nodes, folder, servers
 
 NODES, RANKS_HERE = 4, 2

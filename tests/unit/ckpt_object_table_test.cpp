@@ -274,7 +274,7 @@ Shape hashes_of(std::uint64_t bytes) {
 }
 
 const std::uint64_t some_lengths[] = {0, 2, checksum_block_bytes, checksum_block_bytes + 1,
-                                      40 * checksum_block_bytes - 1};
+                                      400 * checksum_block_bytes - 1};
 
 BOOST_AUTO_TEST_CASE(hashes_may_come_later) {
     ObjectTableWriter writer(identity());

@@ -132,13 +132,13 @@ BOOST_AUTO_TEST_CASE(the_table_has_the_hashes_of_all_blocks_that_came_from_a_gpu
     lib::ObjectWriter writer({memory->base(), room, TrainStep(1), SlotIndex(0), &attached},
                              {TrainStep(1), Rank(0), 1, {Term(1), 1}, "lineage"}, 2);
     const std::uint64_t lengths[] = {(5 << 20) + 1, 1 << 20, 0, 2 << 20}, zero[] = {0};
-    const char *names[] = {"a", "b", "c", "d"};
+    const char *chunk_names[] = {"a", "b", "c", "d"};
     std::vector<std::vector<char>> tensors;
     std::vector<lib::ChunkSource> sources;
     for (std::size_t i = 0; i < std::size(lengths); ++i) {
         tensors.push_back(pattern(lengths[i], static_cast<unsigned>(i)));
         ckpt::ChunkInfo info;
-        info.name = names[i];
+        info.name = chunk_names[i];
         info.global_shape = info.local_shape = std::span(lengths).subspan(i, 1);
         info.global_offset = zero;
         info.bytes = lengths[i];
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(the_table_has_the_hashes_of_all_blocks_that_came_from_a_gpu
         auto hashes = ckpt::block_hashes(std::as_bytes(std::span(tensors[i])));
         BOOST_TEST(table->chunk(i).checksum == ckpt::combine_block_hashes(hashes));
         if (hashes.size() == 1) hashes.clear();
-        BOOST_TEST(std::ranges::equal(table->chunk(i).blocks, hashes), names[i]);
+        BOOST_TEST(std::ranges::equal(table->chunk(i).blocks, hashes), chunk_names[i]);
     }
 }
 

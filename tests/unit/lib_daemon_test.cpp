@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(no_free_slot_is_a_skipped_save) {
 }
 
 // The other ranks have what the step was at first, and this one would add what it is now.
-BOOST_AUTO_TEST_CASE(a_step_that_was_lost_is_not_saved_later) {
+BOOST_AUTO_TEST_CASE(a_step_that_was_skipped_is_not_saved_later) {
     auto c = open_context();
     BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
     dlrover_restore *r = nullptr;
@@ -174,17 +174,15 @@ BOOST_AUTO_TEST_CASE(a_step_that_was_lost_is_not_saved_later) {
     auto asked = daemon.count(local::Body::BeginSave);
     BOOST_TEST(dlrover_save_wait(c.get(), 60000) == DLROVER_OK);
     BOOST_TEST(save_step(c.get(), 4) == DLROVER_E_SKIPPED, "and at once");
-    BOOST_TEST(std::string(dlrover_error_text()).find("has not saved step 4") != std::string::npos);
+    BOOST_TEST(std::string(dlrover_error_text()).find("has skipped step 4") != std::string::npos);
     BOOST_TEST(daemon.count(local::Body::BeginSave) == asked);
     BOOST_TEST(daemon.page()->saves_skipped.load() == 2u);
     BOOST_TEST(save_step(c.get(), 5) == DLROVER_OK);
     dlrover_save *s = nullptr;
     BOOST_REQUIRE(dlrover_save_begin(c.get(), 6, 1000, &s) == DLROVER_OK);
     dlrover_save_abort(s);
-    BOOST_TEST(save_step(c.get(), 6) == DLROVER_E_SKIPPED, "it was given up");
+    BOOST_TEST(save_step(c.get(), 6) == DLROVER_OK, "given up is not skipped: nobody was told");
     for (int i = 0; i < 2; ++i) BOOST_TEST(save_step(c.get(), 7) == DLROVER_OK, "it was saved");
-    auto next = open_context();  // as in the next generation
-    BOOST_TEST(save_step(next.get(), 6) == DLROVER_OK);
 }
 
 BOOST_AUTO_TEST_CASE(daemon_restarts_between_saves) {

@@ -310,20 +310,18 @@ int save_uncounted(dlrover_context *c, std::size_t count, const std::vector<floa
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(the_hashes_of_blocks_take_nothing_of_what_a_bound_leaves_for_the_table) {
-    auto c = open_context();
-    constexpr std::uint64_t block = 1 << 20;
+    constexpr std::uint64_t block_floats = (1 << 20) / sizeof(float);
+    const std::vector<float> tiny(16), two_blocks(block_floats + 16), eight_blocks(8 * block_floats);
     for (std::size_t count : {1, 40}) {
-        // As much else as just fits beside chunks of one block, which have no hashes besides the checksum.
-        std::vector<float> one(block / 4), two(block / 4 + 16), many(8 * block / 4);
-        std::size_t fits = 1 << 19, too_many = 1 << 21;
+        // As much else as just fits beside chunks that have no hashes besides their checksums.
+        std::size_t fits = 1 << 19, too_many = 1 << 20;
         while (too_many - fits > 1) {
             std::size_t middle = (fits + too_many) / 2;
-            (save_uncounted(open_context().get(), count, one, middle) == DLROVER_OK ? fits : too_many) =
-                middle;
+            int code = save_uncounted(open_context().get(), count, tiny, middle);
+            (code == DLROVER_OK ? fits : too_many) = middle;
         }
-        BOOST_TEST(fits < (1u << 20) + 64 * count);
-        for (const auto &data : {two, many})
-            BOOST_TEST(save_uncounted(open_context().get(), count, data, fits - 64 * count) == DLROVER_OK,
+        for (const auto &data : {two_blocks, eight_blocks})
+            BOOST_TEST(save_uncounted(open_context().get(), count, data, fits) == DLROVER_OK,
                        count << " of " << data.size() << ": " << dlrover_error_text());
     }
 }

@@ -163,9 +163,15 @@ BOOST_AUTO_TEST_CASE(a_walk_goes_on_from_any_byte) {
     }
 }
 
-/// Of 9 blocks, the last one short; rows of less and of more than a block.
+/// Of several blocks, the last one short; rows of less and of more than a block, and of one and two of them.
 BOOST_AUTO_TEST_CASE(of_any_part_each_block_that_has_some_is_read_once) {
-    const Shape shapes[] = {{4'300'123}, {8600, 500}, {6, 717'000}, {3, 5, 7, 40'000}, {4'200'000, 1}};
+    const Shape shapes[] = {{4'300'123},
+                            {8600, 500},
+                            {6, 717'000},
+                            {3, 5, 7, 40'000},
+                            {4'200'000, 1},
+                            {7, checksum_block_bytes / 2},
+                            {4, checksum_block_bytes}};
     std::mt19937 random(2);
     for (const Shape &shape : shapes) {
         FakePieces pieces(shape);
