@@ -227,7 +227,7 @@ void Group::on_missing_neighbour(const local::PmixOverdueT &overdue) {
     auto asks = [&](std::uint16_t local_rank) {
         return std::ranges::find(overdue.asking, local_rank) != overdue.asking.end();
     };
-    std::ranges::stable_partition(may_hang, std::not_fn(asks));
+    std::stable_partition(may_hang.begin(), may_hang.end(), std::not_fn(asks));
     bool one_asks = asks(may_hang.back());
     Rank first = *rank_of(may_hang.front());
     if (auto limit = busy_limit_over(overdue)) return fail_missing(first, busy_text(overdue, *limit));
