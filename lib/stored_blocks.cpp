@@ -7,12 +7,12 @@
 
 #include "ckpt/checksum.h"
 #include "lib/parallel.h"
+#include "lib/stored_chunks.h"
 
 namespace dlrover::lib {
 namespace {
 
 using ckpt::checksum_block_bytes;
-constexpr std::uint64_t window_bytes = 8 * checksum_block_bytes;
 
 /// What one call reads: a few blocks, one behind the other.
 struct Window {

@@ -11,7 +11,6 @@ namespace dlrover::lib {
 namespace {
 
 using ckpt::checksum_block_bytes;
-constexpr std::uint64_t window_bytes = 8 * checksum_block_bytes;
 
 /// A chunk that can be read.
 struct Source {

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "ckpt/checksum.h"
 #include "lib/piece_source.h"
 
 namespace dlrover::lib {
@@ -14,6 +15,9 @@ struct ChunkRead {
     std::uint64_t index = 0;
     std::byte *to = nullptr;  ///< none: it is only verified
 };
+
+/// One call reads no more of a chunk: whole blocks of it.
+inline constexpr std::uint64_t window_bytes = 8 * ckpt::checksum_block_bytes;
 
 /// What of several ranks' pieces is used at once.
 inline constexpr std::size_t files_at_once = 64;

@@ -204,6 +204,17 @@ BOOST_AUTO_TEST_CASE(too_few_are_left_without_it_and_the_job_is_requeued) {
     BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 1u);
 }
 
+/// Nobody answers, and each check takes a minute: that is no lack of nodes.
+BOOST_AUTO_TEST_CASE(where_checks_take_too_long_the_rest_is_used_with_a_warning) {
+    NextRunGroup g(6, 6, {"n0", "n1", "n2", "n3", "n4", "n5"});
+    g.run(Timings{}.join * 3 / 2);
+    BOOST_TEST(g.world_nodes().empty());
+    g.run(Timings{}.join * 4);
+    BOOST_TEST(g.world_nodes().size() == 6u);
+    BOOST_TEST(g.notes("not checked in time, and used all the same") == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(of_two_nobody_can_tell_and_both_are_used) {
     NextRunGroup g(2, 2, {"n1"});
     g.answer(1);
