@@ -164,6 +164,8 @@ BOOST_AUTO_TEST_CASE(no_free_slot_is_a_skipped_save) {
 
 // The other ranks have what the step was at first, and this one would add what it is now.
 BOOST_AUTO_TEST_CASE(a_step_that_was_skipped_is_not_saved_later) {
+    ::setenv("RANK", "0", 1);
+    ::setenv("WORLD_SIZE", "2", 1);
     auto c = open_context();
     BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
     dlrover_restore *r = nullptr;
@@ -183,6 +185,17 @@ BOOST_AUTO_TEST_CASE(a_step_that_was_skipped_is_not_saved_later) {
     dlrover_save_abort(s);
     BOOST_TEST(save_step(c.get(), 6) == DLROVER_OK, "given up is not skipped: nobody was told");
     for (int i = 0; i < 2; ++i) BOOST_TEST(save_step(c.get(), 7) == DLROVER_OK, "it was saved");
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_alone_saves_a_step_that_it_had_skipped) {
+    auto c = open_context();
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
+    dlrover_restore *r = nullptr;
+    BOOST_REQUIRE(dlrover_restore_open(c.get(), &r) == DLROVER_OK);
+    for (std::uint64_t step : {2, 3}) BOOST_TEST(save_step(c.get(), step) == DLROVER_OK);
+    BOOST_TEST(save_step(c.get(), 4) == DLROVER_E_SKIPPED, "no slot");
+    dlrover_restore_close(r);
+    BOOST_TEST(save_step(c.get(), 4) == DLROVER_OK, "there is no other rank");
 }
 
 BOOST_AUTO_TEST_CASE(daemon_restarts_between_saves) {
