@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 dist_noinst_SCRIPTS += bench/ckpt_gpu bench/ckpt_plot bench/ckpt_save bench/goodput bench/membership bench/node_loss bench/overhead bench/plan_dcp bench/pmix_startup bench/recovery
-EXTRA_DIST += bench/ckpt_gpu_worker.py bench/ckpt_loads.py bench/ckpt_names.py bench/ckpt_report.py bench/ckpt_save_worker.py bench/ckpt_states.py bench/ckpt_ways.py bench/mpi_init.c bench/report.py
+EXTRA_DIST += bench/ckpt_gpu_worker.py bench/ckpt_loads.py bench/ckpt_names.py bench/ckpt_report.py bench/ckpt_save_worker.py bench/ckpt_states.py bench/ckpt_ways.py bench/fence_waits.c bench/mpi_init.c bench/report.py
 # Made by "make check", so that they stay what can be made.
 check_PROGRAMS += bench/plan_index
 bench_plan_index_SOURCES = bench/plan_index.cpp
