@@ -1,47 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/slurm_api.h"
 
-#include <slurm/slurm_errno.h>
-
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+
+#include "base/slurm_error.h"
 
 namespace dlrover::daemon {
 namespace {
 
 constexpr std::size_t max_nodes = 65536;
-
-Code code_of(int error) {
-    switch (error) {
-        case ESLURM_INVALID_JOB_ID:
-        case ESLURM_INVALID_NODE_NAME:
-            return Code::not_found;
-        case ESLURM_ACCESS_DENIED:
-        case ESLURM_USER_ID_MISSING:
-            return Code::permission_denied;
-        case ESLURM_ALREADY_DONE:
-        case ESLURM_JOB_PENDING:  // somebody else has had it requeued
-            return Code::stale;
-        case SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT:
-        case ETIMEDOUT:
-            return Code::timeout;
-        case SLURM_COMMUNICATIONS_CONNECTION_ERROR:
-        case SLURM_COMMUNICATIONS_SEND_ERROR:
-        case SLURM_COMMUNICATIONS_RECEIVE_ERROR:
-        case SLURM_COMMUNICATIONS_SHUTDOWN_ERROR:
-        case SLURM_PROTOCOL_SOCKET_IMPL_ZERO_RECV_LENGTH:
-        case SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR:
-        case SLURMCTLD_COMMUNICATIONS_SEND_ERROR:
-        case SLURMCTLD_COMMUNICATIONS_RECEIVE_ERROR:
-        case SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR:
-        case ESLURM_IN_STANDBY_MODE:
-            return Code::unavailable;
-        default:
-            // An errno: the connection. Anything else of Slurm's: it has refused.
-            return error < 1000 ? Code::unavailable : Code::invalid_argument;
-    }
-}
 
 }  // namespace
 
@@ -51,7 +20,7 @@ std::string text_of(const char *text) {
 
 Status failure(const std::string &what) {
     int error = ::slurm_get_errno();
-    return Status(code_of(error), what + ": " + text_of(::slurm_strerror(error)));
+    return Status(code_of_slurm(error), what + ": " + text_of(::slurm_strerror(error)));
 }
 
 std::string name_of(JobId job) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/units.h"
+#include "spank_plugin/controller.h"
 #include "spank_plugin/submit.h"
 #include "spank_plugin/watch.h"
 
@@ -50,6 +51,9 @@ Status local_options_read(Module &module) {
     if (request.size() > max_request_bytes)
         return Status(Code::invalid_argument, "the working directory's name is too long");
     if (::setenv(request_variable, request.c_str(), 1) != 0) return Status::from_errno("setenv");
+    const char *job = std::getenv("SLURM_JOB_ID");  // for a new job srun itself waits
+    if (auto id = parse_uint(job ? job : "", 1, UINT32_MAX))
+        wait_for_controller(static_cast<std::uint32_t>(*id));
     return {};
 }
 

@@ -14,7 +14,7 @@ EXTRA_DIST += spank_plugin/dlrover.map
 slurmplugin_LTLIBRARIES =
 if HAVE_SLURM
 noinst_LTLIBRARIES += libspankhooks.la
-libspankhooks_la_SOURCES = spank_plugin/allocator.cpp spank_plugin/exit_code.cpp spank_plugin/launch.cpp spank_plugin/launch.h spank_plugin/local.cpp \
+libspankhooks_la_SOURCES = spank_plugin/allocator.cpp spank_plugin/controller.cpp spank_plugin/controller.h spank_plugin/exit_code.cpp spank_plugin/launch.cpp spank_plugin/launch.h spank_plugin/local.cpp \
 	spank_plugin/module.h spank_plugin/remote.cpp spank_plugin/slurm_options.cpp spank_plugin/slurm_options.h \
 	spank_plugin/spank_api.h spank_plugin/submit.cpp spank_plugin/submit.h spank_plugin/watch.cpp spank_plugin/watch.h
 libspankhooks_la_CPPFLAGS = $(spank_cppflags)

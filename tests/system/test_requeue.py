@@ -2,6 +2,7 @@
 """A job is requeued, and its next run goes on from what the surviving nodes have kept in memory: there is no storage."""
 
 import json
+import pathlib
 import time
 import unittest
 
@@ -15,8 +16,8 @@ SIZE, STEPS = 256, 3000
 class RequeueCase(unittest.TestCase):
     cluster: Cluster
 
-    def submit(self, label: str, nodes: int, redundancy: str, options: str = "", first: str = "true", least: int = 0) -> "tuple[Run, int]":
-        """A batch job on some of the nodes, ``least`` (0: all) of them needed. ``first``: what its script does before."""
+    def send(self, label: str, nodes: int, redundancy: str, options: str = "", first: str = "true", least: int = 0) -> "tuple[Run, pathlib.Path]":
+        """A batch job, and where its output goes: on some of the nodes, ``least`` (0: all) of them needed. ``first``: what its script does before."""
         run = Run(self.cluster, label, nodes=nodes, size=SIZE, steps=STEPS, save_every=5, step_us=4000, ballast_mb=8)
         words = ["srun", *(word for word in run.options if not word.startswith("--dlrover-")), *run.command]
         script, output = run.folder / "job.sh", run.folder / "stdout"
@@ -25,8 +26,13 @@ class RequeueCase(unittest.TestCase):
                           f"{first}\n{' '.join(words)}\ncode=$?\necho $code >{run.folder}/code-$SLURM_RESTART_COUNT\nexit $code\n")
         self.cluster.run("sbatch", "-o", str(output), str(script), check=True)
         self.addCleanup(lambda: print(output.read_text()[-4000:]))
+        return run, output
+
+    def submit(self, *how: "str | int", **more: "str | int") -> "tuple[Run, int]":
+        """The same, when it is training."""
+        run, _ = self.send(*how, **more)
         wait_until(run.all_stepping, 30, "all ranks stepping", 0.002)
-        return run, self.cluster.job_id(label)
+        return run, self.cluster.job_id(str(how[0]))
 
     def all_new(self, run: Run, old: "set[int]") -> bool:
         """Generations are counted anew in the job's next run."""
@@ -78,6 +84,22 @@ class Requeue(RequeueCase):
         self.expect_result(run, job)
         neighbour.forget(victim)
         neighbour.expect_untouched(self)
+
+    def test_its_script_begins_while_slurmctld_is_away(self) -> None:
+        """Slurm's own srun gives up after MessageTimeout, and the job fails with it."""
+        ready, go = self.cluster.work / "ready", self.cluster.work / "go"
+        _, output = self.send("away", 3, "partner:1", first=f"touch {ready}; until [ -e {go} ]; do sleep 0.1; done")
+        wait_until(ready.exists, 30, "the script")
+        job = self.cluster.job_id("away")
+        self.cluster.control("stop-slurmctld")
+        go.touch()
+        time.sleep(12)  # more than twice the MessageTimeout of these clusters
+        self.assertIn("slurmctld does not answer", output.read_text())
+        self.cluster.control("start-slurmctld")
+        wait_until(lambda: "slurmctld answers" in output.read_text(), 30, "srun goes on")
+        time.sleep(3)  # the step itself comes only when slurmctld, which has just begun, has heard from the nodes: a minute
+        self.assertIn("JobState=RUNNING", self.show(job))
+        self.assertNotIn("Unable to confirm allocation", output.read_text())
 
     def test_for_the_batch_host(self) -> None:
         """Enough nodes are left, but the script is to be done to its end."""
