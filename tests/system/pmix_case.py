@@ -15,7 +15,7 @@ MPI_SETTINGS = ["OMPI_MCA_btl=self,vader,tcp", "OMPI_MCA_pml=ob1", "OMPI_MCA_osc
                 "OMPI_MCA_mpi_yield_when_idle=1"]  # many ranks on few cores
 
 # Left alone, Open MPI 4.1 takes UCX for networks with RDMA only.
-UCX_SETTINGS = ["OMPI_MCA_pml=ucx", "OMPI_MCA_osc=ucx", "OMPI_MCA_opal_common_ucx_tls=any", "OMPI_MCA_opal_common_ucx_devices=any", "UCX_TLS=tcp,sm,self",
+UCX_SETTINGS = ["OMPI_MCA_pml=ucx", "OMPI_MCA_osc=ucx", "OMPI_MCA_opal_common_ucx_tls=any",  # as docs/pmix.md says
                 "OMPI_MCA_mpi_yield_when_idle=1"]
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import unittest
 
-from cluster import TOP, Cluster, wait_until
+from cluster import TOP, Cluster, prefix, wait_until
 from event_codes import event_code
 from pmix_case import MISSING, MPI_SETTINGS, SEGMENTS, UCX_SETTINGS, build, expect_nothing_left, files_on_nodes, folder, servers
 
@@ -49,8 +49,8 @@ class Pmix(unittest.TestCase):
         return ["env", *settings, "srun", "--job-name", job, f"-N{NODES}", f"-n{SIZE}",
                 f"--ntasks-per-node={RANKS_HERE}", "--overcommit", *options]
 
-    def elastic(self, *arguments: str, job: str = "mpi") -> "list[str]":
-        return [*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job=job), str(self.program), *arguments]
+    def elastic(self, *arguments: str, job: str = "mpi", settings: "list[str]" = MPI_SETTINGS) -> "list[str]":
+        return [*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job=job, settings=settings), str(self.program), *arguments]
 
     def expect_generations(self, job: str, count: int) -> str:
         """How many worlds there were; all that the time line says."""
@@ -80,13 +80,15 @@ class Pmix(unittest.TestCase):
         expect_nothing_left(self.cluster)
 
     def test_a_killed_rank_ends_the_others_and_all_begin_again(self) -> None:
-        files = folder(self.cluster, "die")
-        done = self.cluster.run(*self.elastic("die", str(files), job="killed"))
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertTrue((files / "died").exists())
-        self.assertEqual(results(done.stdout), expected())
-        self.expect_generations("killed", 2)
-        expect_nothing_left(self.cluster)
+        for way, settings in (("ob1", MPI_SETTINGS), ("ucx", UCX_SETTINGS)):
+            with self.subTest(way):
+                files = folder(self.cluster, f"die-{way}")
+                done = self.cluster.run(*self.elastic("die", str(files), job=f"killed-{way}", settings=settings))
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertTrue((files / "died").exists())
+                self.assertEqual(results(done.stdout), expected())
+                self.expect_generations(f"killed-{way}", 2)
+                expect_nothing_left(self.cluster)
 
     def test_a_rank_that_aborts_ends_the_others_and_all_begin_again(self) -> None:
         done = self.cluster.run(*self.elastic("abort", str(folder(self.cluster, "abort")), job="aborted"))
@@ -159,6 +161,22 @@ class Pmix(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         expected_lines = {f"rank {rank}: {what}" for rank in range(SIZE) for what in (f"allreduce {4 * SIZE * (SIZE + 1) // 2}", "looked up 1")}
         self.assertEqual({line for line in done.stdout.splitlines() if line.startswith("rank ")}, expected_lines)
+        expect_nothing_left(self.cluster)
+
+    @unittest.skipUnless(MPI4PY, "needs Debian's python3-mpi4py")
+    def test_mpi4py_goes_on_from_memory(self) -> None:
+        files, packages = folder(self.cluster, "mpi4py"), (prefix() / "share" / "dlrover-slurm" / "pythonpath").read_text().strip()
+        done = self.cluster.run(*self.srun("--dlrover-elastic", "--dlrover-pmix=yes", job="mpi4py-dies"), "/usr/bin/python3",
+                                str(TOP / "tests" / "system" / "mpi4py_restart.py"), packages, str(files))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue((files / "died").exists())
+        found = [re.fullmatch(r"rank (\d+): from step (\d+): (\d+)", line) for line in done.stdout.splitlines() if line.startswith("rank ")]
+        self.assertEqual({int(f[1]) for f in found}, set(range(SIZE)))
+        begun = {int(f[2]) for f in found}
+        self.assertEqual(len(begun), 1, "all from one step")
+        self.assertGreaterEqual(min(begun), 20, "the newest step that all have saved is the one before, or the last")
+        self.assertEqual({int(f[3]) for f in found}, {1000 * sum(range(30)) * SIZE * (SIZE + 1) // 2})
+        self.expect_generations("mpi4py-dies", 2)
         expect_nothing_left(self.cluster)
 
     def test_a_killed_server_costs_a_generation(self) -> None:
