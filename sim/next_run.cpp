@@ -2,6 +2,7 @@
 // A requeued job starts once more, after the faults: other nodes in place of the dead ones, all perhaps in
 // another order. Who lives has kept its objects.
 #include <algorithm>
+#include <utility>
 
 #include "sim/simulator.h"
 
@@ -44,7 +45,7 @@ void Simulator::begin_next_run() {
     firm_counted_.clear();
     suspect_some();
     for (std::uint32_t i = 0; i < step_nodes_; ++i) begin_next_run(i);
-    if (auto unfit = choose_unfit()) nodes_[*unfit].unfit = true;
+    if (auto unfit = choose_unfit()) leave_out(nodes_[*unfit]);
     newest_world_.reset();
     safe_.reset();
     steps_since_heal_ = 0;
@@ -96,6 +97,16 @@ std::optional<std::uint32_t> Simulator::choose_unfit() {
     for (std::uint32_t i = 0; i < step_nodes_; ++i)
         if (config_.nodes[i].name == config_.lost_before.front()) return i;
     return std::nullopt;
+}
+
+/// What it alone has kept is lost with it.
+void Simulator::leave_out(Node &unfit) {
+    unfit.unfit = true;
+    auto objects = std::exchange(unfit.objects, {});
+    auto foreign = std::exchange(unfit.foreign, {});
+    if (kept_ && !truly_safe(*kept_, 1)) kept_.reset();
+    unfit.objects = std::move(objects);
+    unfit.foreign = std::move(foreign);
 }
 
 void Simulator::check_looked_at(const World &world) const {

@@ -408,6 +408,7 @@ class Simulator {
     void move_objects();
     void expect_kept();
     void suspect_some();
+    void leave_out(Node &unfit);
     std::optional<std::uint32_t> choose_unfit();
     void check_looked_at(const elastic::World &world) const;
     void check_kept(const elastic::World &world) const;
