@@ -296,13 +296,13 @@ BOOST_AUTO_TEST_CASE(who_is_out_of_the_job_is_no_company) {
     BOOST_TEST(run(3260, 4, PlantedBug::none, 1).violation == "");
 }
 
-/// Half of the votes was counted, of which one had been granted before a cut: the job was requeued under a
-/// majority that went on.
 BOOST_AUTO_TEST_CASE(what_an_unfit_node_alone_has_kept_is_lost_with_it) {
     BOOST_TEST(run(12000, 6, PlantedBug::none, 2).violation == "");
     BOOST_TEST(run(5203, 7, PlantedBug::none, 1).violation == "");
 }
 
+/// Half of the votes was counted, of which one had been granted before a cut: the job was requeued under a
+/// majority that went on.
 BOOST_AUTO_TEST_CASE(a_vote_of_some_time_ago_is_no_company) {
     BOOST_TEST(run(20943, 4).violation == "");
 }
