@@ -34,8 +34,8 @@ void Member::State::ask_others() {
     std::size_t asked_about = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
-        bool asks = peers[i].joined && !is_self(n) && !removed(n) && !dismissed(n) && !broken_at[i] &&
-                    silence(n) >= config.timings.leader_silence / 2;
+        bool asks = (peers[i].joined || may_have_ranks(n)) && !is_self(n) && !removed(n) && !dismissed(n) &&
+                    !broken_at[i] && silence(n) >= config.timings.leader_silence / 2;
         reached[i].asked.clear();
         if (!asks || asked_about++ >= most_asked_about) continue;
         reached[i].asked = witnesses(n);

@@ -119,6 +119,30 @@ BOOST_AUTO_TEST_CASE(who_is_reached_no_more_is_lost_as_ever) {
     BOOST_TEST(t.said().find(" say that it answers them): Slurm") != std::string::npos, t.said());
 }
 
+/// Found by the simulator: it was not asked about, since it had never answered this leader.
+BOOST_AUTO_TEST_CASE(a_node_that_a_new_leader_has_never_heard_gets_longer_too) {
+    TestGroup g(TestGroup::config(5, 2, 5));
+    g.job_nodes = nodes({0, 1, 2, 3, 4});
+    g.start();
+    g.run(2s);
+    std::uint32_t first = g.leader();
+    BOOST_REQUIRE((first == 1u && g.world(first).nodes.size() == 5u));
+    g.cut(2, 4);
+    g.crash(first);
+    while (g.leader() >= 5) g.run(20ms);
+    BOOST_REQUIRE(g.leader() == 2u);
+    Time began = g.now();
+    auto asked_for_4 = [&] {
+        return std::ranges::any_of(g.asked, [](const AskSlurm &a) {
+            return a.what == AskSlurm::What::shrink_to && !contains(a.nodes, NodeIndex(4));
+        });
+    };
+    while (!asked_for_4() && g.now() - began < 20s) g.run(20ms);
+    Duration took = g.now() - began, limit = Timings().leader_silence;
+    BOOST_TEST((took >= limit * 16 / 5 && took <= limit * 37 / 10), took.count());
+    BOOST_TEST((g.view(2).leader == NodeIndex(2)));
+}
+
 BOOST_AUTO_TEST_CASE(a_word_for_an_earlier_leader_counts_for_nothing) {
     CutFromLeader t(5);
     t.g.cut(3);
