@@ -63,9 +63,10 @@ enum class PlantedBug : std::uint8_t {
     majority_released,              ///< so many nodes are given back at once that they could choose a leader
     released_early,    ///< a node is given back before the smaller world has a safe step of its own
     switches_ignored,  ///< copies are kept wherever there is room
+    witness_unheard,   ///< a leader takes no notice of others that reach a node
 };
 
-inline constexpr std::array<std::string_view, 54> planted_bug_names = {
+inline constexpr std::array<std::string_view, 55> planted_bug_names = {
     "none",
     "reply_before_store",
     "term_not_stored",
@@ -120,6 +121,7 @@ inline constexpr std::array<std::string_view, 54> planted_bug_names = {
     "majority_released",
     "released_early",
     "switches_ignored",
+    "witness_unheard",
 };
 
 }  // namespace dlrover::elastic

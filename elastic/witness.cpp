@@ -15,6 +15,7 @@ constexpr std::size_t most_asked_about = 64;  ///< at a look: where a rack is lo
 
 /// Lately: it is asked at each look.
 bool Member::State::reached_by_others(NodeIndex node) const {
+    if (bugged(PlantedBug::witness_unheard)) return false;
     const auto &at = reached[node.value()].at;
     return at && now - *at < config.timings.leader_silence / 2;
 }

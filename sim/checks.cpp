@@ -292,6 +292,7 @@ void Simulator::check_ask(std::uint32_t node, const AskSlurm &ask) {
     Node &n = nodes_[node];
     bool leads = n.member->view().leader == NodeIndex(node);
     if (leads) check_acting(node, n.member->view().term);
+    check_taken_out(node, ask);
     if (ask.what == AskSlurm::What::requeue && slurm_.requeued_at)
         check(now_ - *slurm_.requeued_at < milliseconds(10) ||
                   (n.job_read > now_ - milliseconds(50) && now_ - *slurm_.requeued_at < milliseconds(3000)),

@@ -18,7 +18,7 @@ constexpr Duration larger_side_limit = milliseconds(9000);
 }  // namespace
 
 void Simulator::plan_faults() {
-    if (plan_cut()) return;
+    if (plan_cut() || plan_pairs()) return;
     std::uint32_t count = calm_start_ ? 0 : 1 + random_.below(6);
     Time at = milliseconds(random_.between(0, 2500));
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -26,7 +26,8 @@ void Simulator::plan_faults() {
         push(at, Kind::fault, 0, static_cast<std::uint32_t>(faults_.size() - 1));
         at += milliseconds(random_.chance(40) ? random_.between(0, 60) : random_.between(60, 2500));
     }
-    faults_end_ = std::max({at, copies_end_, joins_end_}) + milliseconds(random_.between(500, 5000));
+    faults_end_ =
+        std::max({at, copies_end_, joins_end_, pairs_end_}) + milliseconds(random_.between(500, 5000));
     // Longer than anybody waits for the others.
     if (cuts_random_.chance(25)) faults_end_ += milliseconds(cuts_random_.between(3000, 30000));
     push(faults_end_, Kind::heal, 0);
@@ -214,6 +215,7 @@ void Simulator::heal() {
     trace("heal");
     chaos_ = false;
     one_way_.clear();
+    if (pair_cut_) pair_cut_->until = std::min(pair_cut_->until, now_);
     slurm_.mode = Slurm::Mode::well;
     slurm_.unreachable_side = 0;
     healed_at_ = now_;
@@ -223,6 +225,7 @@ void Simulator::heal() {
         nodes_[i].side = 0;
         if (!nodes_[i].member && !nodes_[i].dead) push(now_ + milliseconds(10), Kind::daemon_up, i);
     }
+    tell_links();
 }
 
 }  // namespace dlrover::sim

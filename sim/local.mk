@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libsim.la
-libsim_la_SOURCES = sim/check_copies.cpp sim/checks.cpp sim/copies.cpp sim/damage.cpp sim/faults.cpp sim/joins.cpp sim/scales.cpp sim/next_run.cpp sim/parities.cpp sim/random.h sim/simulator.cpp sim/simulator.h \
+libsim_la_SOURCES = sim/check_copies.cpp sim/checks.cpp sim/copies.cpp sim/damage.cpp sim/faults.cpp sim/joins.cpp sim/scales.cpp sim/next_run.cpp sim/pairs.cpp sim/parities.cpp sim/random.h sim/simulator.cpp sim/simulator.h \
     sim/slurm.cpp sim/workers.cpp
 libsim_la_LIBADD = libelastic.la
 

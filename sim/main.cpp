@@ -26,7 +26,8 @@ struct Arguments {
     std::optional<std::uint32_t> copies;
     std::string code;
     std::optional<bool> joins;
-    bool no_shrink = false, rollbacks = false, damage = false, scales = false, host_requeues = false;
+    bool no_shrink = false, rollbacks = false, damage = false, scales = false, host_requeues = false,
+         pairs = false;
     bool trace = false, keep_going = false;
 };
 
@@ -64,7 +65,7 @@ int run_share(const Arguments &a, Range seeds, std::uint32_t first, std::uint32_
     for (std::uint64_t seed = seeds.from + first; seed <= seeds.to; seed += step) {
         sim::Simulator simulator({seed, a.nodes, find_bug(a.bug), a.trace, a.copies, parse_code(a.code),
                                   a.joins, a.no_shrink, a.rollbacks, a.damage, a.scales, a.host_requeues,
-                                  a.switches});
+                                  a.switches, a.pairs});
         sim::Outcome outcome = simulator.run();
         if (outcome.violation.empty()) continue;
         std::cout << "seed " << seed << ": " << outcome.violation << " (at " << outcome.at.count() / 1000
@@ -114,6 +115,7 @@ int main(int argc, char **argv) {
     app.add_flag("--scales", a.scales, "persons want more nodes or fewer");
     app.add_flag("--host-requeues", a.host_requeues, "a lost batch host has the job requeued");
     app.add_option("--switches", a.switches, "on which the nodes hang; else nothing is known of them");
+    app.add_flag("--pairs", a.pairs, "the link between two nodes alone goes for a time");
     app.add_flag("--rollbacks", a.rollbacks, "persons want older steps back");
     app.add_flag("--damage", a.damage, "what nodes hold turns out to be damaged; nothing is on storage");
     app.add_option("--bug", a.bug, "plant this bug");

@@ -118,7 +118,8 @@ Outcome Simulator::run() {
                 e.kind != Kind::next_run && e.kind != Kind::cut && e.kind != Kind::cut_check &&
                 e.kind != Kind::offer && e.kind != Kind::coming && e.kind != Kind::rollback &&
                 e.kind != Kind::scale && e.kind != Kind::damage && e.kind != Kind::expanded &&
-                e.kind != Kind::expansion_late && nodes_[e.node].frozen_until > now_) {
+                e.kind != Kind::expansion_late && e.kind != Kind::pair &&
+                nodes_[e.node].frozen_until > now_) {
                 Node &n = nodes_[e.node];
                 if (e.kind == Kind::deadline && n.deadline_at == e.at) n.deadline_at = n.frozen_until;
                 e.at = n.frozen_until;  // its order keeps it in sequence
@@ -235,6 +236,8 @@ void Simulator::handle(const Event &e) {
             return scale();
         case Kind::damage:
             return on_damage(e.payload);
+        case Kind::pair:
+            return cut_pair();
         case Kind::check:
             return push(now_ + milliseconds(500), Kind::check, 0);
         default:
@@ -446,7 +449,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                    [&](NodesAdded &a) { on_added(node, a); },
                    [&](LookAtStorage &a) { look_at_storage(node, a); },
                    [&](RunCheck &a) { run_check(node, a); },
-                   [&](NodeUnfit &) {},
+                   [&](NodeUnfit &a) { nodes_[a.node.value()].dismissed = true; },
                    [&](Tell &) {},
                    [&](End &a) { act_end(node, a); },
                    [&](Note &a) {
@@ -473,6 +476,7 @@ void Simulator::start_daemon(std::uint32_t node) {
     n.deadline_at = Time(0);
     n.asked.reset();
     n.heard.clear();
+    n.daemon_at = now_;
     n.removed = n.keeper ? n.keeper->removed : std::vector<NodeIndex>{};
     n.member.emplace(std::move(c), n.keeper, now_ + n.offset, options_.bug);
     if (options_.switches > 0) feed(node, LocalDomains{switches()});
@@ -481,6 +485,8 @@ void Simulator::start_daemon(std::uint32_t node) {
     Time connected = now_ + Duration(random_.between(1000, 300000));
     push(connected, Kind::reconnect, node);
     set_deadline(node);
+    n.broken.clear();
+    tell_links();
 }
 
 /// In blocks, as sites number their nodes; those that come later hang on the last one.
@@ -507,6 +513,7 @@ void Simulator::crash_daemon(std::uint32_t node) {
     n.member.reset();
     n.muted = false;
     ++n.incarnation;
+    n.daemon_at = now_;
     n.deadline_at = Time(0);
     // Until its next daemon speaks, a leader goes by what this one has said.
     Time exposed_at = n.copies.exposed ? now_ : n.copies.exposed_at;
@@ -517,6 +524,7 @@ void Simulator::crash_daemon(std::uint32_t node) {
         if (i != node && nodes_[i].member && linked(i, node)) {
             Payload p;
             p.input = PeerLink{NodeIndex(node), true};
+            nodes_[i].broken.insert(node);
             push(now_ + latency(), Kind::input, i, keep(std::move(p)));
         }
 }
@@ -528,6 +536,7 @@ Duration Simulator::latency() {
 
 bool Simulator::linked(std::uint32_t from, std::uint32_t to) const {
     if (nodes_[from].dead || nodes_[to].dead || nodes_[from].side != nodes_[to].side) return false;
+    if (is_cut_pair(from, to) && now_ < pair_cut_->until) return false;
     return one_way_.empty() || !one_way_.contains({from, to});
 }
 

@@ -37,6 +37,7 @@ struct Options {
     bool scales = false;         ///< persons want more nodes or fewer (dlrover scale)
     bool host_requeues = false;  ///< a lost batch host has the job requeued
     std::uint32_t switches = 0;  ///< on which the nodes hang; 0: nothing is known of them
+    bool pairs = false;          ///< the link between two nodes alone goes for a time
 };
 
 struct Outcome {
@@ -95,6 +96,7 @@ class Simulator {
         rollback,
         scale,
         damage,
+        pair,
         check
     };
     struct Event {
@@ -149,6 +151,7 @@ class Simulator {
         Duration offset{0};
         Time deadline{Time::max()};
         Time frozen_until{0}, lease_until{0}, deadline_at{0}, stored_at{0}, died_at{0};
+        Time daemon_at{0};  ///< when its daemon was started, or fell
         bool dead = false, ended = false, agent = false;
         std::uint32_t side = 0;  ///< of a partition
         GenerationId running, started, published, stopping;
@@ -173,6 +176,12 @@ class Simulator {
         std::vector<NodeIndex> removed;                ///< as this member knows
         bool looked_at = false;                        ///< a check of it was begun, in this run of the job
         bool unfit = false;                            ///< of this run's own nodes: it fails every check
+        bool dismissed = false;                        ///< a leader said so after a check
+        std::set<std::uint32_t> broken;                ///< links, as this daemon knows
+    };
+    struct PairCut {
+        std::uint32_t one = 0, other = 0;
+        Time since{0}, until{0};
     };
     struct Companion {  ///< a job of one node that Slurm was asked for
         JobId job;
@@ -436,6 +445,16 @@ class Simulator {
     void lose_node(std::uint32_t node);
     void daemon_falls(std::uint32_t node);
 
+    // pairs.cpp
+    bool plan_pairs();
+    void cut_pair();
+    void tell_links();
+    bool is_cut_pair(std::uint32_t one, std::uint32_t other) const;
+    bool is_calm(std::uint32_t node, Duration lately) const;
+    bool is_network_calm(Duration lately) const;
+    bool is_reached(std::uint32_t node, std::uint32_t leader, Duration lately) const;
+    void check_taken_out(std::uint32_t node, const elastic::AskSlurm &ask) const;
+
     // damage.cpp
     void plan_damage();
     void plan_restore_damage(const elastic::World &world);
@@ -516,6 +535,7 @@ class Simulator {
     Random scale_random_{options_.seed ^ 0x7363616c65u};
     Random damage_random_{options_.seed ^ 0x64616d616765u};
     Random expansion_random_{options_.seed ^ 0x657870616e64u};
+    Random pairs_random_{options_.seed ^ 0x7061697273u};
     elastic::LocalStorage storage_;  ///< what is there before the run
     elastic::GroupConfig config_;    ///< with all nodes that have joined
     std::uint32_t step_nodes_ = 0;
@@ -533,6 +553,7 @@ class Simulator {
         0;  ///< so many nodes are cut off by plan_cut(), and nothing else goes wrong
     Time faults_end_{0}, healed_at_{0};
     std::set<std::pair<std::uint32_t, std::uint32_t>> one_way_;  ///< cut from → to
+    std::optional<PairCut> pair_cut_;                            ///< the newest
     bool chaos_ = false;
     std::uint32_t torn_ = 0;  ///< steps to come in which a worker fails while the others seal
     bool hopeless_ = false, signalled_ = false;
@@ -541,7 +562,7 @@ class Simulator {
     CopyFault copy_fault_ = CopyFault::none;
     CodeFault code_fault_ = CodeFault::none;
     std::uint64_t rows_begun_ = 0;
-    Time copies_end_{0}, joins_end_{0};
+    Time copies_end_{0}, joins_end_{0}, pairs_end_{0};
     bool calm_start_ = false;      ///< no faults but those that joins bring
     std::uint64_t last_step_ = 0;  ///< the program ends here
 

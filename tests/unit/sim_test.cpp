@@ -81,6 +81,15 @@ Outcome run_switched(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug) {
     return Simulator(options).run();
 }
 
+Outcome run_paired(std::uint64_t seed, std::uint32_t nodes, PlantedBug bug) {
+    Options options;
+    options.seed = seed;
+    options.nodes = nodes;
+    options.bug = bug;
+    options.pairs = true;
+    return Simulator(options).run();
+}
+
 void expect_clean(std::uint32_t nodes, std::uint64_t seeds) {
     for (std::uint64_t seed = 1; seed <= sample(seeds); ++seed) {
         Outcome outcome = run(seed, nodes);
@@ -407,6 +416,21 @@ BOOST_DATA_TEST_CASE(groups_on_two_switches_keep_the_rules, boost::unit_test::da
                            "seed " << seed << " of " << nodes << " nodes");
 }
 
+/// The leader does not reach a node for a time, and others do.
+BOOST_DATA_TEST_CASE(groups_keep_the_rules_where_single_links_go,
+                     boost::unit_test::data::make({3u, 4u, 5u, 6u}), nodes) {
+    for (std::uint64_t seed = 1; seed <= sample(300); ++seed)
+        BOOST_TEST_REQUIRE(run_paired(seed, nodes, PlantedBug::none).violation == "",
+                           "seed " << seed << " of " << nodes << " nodes");
+}
+
+/// A new leader did not ask others about a node that it had never heard itself.
+BOOST_AUTO_TEST_CASE(a_new_leader_asks_others_about_nodes_that_it_has_not_heard) {
+    BOOST_TEST(run_paired(163, 6, PlantedBug::none).violation == "");
+    BOOST_TEST(run_paired(3763, 5, PlantedBug::none).violation == "");
+    BOOST_TEST(run_paired(5247, 6, PlantedBug::none).violation == "");
+}
+
 BOOST_DATA_TEST_CASE(groups_that_nodes_join_keep_the_rules,
                      boost::unit_test::data::make({2u, 3u, 4u, 5u, 7u}), nodes) {
     for (std::uint64_t seed = 1; seed <= sample(300); ++seed) {
@@ -483,6 +507,7 @@ BOOST_DATA_TEST_CASE(a_planted_bug_is_found, boost::unit_test::data::xrange(std:
     for (std::uint64_t seed = first; seed < first + most_seeds; ++seed) {
         std::uint32_t nodes = seed % 2 == 0 ? 4 : 5;  // halves and majorities
         auto run_with = [&](PlantedBug planted) {
+            if (bug == PlantedBug::witness_unheard) return run_paired(seed, nodes, planted);
             if (bug == PlantedBug::switches_ignored) return run_switched(seed, nodes, planted);
             if (bug == PlantedBug::damage_begins_anew) return run_damaged(seed, nodes, planted);
             if (bug >= PlantedBug::scale_not_passed_on) return run_scaled(seed, nodes, planted);
