@@ -2,6 +2,7 @@
 // Checks of nodes in pairs: who meets whom, and what follows from it.
 #include "elastic/node_check.h"
 
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 #include <functional>
 #include <map>
@@ -122,13 +123,17 @@ namespace {
 /// A group of `size` nodes n0, n1, ..., `min` of them are enough, whose job's run before has lost `suspects`.
 struct NextRunGroup : TestGroup {
     NextRunGroup(std::uint32_t size, std::uint32_t min, std::vector<std::string> suspects, bool checks = true)
-        : TestGroup(make(size, min, std::move(suspects), checks)) {
-        for (std::uint32_t i = 0; i < size; ++i) job_nodes.emplace_back(i);
+        : NextRunGroup(make(size, min, std::move(suspects), checks)) {}
+    /// gone: never heard.
+    explicit NextRunGroup(const GroupConfig &c, std::initializer_list<std::uint32_t> gone = {})
+        : TestGroup(c) {
+        for (std::uint32_t i = 0; i < c.nodes.size(); ++i) job_nodes.emplace_back(i);
+        for (std::uint32_t node : gone) crash(node);
         start();
         run(2s);
     }
     static GroupConfig make(std::uint32_t size, std::uint32_t min, std::vector<std::string> suspects,
-                            bool checks) {
+                            bool checks = true) {
         GroupConfig c = TestGroup::config(size, min, size);
         for (std::uint32_t i = 0; i < size; ++i) c.nodes[i].name = "n" + std::to_string(i);
         c.checks = checks;
@@ -226,6 +231,128 @@ BOOST_AUTO_TEST_CASE(all_of_them_may_be_under_suspicion) {
     NextRunGroup g(3, 2, {"n0", "n1", "n2"});
     g.answer();
     BOOST_TEST((g.world_nodes() == nodes({0, 1, 2})));
+}
+
+/// The leader says so of itself; the batch host can not lead.
+struct UnfitLeader : NextRunGroup {
+    UnfitLeader(std::uint32_t size, std::uint32_t min, std::initializer_list<std::uint32_t> gone = {})
+        : NextRunGroup(config_of(size, min), gone) {
+        BOOST_REQUIRE(leader() == 1u);
+        auto told = actions<RunCheck>(1);
+        BOOST_REQUIRE(told.size() == 1u);
+        feed(1, LocalCheck{told[0].run, false, {}, {}, "a GPU miscalculates", true});
+        run(1s);
+    }
+    static GroupConfig config_of(std::uint32_t size, std::uint32_t min) {
+        GroupConfig c = make(size, min, {"n1"});
+        c.copies = 1;
+        return c;
+    }
+};
+
+BOOST_AUTO_TEST_CASE(a_leader_that_fails_stays_where_the_batch_host_alone_is_left) {
+    UnfitLeader g(2, 1);
+    BOOST_TEST(g.count<NodeUnfit>(1) == 1u);
+    BOOST_TEST((g.world_nodes() == nodes({0})));
+    BOOST_TEST(g.world(0).partners.empty(), "it keeps no copies either");
+    g.run(Timings{}.join * 2);
+    BOOST_TEST(g.leader() == 1u);
+    BOOST_TEST(g.count<End>(1) == 0u);
+    BOOST_TEST(g.asked.empty());
+    g.fail(0, 0, 1 << 8, 7);
+    g.run(2s);
+    BOOST_TEST(g.world(0).restart_count == 1u);
+    BOOST_TEST((g.world_nodes() == nodes({0})), "nor is it used later");
+}
+
+/// The third one could lead, and is not heard.
+BOOST_AUTO_TEST_CASE(a_leader_that_fails_does_not_leave_to_one_that_is_not_there) {
+    UnfitLeader g(3, 1, {2});
+    g.run(Timings{}.join + 5s);
+    BOOST_TEST(g.leader() == 1u);
+    BOOST_TEST(g.count<End>(1) == 0u);
+    BOOST_TEST((g.world_nodes() == nodes({0})));
+    BOOST_TEST((g.job_nodes == nodes({0, 1})));
+}
+
+BOOST_AUTO_TEST_CASE(a_leader_that_fails_and_leaves_too_few_has_the_job_requeued_without_itself) {
+    UnfitLeader g(2, 2);
+    g.run(Timings{}.join + 2s);
+    BOOST_TEST(g.world_nodes().empty());
+    BOOST_REQUIRE(g.count_asked(AskSlurm::What::requeue) == 1u);
+    BOOST_REQUIRE(g.count<End>(1) == 1u);
+    BOOST_TEST((g.actions<End>(1)[0].excluded == nodes({1})));
+}
+
+/// There is nobody to check it with, and nobody comes.
+BOOST_AUTO_TEST_CASE(a_suspect_that_is_left_alone_is_used_in_the_end) {
+    GroupConfig c = NextRunGroup::make(2, 1, {"n1"});
+    c.batch_host.reset();
+    NextRunGroup g(c, {0});
+    const Duration join = c.timings.join;
+    g.run(join + 10s);
+    BOOST_REQUIRE(g.leader() == 1u);
+    BOOST_TEST((g.job_nodes == nodes({1})));
+    g.run(join * 3 / 2);
+    BOOST_TEST(g.world_nodes().empty());
+    BOOST_TEST(g.count<RunCheck>(1) == 0u);
+    g.run(join);
+    BOOST_TEST((g.world_nodes() == nodes({1})));
+    BOOST_TEST(g.notes("n1: lost in the job's run before, not checked in time, and used all the same") == 1u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) == 0u);
+}
+
+namespace {
+
+/// Two work, two are spares, and two copies or one parity need one of the spares.
+GroupConfig with_spares(std::vector<std::string> suspects, CodeSize code) {
+    GroupConfig c = NextRunGroup::make(4, 2, std::move(suspects));
+    c.max_nodes = c.spares = 2;
+    c.code = code;
+    c.copies = code.data > 0 ? code.parity : 2;
+    return c;
+}
+
+bool holds(const TestGroup &g, std::uint32_t node) {
+    return contains(g.world(g.leader()).partners, NodeIndex(node));
+}
+
+}  // namespace
+
+BOOST_DATA_TEST_CASE(a_suspect_keeps_no_copies_of_others_before_its_check,
+                     boost::unit_test::data::make({0u, 2u}), data) {
+    NextRunGroup g(with_spares({"n2"}, {data, data > 0 ? 1u : 0u}));
+    BOOST_TEST_REQUIRE((g.world_nodes() == nodes({0, 1})), "a suspect spare is not waited for");
+    BOOST_TEST(!holds(g, 2));
+    BOOST_TEST(holds(g, 3));
+    g.answer();
+    BOOST_TEST(g.notes("n2 was lost in the job's run before; checked in") == 1u);
+    g.cut(3);
+    g.run(4s);
+    g.fail(0, 0, 1 << 8, 7);
+    g.run(2s);
+    BOOST_TEST((g.world_nodes() == nodes({0, 1})));
+    BOOST_TEST(holds(g, 2));
+    BOOST_TEST(!holds(g, 3));
+}
+
+BOOST_DATA_TEST_CASE(where_all_spares_are_suspects_there_are_fewer_copies_at_first,
+                     boost::unit_test::data::make({0u, 2u}), data) {
+    NextRunGroup g(with_spares({"n2", "n3"}, {data, data > 0 ? 1u : 0u}));
+    BOOST_REQUIRE((g.world_nodes() == nodes({0, 1})));
+    BOOST_TEST((!holds(g, 2) && !holds(g, 3)));
+    BOOST_TEST((g.world(g.leader()).partners == nodes({1, 0})));
+}
+
+/// Of those under suspicion one is fit.
+BOOST_AUTO_TEST_CASE(a_suspect_that_has_failed_keeps_no_copies_either) {
+    NextRunGroup g(with_spares({"n2", "n3"}, {}));
+    g.answer(2);
+    BOOST_TEST(g.count<NodeUnfit>(g.leader()) == 1u);
+    g.fail(0, 0, 1 << 8, 7);
+    g.run(2s);
+    BOOST_TEST(!holds(g, 2));
+    BOOST_TEST(holds(g, 3));
 }
 
 BOOST_AUTO_TEST_CASE(a_later_leader_trusts_those_of_the_world) {

@@ -176,6 +176,31 @@ BOOST_AUTO_TEST_CASE(a_given_back_node_may_come_back_without_a_check) {
     BOOST_TEST((f.g.job_nodes == nodes({0, 1})));
 }
 
+/// By what the next run goes: it checks what was lost, not what was given back.
+BOOST_AUTO_TEST_CASE(what_is_lost_later_is_not_on_record_as_given_back) {
+    Fixture f;
+    f.save(5);
+    f.scale(3);
+    f.save(6);
+    f.save(7);
+    f.g.run(1s);
+    BOOST_TEST(f.warned("n3 removed: given back to Slurm"));
+    f.g.cut(2);
+    f.g.run(8s);
+    BOOST_TEST(f.warned("n2 removed: Slurm took them out of the job"));
+    for (std::uint32_t node : {0u, 1u}) {
+        Promise kept = f.g.actions<Store>(node).back().promise;
+        BOOST_TEST((kept.removed == nodes({3, 2})));
+        BOOST_TEST((kept.scaling.released == nodes({3})));
+    }
+    // The next leader knows it, too.
+    f.g.crash(1);
+    f.g.boot(1);
+    f.g.feed(1, LocalReady{true, {}});
+    f.g.run(8s);
+    BOOST_TEST((f.g.actions<Store>(f.g.leader()).back().promise.scaling.released == nodes({3})));
+}
+
 BOOST_AUTO_TEST_CASE(what_slurm_refuses_is_told) {
     Fixture f;
     f.save(5);
