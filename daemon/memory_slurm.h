@@ -35,9 +35,10 @@ class MemorySlurm final : public SlurmClient {
     std::set<JobId> expanding;            ///< allocations whose node was not moved
     std::string no_merge;                 ///< why it fails when the node is allocated
     std::uint32_t next_job = 100;
-    unsigned looks_at_end = 0;               ///< at jobs that may have nobody to end them
-    std::map<JobId, CompanionOrder> orders;  ///< by the companion job
-    std::vector<std::string> changes;        ///< "shrink 7 n1,n2", "requeue 7 n3", "complete 7 1", in order
+    unsigned looks_at_end = 0;                           ///< at jobs that may have nobody to end them
+    std::map<JobId, CompanionOrder> orders;              ///< by the companion job
+    std::map<JobId, std::vector<std::string>> suspects;  ///< what a requeued job's next run is to check
+    std::vector<std::string> changes;  ///< "shrink 7 n1,n2", "requeue 7 n3", "complete 7 1", in order
 
     void speak() {
         silent = false;
@@ -124,6 +125,7 @@ class MemorySlurm final : public SlurmClient {
             j.waiting = true;
             j.nodes.clear();
             ++j.restart_count;
+            suspects[job] = order.suspects;
             note("requeue", job, order.excluded);
             return Status();
         });

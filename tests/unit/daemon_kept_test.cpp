@@ -96,6 +96,37 @@ BOOST_AUTO_TEST_CASE(the_next_run_goes_on_from_memory) {
     BOOST_TEST(t.n1.budget.held(alice).bytes == 2 * kept, "two ranks, steps 6 and 7");
 }
 
+/// The job's run before has lost n9. n1 does not begin, or loses power in a world; too few are left.
+std::vector<std::string> left_to_check(bool has_world) {
+    World w;
+    w.slurm.jobs.at(JobId(7)).lost_before = {"n9"};
+    Node n1(w, "n1"), n2(w, "n2");
+    if (has_world) {
+        auto m1 = n1.register_step(0);
+        w.loop.advance(100ms);
+        BOOST_REQUIRE(n1.port->take<local::DoneT>(m1.id).has_value());
+        n1.start_agent();
+    }
+    auto m2 = n2.register_step(1);
+    w.loop.advance(100ms);
+    BOOST_REQUIRE(n2.port->take<local::DoneT>(m2.id).has_value());
+    auto agent = n2.start_agent();
+    for (int i = 0; i < 600; ++i) w.loop.advance(20ms);
+    BOOST_TEST(n2.port->take<local::WorldPublishedT>(agent.id).has_value() == has_world);
+    n1.daemon.reset();
+    n1.peers.reset();
+    for (int i = 0; i < 10000 && !w.slurm.jobs.at(JobId(7)).waiting; ++i) w.loop.advance(20ms);
+    BOOST_REQUIRE(w.slurm.jobs.at(JobId(7)).waiting);
+    BOOST_TEST(w.slurm.changes.back() == "requeue 7 n1");
+    return w.slurm.suspects.at(JobId(7));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_without_a_world_leaves_to_the_next_one_what_it_was_to_check) {
+    BOOST_TEST(left_to_check(false) == std::vector<std::string>({"n1", "n9"}),
+               boost::test_tools::per_element());
+    BOOST_TEST(left_to_check(true) == std::vector<std::string>({"n1"}), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(a_preempted_job_is_requeued_before_its_agents_are_told) {
     Requeued t(true);
     BOOST_TEST(t.slurm.changes == std::vector<std::string>{"requeue 7"}, boost::test_tools::per_element());
