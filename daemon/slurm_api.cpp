@@ -71,9 +71,9 @@ Status fetch_job(JobId id, Jobs &jobs) {
 
 Result<Jobs> load_jobs_of(std::uint32_t uid) {
     job_info_msg_t *raw = nullptr;
-    int rc = ::slurm_load_job_user(&raw, uid, SHOW_ALL);
+    int rc = uid == 0 ? ::slurm_load_jobs(0, &raw, SHOW_ALL) : ::slurm_load_job_user(&raw, uid, SHOW_ALL);
     Jobs jobs(raw);
-    if (rc != SLURM_SUCCESS) return failure("the user's jobs");
+    if (rc != SLURM_SUCCESS) return failure("the list of jobs");
     return jobs;
 }
 

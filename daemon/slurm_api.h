@@ -79,7 +79,7 @@ std::span<const slurm_job_info_t> records(const Jobs &jobs);
 /// The record of this very job among those of its array; or nullptr.
 const slurm_job_info_t *find_job(const Jobs &jobs, JobId id);
 Status fetch_job(JobId id, Jobs &jobs);
-/// Those of others may be among them.
+/// Of root: everybody's. Those of others may be among any user's.
 Result<Jobs> load_jobs_of(std::uint32_t uid);
 Status send_update(JobId id, job_desc_msg_t &update, const std::string &what);
 /// Of one step, of all with NO_VAL; steps of other jobs may be among them.

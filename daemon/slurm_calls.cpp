@@ -160,13 +160,11 @@ class LibSlurmCalls final : public SlurmCalls {
     }
 
     Result<std::vector<SlurmJob>> load_jobs_of(std::uint32_t uid) override {
-        job_info_msg_t *raw = nullptr;
-        int rc = uid == 0 ? ::slurm_load_jobs(0, &raw, SHOW_ALL) : ::slurm_load_job_user(&raw, uid, SHOW_ALL);
-        Jobs jobs(raw);
-        if (rc != SLURM_SUCCESS) return failure("the list of jobs");
+        auto jobs = daemon::load_jobs_of(uid);
+        if (!jobs) return jobs.take_status();
         std::vector<SlurmJob> running;
-        for (std::uint32_t i = 0; jobs && i < jobs->record_count; ++i)
-            if (is_running(jobs->job_array[i])) running.push_back(convert(jobs->job_array[i]));
+        for (const slurm_job_info_t &job : records(*jobs))
+            if (is_running(job)) running.push_back(convert(job));
         return running;
     }
 
