@@ -109,8 +109,10 @@ int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes
     auto bound = with_table(bytes);
     if (!bound || step > INT64_MAX) return fail(DLROVER_E_INVALID, "step or bytes is too large");
     auto begun = context->store->begin(TrainStep(step), *bound, if_full);
-    if (begun.status().code() == Code::resource_exhausted) context->note_save(step, false);
-    if (!begun.ok()) return to_code(begun.status());
+    if (!begun.ok()) {
+        context->note_save(step, false);
+        return to_code(begun.status());
+    }
     if (auto *skipped = std::get_if<SaveSkipped>(&*begun)) {
         if (if_full == IfFull::skip) context->note_save(step, false);
         return fail(DLROVER_E_SKIPPED, skipped->reason.c_str());
@@ -125,7 +127,7 @@ int begin_save(dlrover_context *context, std::uint64_t step, std::uint64_t bytes
 
 int refuse_skipped(std::uint64_t step) {
     std::string text = "this rank has skipped step " + std::to_string(step) +
-                       " before: where one rank has no part of a step, it counts on none";
+                       " before, or given it up: the others may have what it was then";
     return fail(DLROVER_E_SKIPPED, text.c_str());
 }
 
@@ -181,27 +183,33 @@ Status add_cuda_chunks(dlrover_save *save, std::uint64_t count, const dlrover_ch
     return save->writer.add_cuda(*sources, **stage, stream);
 }
 
+void give_up(const dlrover_save &save) {
+    const SaveTarget &target = save.writer.target();
+    save.context->end_staging();
+    save.context->store->abort(target);
+    save.context->note_save(target.train_step.value(), false);
+}
+
 int commit_save(dlrover_save *save) {
     dlrover_context *context = save->context;
     const SaveTarget &target = save->writer.target();
     if (save->failed) {
-        context->end_staging();
-        context->store->abort(target);
+        give_up(*save);
         return fail(DLROVER_E_INVALID, save_given_up);
     }
     auto layout = save->writer.finish();
-    context->end_staging();
     if (!layout) {
-        context->store->abort(target);
+        give_up(*save);
         return to_code(layout.status());
     }
+    context->end_staging();
     layout->to_storage = save->to_storage;
     auto copy_us = std::chrono::duration_cast<std::chrono::microseconds>(save->writer.copy_time()).count();
     auto sealed = context->store->seal(target, *layout, static_cast<std::uint64_t>(copy_us));
+    auto *skipped = sealed.ok() ? std::get_if<SaveSkipped>(&*sealed) : nullptr;
+    context->note_save(target.train_step.value(), sealed.ok() && skipped == nullptr);
     if (!sealed.ok()) return to_code(sealed.status());
     fault_point("after_seal");
-    auto *skipped = std::get_if<SaveSkipped>(&*sealed);
-    context->note_save(target.train_step.value(), skipped == nullptr);
     if (skipped == nullptr) return success;
     context->progress.save_skipped();
     return fail(DLROVER_E_SKIPPED, skipped->reason.c_str());
@@ -390,8 +398,7 @@ int dlrover_save_commit(dlrover_save *save) {
 
 void dlrover_save_abort(dlrover_save *save) {
     (void)locked(save != nullptr ? save->context : nullptr, true, [&] {
-        save->context->end_staging();
-        save->context->store->abort(save->writer.target());
+        give_up(*save);
         end_save(std::unique_ptr<dlrover_save>(save), false);
         return success;
     });

@@ -122,7 +122,7 @@ int dlrover_prepare_cuda(dlrover_context *context, uint64_t bytes, const void *p
 
 /** From now on a save that finds no free slot waits up to `milliseconds` for one; 0, the default: it is skipped at once. A slot is free as soon as all ranks
  * have sealed a newer step. For a save that must not be skipped: the last of a training. (Trying a skipped step again by hand is no substitute: once one rank
- * has skipped a step, what the others have saved of it gives way, so a rank that has skipped a step skips it in all of the
+ * has skipped a step, what the others have saved of it gives way, so a rank that has skipped a step, failed to save it or given it up skips it in all of the
  * generation: use the next step's number.) */
 int dlrover_save_wait(dlrover_context *context, uint32_t milliseconds);
 

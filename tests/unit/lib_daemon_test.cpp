@@ -58,6 +58,12 @@ void skip_step_4(dlrover_context *c) {
     dlrover_restore_close(r);
 }
 
+void give_up_step(dlrover_context *c, std::uint64_t step) {
+    dlrover_save *s = nullptr;
+    BOOST_REQUIRE(dlrover_save_begin(c, step, 1000, &s) == DLROVER_OK);
+    dlrover_save_abort(s);
+}
+
 bool wait_until(const std::function<bool()> &condition) {
     for (int i = 0; i < 500; ++i) {
         if (condition()) return true;
@@ -185,16 +191,35 @@ BOOST_AUTO_TEST_CASE(a_step_that_was_skipped_is_not_saved_later) {
     BOOST_TEST(daemon.count(local::Body::BeginSave) == asked);
     BOOST_TEST(daemon.page()->saves_skipped.load() == 2u);
     BOOST_TEST(save_step(c.get(), 5) == DLROVER_OK);
-    dlrover_save *s = nullptr;
-    BOOST_REQUIRE(dlrover_save_begin(c.get(), 6, 1000, &s) == DLROVER_OK);
-    dlrover_save_abort(s);
-    BOOST_TEST(save_step(c.get(), 6) == DLROVER_OK, "given up is not skipped: nobody was told");
     for (int i = 0; i < 2; ++i) BOOST_TEST(save_step(c.get(), 7) == DLROVER_OK, "it was saved");
+}
+
+// A save that was begun, and failed.
+BOOST_AUTO_TEST_CASE(a_step_that_was_given_up_is_not_saved_later) {
+    ::setenv("RANK", "0", 1);
+    ::setenv("WORLD_SIZE", "2", 1);
+    auto c = open_context();
+    give_up_step(c.get(), 1);
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_E_SKIPPED);
+    BOOST_TEST(std::string(dlrover_error_text()).find("given it up") != std::string::npos);
+    daemon.refuse(local::Body::BeginSave, local::Refusal::Stale, "not now");
+    BOOST_TEST(save_step(c.get(), 2) == DLROVER_E_STALE);
+    daemon.allow(local::Body::BeginSave);
+    BOOST_TEST(save_step(c.get(), 2) == DLROVER_E_SKIPPED);
+    daemon.refuse(local::Body::Seal, local::Refusal::Stale, "the slot is not yours");
+    BOOST_TEST(save_step(c.get(), 3) == DLROVER_E_STALE);
+    daemon.allow(local::Body::Seal);
+    BOOST_TEST(save_step(c.get(), 3) == DLROVER_E_SKIPPED);
+    BOOST_TEST(save_step(c.get(), 4) == DLROVER_OK);
+    give_up_step(c.get(), 4);
+    BOOST_TEST(save_step(c.get(), 4) == DLROVER_OK, "its first save is there");
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_alone_saves_a_step_that_it_had_skipped) {
     auto c = open_context();
     skip_step_4(c.get());
+    give_up_step(c.get(), 5);
+    BOOST_TEST(save_step(c.get(), 5) == DLROVER_OK);
     BOOST_TEST(save_step(c.get(), 4) == DLROVER_OK, "there is no other rank");
 }
 

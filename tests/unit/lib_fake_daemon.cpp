@@ -87,6 +87,11 @@ void FakeDaemon::refuse(local::Body kind, local::Refusal code, std::string text)
     refusals_[kind] = {code, std::move(text)};
 }
 
+void FakeDaemon::allow(local::Body kind) {
+    std::lock_guard lock(mutex_);
+    refusals_.erase(kind);
+}
+
 std::vector<local::SealT> FakeDaemon::sealed() {
     std::lock_guard lock(mutex_);
     std::vector<local::SealT> seals;

@@ -41,7 +41,9 @@ class FakeDaemon {
     /// stop(), and every slot gets other memory (a daemon without a keeper).
     void lose_memory();
     void fail_once(local::Body kind, Fault fault);
+    /// Until allow().
     void refuse(local::Body kind, local::Refusal code, std::string text);
+    void allow(local::Body kind);
     void push_event(proto::EventKind kind, std::string text);
     /// To those who have subscribed, and were told that two nodes, n1 and n2, have two ranks each.
     void push_happened(local::PmixEventKind kind, std::uint64_t number);

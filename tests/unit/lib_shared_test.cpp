@@ -200,9 +200,10 @@ BOOST_FIXTURE_TEST_CASE(sets_that_can_not_be_are_refused, Node) {
     std::uint32_t keeper = 0;
     for (std::vector<std::uint32_t> ranks : {std::vector<std::uint32_t>{0, 2}, {1, 4}})
         BOOST_TEST(dlrover_share(c.get(), 2, ranks.data(), 1, &chunk, &keeper) == DLROVER_E_INVALID);
+    std::uint64_t step = 0;
     for (std::uint32_t wrong : {0u, 7u}) {
         dlrover_save *save = nullptr;
-        BOOST_REQUIRE(dlrover_save_begin(c.get(), 1, 1000, &save) == DLROVER_OK);
+        BOOST_REQUIRE(dlrover_save_begin(c.get(), ++step, 1000, &save) == DLROVER_OK);
         std::uint32_t ranks[] = {1, 2};
         BOOST_TEST(dlrover_save_add_shared(save, 2, ranks, 1, &chunk, &wrong) == DLROVER_E_INVALID);
         dlrover_save_abort(save);
