@@ -149,7 +149,7 @@ void write_line(Level level, const std::string &job, std::string_view raw) {
         std::chrono::duration_cast<RepeatFilter::Time>(std::chrono::steady_clock::now().time_since_epoch());
     State &s = state();
     std::lock_guard lock(s.mutex);
-    auto verdict = s.filter.admit(job + text, now);
+    auto verdict = s.filter.admit(job, text, now);
     if (!verdict.pass) return;
     if (verdict.held_back > 0)
         text += " (" + std::to_string(verdict.held_back) + " times since it was last written)";

@@ -2,6 +2,7 @@
 #include "common/repeat_filter.h"
 
 #include <functional>
+#include <string>
 #include <utility>
 
 namespace dlrover::log {
@@ -12,20 +13,31 @@ void RepeatFilter::enter_window(Seen &seen, Time now) const {
     seen.passed = 0;
 }
 
-RepeatFilter::Verdict RepeatFilter::admit(std::string_view text, Time now) {
-    if (texts_.size() >= limits_.known_texts) texts_.clear();
-    Seen &seen = texts_[std::hash<std::string_view>{}(text)];
+RepeatFilter::Seen &RepeatFilter::find(std::unordered_map<std::uint64_t, Seen> &known, std::string_view text,
+                                       Time now) const {
+    if (known.size() >= limits_.known_texts) known.clear();
+    Seen &seen = known[std::hash<std::string_view>{}(text)];
     enter_window(seen, now);
-    enter_window(total_, now);
-    if (seen.passed >= limits_.same_lines || total_.passed >= limits_.all_lines) {
-        ++seen.held_back;
+    return seen;
+}
+
+RepeatFilter::Verdict RepeatFilter::admit(std::string_view job, std::string_view text, Time now) {
+    Seen &same = find(texts_, std::string(job).append(text), now);
+    Seen &all = job.empty() ? others_ : of_jobs_;
+    Seen &its = job.empty() ? others_ : find(jobs_, job, now);
+    enter_window(all, now);
+    unsigned its_lines = job.empty() ? limits_.all_lines : limits_.job_lines;
+    if (same.passed >= limits_.same_lines || its.passed >= its_lines || all.passed >= limits_.all_lines) {
+        ++same.held_back;
         return {.pass = false};
     }
-    ++seen.passed;
-    ++total_.passed;
+    ++same.passed;
+    ++all.passed;
+    if (!job.empty()) ++its.passed;
     return {.pass = true,
-            .held_back = std::exchange(seen.held_back, 0),
-            .last = seen.passed == limits_.same_lines || total_.passed == limits_.all_lines};
+            .held_back = std::exchange(same.held_back, 0),
+            .last = same.passed == limits_.same_lines || its.passed == its_lines ||
+                    all.passed == limits_.all_lines};
 }
 
 }  // namespace dlrover::log

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds the log: one sentence said again and again, and all sentences together. Pure; time is an argument.
+// Bounds the log: one sentence said again and again, what is said of one job, of all jobs, and all else. What
+// users bring about keeps nothing out that is not about jobs. Pure; time is an argument.
 #pragma once
 
 #include <chrono>
@@ -14,8 +15,9 @@ class RepeatFilter {
     using Time = std::chrono::microseconds;
     struct Limits {
         unsigned same_lines = 10;    ///< of one text in a window
-        unsigned all_lines = 2000;   ///< of any text in a window
-        unsigned known_texts = 512;  ///< remembered; when full, all are forgotten
+        unsigned job_lines = 300;    ///< about one job
+        unsigned all_lines = 2000;   ///< of any text about jobs, and as many about none
+        unsigned known_texts = 512;  ///< remembered, and as many jobs; when full, all are forgotten
         Time window = std::chrono::seconds(60);
     };
     struct Verdict {
@@ -26,7 +28,8 @@ class RepeatFilter {
 
     RepeatFilter() = default;
     explicit RepeatFilter(Limits limits) : limits_(limits) {}
-    Verdict admit(std::string_view text, Time now);
+    /// `job`: whom the text is about; empty: none.
+    Verdict admit(std::string_view job, std::string_view text, Time now);
 
   private:
     struct Seen {
@@ -34,10 +37,11 @@ class RepeatFilter {
         unsigned passed = 0;
         std::uint64_t held_back = 0;
     };
+    Seen &find(std::unordered_map<std::uint64_t, Seen> &known, std::string_view text, Time now) const;
     void enter_window(Seen &seen, Time now) const;
     Limits limits_;
-    Seen total_;
-    std::unordered_map<std::uint64_t, Seen> texts_;  ///< by hash of the text
+    Seen of_jobs_, others_;
+    std::unordered_map<std::uint64_t, Seen> texts_, jobs_;  ///< by hash
 };
 
 }  // namespace dlrover::log

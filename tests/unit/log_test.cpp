@@ -14,29 +14,46 @@ BOOST_AUTO_TEST_CASE(a_repeated_line_is_held_back_and_counted) {
     log::RepeatFilter filter({.same_lines = 3, .all_lines = 100, .known_texts = 10, .window = 60s});
     auto now = log::RepeatFilter::Time(1s);
     for (int i = 0; i < 3; ++i) {
-        auto verdict = filter.admit("n1 is lost", now);
+        auto verdict = filter.admit("", "n1 is lost", now);
         BOOST_TEST(verdict.pass);
         BOOST_TEST(verdict.last == (i == 2));
     }
-    for (int i = 0; i < 40; ++i) BOOST_TEST(!filter.admit("n1 is lost", now + 1s).pass);
-    BOOST_TEST(filter.admit("n2 is lost", now + 1s).pass);
-    auto verdict = filter.admit("n1 is lost", now + 61s);
+    for (int i = 0; i < 40; ++i) BOOST_TEST(!filter.admit("", "n1 is lost", now + 1s).pass);
+    BOOST_TEST(filter.admit("", "n2 is lost", now + 1s).pass);
+    auto verdict = filter.admit("", "n1 is lost", now + 61s);
     BOOST_TEST(verdict.pass);
     BOOST_TEST(verdict.held_back == 40u);
-    BOOST_TEST(filter.admit("n1 is lost", now + 61s).held_back == 0u);
+    BOOST_TEST(filter.admit("", "n1 is lost", now + 61s).held_back == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(all_lines_together_are_bounded) {
     log::RepeatFilter filter({.same_lines = 3, .all_lines = 5, .known_texts = 100, .window = 60s});
     int passed = 0;
-    for (int i = 0; i < 50; ++i) passed += filter.admit("line " + std::to_string(i), 1s).pass;
+    for (int i = 0; i < 50; ++i) passed += filter.admit("", "line " + std::to_string(i), 1s).pass;
     BOOST_TEST(passed == 5);
-    BOOST_TEST(filter.admit("line 1000", 62s).pass);
+    BOOST_TEST(filter.admit("", "line 1000", 62s).pass);
+}
+
+BOOST_AUTO_TEST_CASE(what_jobs_bring_about_keeps_nothing_else_out) {
+    log::RepeatFilter filter(
+        {.same_lines = 3, .job_lines = 4, .all_lines = 10, .known_texts = 100, .window = 60s});
+    auto pass = [&](const std::string &job, int lines) {
+        int passed = 0;
+        for (int i = 0; i < lines; ++i) passed += filter.admit(job, "line " + std::to_string(i), 1s).pass;
+        return passed;
+    };
+    BOOST_TEST(pass("7.0", 50) == 4);
+    BOOST_TEST(pass("8.0", 50) == 4, "another job has its own");
+    BOOST_TEST(pass("9.0", 50) == 2, "all jobs together are bounded");
+    BOOST_TEST(pass("", 50) == 10, "what is about no job is written all the same");
+    BOOST_TEST(filter.admit("7.0", "later", 62s).pass);
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_the_filter_is_bounded) {
-    log::RepeatFilter filter({.same_lines = 1, .all_lines = 1000000, .known_texts = 4, .window = 60s});
-    for (int i = 0; i < 1000; ++i) BOOST_TEST(filter.admit(std::to_string(i), 1s).pass);
+    log::RepeatFilter filter(
+        {.same_lines = 1, .job_lines = 1, .all_lines = 1000000, .known_texts = 4, .window = 60s});
+    for (int i = 0; i < 1000; ++i) BOOST_TEST(filter.admit("", std::to_string(i), 1s).pass);
+    for (int i = 0; i < 1000; ++i) BOOST_TEST(filter.admit(std::to_string(i), "a line", 1s).pass);
 }
 
 BOOST_AUTO_TEST_CASE(a_text_can_not_forge_a_line) {
