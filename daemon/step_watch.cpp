@@ -8,28 +8,33 @@ namespace {
 
 /// For the agents' output, which srun may still be writing.
 constexpr std::chrono::seconds output_patience{30};
+/// While the daemon says that the group runs on all of its nodes: each srun of a cluster has such a watch.
+constexpr std::chrono::seconds asking_interval{60};
 
 }  // namespace
 
 bool StepWatch::look(SlurmCalls &calls, Time now) {
-    look_at_group(now);
+    bool is_whole = look_at_group(now);
     if (lost_ && over_since_ && now - *over_since_ >= output_patience) return true;
     if (nodes_.empty()) {
         if (auto step = calls.load_step(job_, step_)) nodes_ = std::move(step->nodes);
         return false;
     }
+    if (!lost_ && is_whole && asked_at_ && now - *asked_at_ < asking_interval) return false;
+    asked_at_ = now;
     if (!lost_) lost_ = has_lost_node(calls);
     return lost_ && is_over(calls);
 }
 
 /// Others are asked where they may know more: a node of the step is lost, or this one is out of its group.
-void StepWatch::look_at_group(Time now) {
+bool StepWatch::look_at_group(Time now) {
     using proto::local::Outcome;
     auto group = ask_group_(lost_ || was_part_);
-    if (!group) return;
+    if (!group) return false;
     was_part_ = was_part_ || group->outcome != Outcome::Unknown;
     lost_ = lost_ || group->lost > 0;
     if (group->outcome == Outcome::Over && !over_since_) over_since_ = now;
+    return group->outcome == Outcome::Running && group->lost == 0;
 }
 
 bool StepWatch::has_lost_node(SlurmCalls &calls) const {

@@ -24,11 +24,13 @@ class StepWatch {
     /// any more, or its group has been over for half a minute. Slurm may keep a step for good whose end it
     /// missed. A step that has lost none is srun's own affair: it may still be writing the output.
     bool look(SlurmCalls &calls, Time now);
-    /// Until the next look. While all nodes are there it is one question to Slurm, after that two.
+    /// Until the next look. While all nodes are there it is one question to Slurm, and one a minute while the
+    /// daemon says so, too; after that two.
     std::chrono::seconds pause() const { return std::chrono::seconds(lost_ ? 5 : 10); }
 
   private:
-    void look_at_group(Time now);
+    /// Whether a daemon says that it runs on all of its nodes.
+    bool look_at_group(Time now);
     bool has_lost_node(SlurmCalls &calls) const;
     bool is_over(SlurmCalls &calls);
 
@@ -38,6 +40,7 @@ class StepWatch {
     std::vector<std::string> nodes_;  ///< as first seen; empty: not seen yet
     bool was_part_ = false;           ///< this node has been one of the group
     bool lost_ = false;
+    std::optional<Time> asked_at_;    ///< Slurm, whether the nodes are there
     std::optional<Time> over_since_;  ///< the group, as its daemons say
     unsigned not_found_ = 0;          ///< in a row
 };

@@ -152,6 +152,24 @@ BOOST_AUTO_TEST_CASE(one_question_at_a_look_while_all_nodes_are_there) {
     BOOST_TEST((f.watch.pause() == std::chrono::seconds(5)));
 }
 
+BOOST_AUTO_TEST_CASE(slurm_is_hardly_asked_while_the_daemon_says_that_all_nodes_are_there) {
+    Fixture f;
+    f.daemon = true;
+    f.group.outcome = Outcome::Running;
+    f.look(2);
+    f.slurm.asked = 0;
+    f.look(60);  // 5 minutes
+    BOOST_TEST(f.slurm.asked == 5u);
+    f.daemon = false;
+    f.look(4);
+    BOOST_TEST(f.slurm.asked == 9u, "without its word Slurm is asked each time");
+    f.daemon = true;
+    f.slurm.lose_node();
+    f.slurm.step_there = false;
+    BOOST_TEST(!f.look(12), "a node that is lost to Slurm alone is seen within a minute");
+    BOOST_TEST(f.look(2));
+}
+
 /// It missed the end of a task, on a node that is gone, or while slurmctld was away.
 BOOST_AUTO_TEST_CASE(a_slurm_that_keeps_the_step_is_not_waited_for_long) {
     for (bool away : {false, true}) {
