@@ -6,6 +6,8 @@
 #include <slurm/slurm.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include <chrono>
 
 #include "base/slurm_error.h"
@@ -18,6 +20,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes longest_wait(10);
 constexpr unsigned pause_us = 500'000;
+
+/// srun blocks those that end it, until it has a thread for them.
+bool is_to_end() {
+    sigset_t pending;
+    if (::sigpending(&pending) != 0) return false;
+    for (int number : {SIGINT, SIGQUIT, SIGTERM, SIGHUP})
+        if (::sigismember(&pending, number) == 1) return true;
+    return false;
+}
 
 /// Asks as srun will, a backup, too. Takes up to MessageTimeout where nobody answers.
 bool is_away(std::uint32_t job_id) {
@@ -32,15 +43,19 @@ bool is_away(std::uint32_t job_id) {
 
 }  // namespace
 
-void wait_for_controller(std::uint32_t job_id) {
-    if (!is_away(job_id)) return;
+Status wait_for_controller(std::uint32_t job_id) {
+    if (!is_away(job_id)) return {};
     slurm_spank_log("dlrover: slurmctld does not answer: srun waits for it, for up to ten minutes");
     auto begun = Clock::now();
     do {
+        if (is_to_end()) return Status(Code::unavailable, "srun was to end while it waited for slurmctld");
         ::usleep(pause_us);
-        if (!is_away(job_id)) return slurm_spank_log("dlrover: slurmctld answers: srun goes on");
+        if (is_away(job_id)) continue;
+        slurm_spank_log("dlrover: slurmctld answers: srun goes on");
+        return {};
     } while (Clock::now() - begun < longest_wait);
     slurm_spank_log("dlrover: slurmctld has not answered for ten minutes: srun goes on without it");
+    return {};
 }
 
 }  // namespace dlrover::spank

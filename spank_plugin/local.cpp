@@ -53,7 +53,7 @@ Status local_options_read(Module &module) {
     if (::setenv(request_variable, request.c_str(), 1) != 0) return Status::from_errno("setenv");
     const char *job = std::getenv("SLURM_JOB_ID");  // for a new job srun itself waits
     if (auto id = parse_uint(job ? job : "", 1, UINT32_MAX))
-        wait_for_controller(static_cast<std::uint32_t>(*id));
+        return wait_for_controller(static_cast<std::uint32_t>(*id));
     return {};
 }
 
