@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pmix_late HOW FOLDER: all ranks meet in a fence, then in another one (or, "group": make a process group), and say so. In the first run rank 1 does not come to the second: "hang", "group": it
-// stands still for ever; "mismatch": it waits in a fence with itself and the last rank, which does not come either; "compute": it computes for 10 s first; "spin": it
-// computes for ever.
+// stands still for ever; "mismatch": it waits in a fence with itself and the last rank, which does not come either; "compute": it computes for 10 s first; "read": it
+// reads 320 KiB a second for 10 s first, and sleeps in between; "spin": it computes for ever.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,11 @@ static void be_late(const char *how, uint32_t size) {
         for (;;) clock();
     } else if (strcmp(how, "compute") == 0) {
         while (clock() < 10 * CLOCKS_PER_SEC) continue;
+    } else if (strcmp(how, "read") == 0) {
+        static char some[64 << 10];
+        FILE *file = fopen("/dev/zero", "r");
+        for (int i = 0; i < 50 && fread(some, sizeof some, 1, file) == 1; ++i) usleep(200000);
+        fclose(file);
     } else if (strcmp(how, "mismatch") == 0) {
         pmix_proc_t two[2];
         PMIX_LOAD_PROCID(&two[0], self.nspace, 1);

@@ -54,7 +54,13 @@ class Late(LateCase):
                           " counts as failed: ranks of this node wait in PMIx for each other, and nothing of it comes about")
 
     def test_one_that_computes_is_waited_for(self) -> None:
-        events = self.run_late("compute")
+        self.expect_waited_for("compute")
+
+    def test_one_that_reads_is_waited_for(self) -> None:
+        self.expect_waited_for("read")
+
+    def expect_waited_for(self, how: str) -> None:
+        events = self.run_late(how)
         self.assertEqual([event["text"] for event in events if event["kind"] == "worker-failed"], [], "\n".join(str(event["time_us"]) + " " + event["text"] for event in events))
         self.assertTrue(any("rank 1 of this node did not come" in event["text"] for event in events))
 

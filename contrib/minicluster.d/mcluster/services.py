@@ -2,6 +2,7 @@
 """The daemons of a cluster: how each is started, and when it counts as up."""
 
 import os
+import pathlib
 import secrets
 import signal
 import time
@@ -107,15 +108,26 @@ def is_usable(line, since):
 
 #: As contrib/systemd/dlrover.service.in has it.
 NICE = "-15"
+UNIT = pathlib.Path(__file__).resolve().parents[2] / "systemd" / "dlrover.service.in"
 #: As CPUWeight=1000 of the slice: ten times the share of another.
 SESSION_NICE = "-10"
+
+
+def service_rights():
+    """The command that gives a program the service's rights and no others: what the service may not do fails here, too."""
+    for line in UNIT.read_text(encoding="utf-8").splitlines():
+        key, _, names = line.partition("=")
+        if key == "CapabilityBoundingSet":
+            bounding = ["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in names.split())]
+            return ["/usr/bin/setpriv", "--no-new-privs", "--bounding-set", ",".join(bounding)]
+    raise Failure(f"{UNIT} says nothing of CapabilityBoundingSet")
 
 
 def start_keeper(cluster, host):
     """dlrover-keeper, which starts dlroverd; its socket's appearance is awaited by wait_for_dlroverd."""
     conf.write_dlrover_toml(cluster, host)
     spawn.daemon(cluster, host, "keeper",
-                 ["/usr/bin/nice", "-n", NICE, f"{cluster.prefix}/sbin/dlrover-keeper", "--config", "/etc/dlrover/dlrover.toml"],
+                 ["/usr/bin/nice", "-n", NICE, *service_rights(), f"{cluster.prefix}/sbin/dlrover-keeper", "--config", "/etc/dlrover/dlrover.toml"],
                  cluster.log(f"dlroverd-{host}"))
     session = f"/proc/{cluster.pid(host, 'keeper')}/autogroup"
     if os.path.exists(session):  # beyond its session a nice value means nothing
