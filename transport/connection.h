@@ -32,6 +32,8 @@ class Connection {
 
     /// Queues one frame. When the queue overflows the connection ends (resource_exhausted).
     void send(proto::Bytes payload);
+    /// Half of what may wait does: what can be sent again later is better not sent now, since more ends it.
+    bool is_busy() const { return queued_bytes_ > limits_.queue_bytes / 2; }
     /// While paused, payloads wait and the socket is not read: the peer feels it.
     void pause();
     void resume();

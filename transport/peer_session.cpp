@@ -175,6 +175,8 @@ void PeerSession::tick() {
 }
 
 void PeerSession::send(PeerEnvelope envelope) {
+    // All groups' messages share the link, heartbeats, too. Those of PMIx their servers send again.
+    if (envelope.kind == PeerEnvelope::Kind::pmix && connection_ && connection_->is_busy()) return;
     if (up_ && takes(envelope.kind)) send_sealed(encode_body(to_table(std::move(envelope))));
 }
 

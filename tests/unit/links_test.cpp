@@ -415,6 +415,25 @@ BOOST_AUTO_TEST_CASE(a_full_queue_resets_the_link) {
     BOOST_TEST(lab.loop.run_until([&] { return a.downs("n2") == 1 && a.ups("n2") == 2; }));
 }
 
+/// It is sent again by whoever has sent it, and no group's heartbeats are lost for it.
+BOOST_AUTO_TEST_CASE(what_pmix_sends_fills_no_queue) {
+    Lab lab;
+    lab.config.session.connection.queue_bytes = 4u << 20;
+    Node &a = lab.start("n1"), &b = lab.start("n2");
+    lab.connect(a, b);
+    BOOST_TEST_REQUIRE(lab.both_up(a, b));
+    for (int i = 0; i < 64; ++i) {
+        auto parcel = envelope(1 << 20);
+        parcel.kind = PeerEnvelope::Kind::pmix;
+        a.links->send("n2", std::move(parcel));
+    }
+    a.links->send("n2", envelope(3, 9));
+    auto last_came = [&] { return !b.received.empty() && b.received.back().second.id == 9; };
+    BOOST_TEST(lab.loop.run_until(last_came));
+    BOOST_TEST(b.received.size() < 64u);
+    BOOST_TEST(a.downs("n2") == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(munge_being_away_is_no_refusal_for_ever) {
     Lab lab;
     Node &a = lab.start("n1"), &b = lab.start("n2");
