@@ -13,7 +13,7 @@ namespace dlrover {
 struct WorkerThread::Shared {
     std::mutex mutex;
     std::condition_variable wake;
-    std::deque<Job> jobs;
+    std::deque<Job> first, last;
     EventLoop *loop = nullptr;  ///< null: the owner is gone
 };
 
@@ -27,14 +27,16 @@ WorkerThread::WorkerThread(EventLoop &loop, std::size_t max_waiting)
 WorkerThread::~WorkerThread() {
     std::lock_guard lock(shared_->mutex);
     shared_->loop = nullptr;
-    shared_->jobs.clear();
+    shared_->first.clear();
+    shared_->last.clear();
     shared_->wake.notify_one();
 }
 
-bool WorkerThread::submit(Job job) {
+bool WorkerThread::submit(Job job, Turn turn) {
     std::lock_guard lock(shared_->mutex);
-    if (shared_->jobs.size() >= max_waiting_) return false;
-    shared_->jobs.push_back(std::move(job));
+    std::deque<Job> &jobs = turn == Turn::first ? shared_->first : shared_->last;
+    if (jobs.size() >= max_waiting_) return false;
+    jobs.push_back(std::move(job));
     shared_->wake.notify_one();
     return true;
 }
@@ -44,10 +46,12 @@ void WorkerThread::run(const std::shared_ptr<Shared> &shared) {
         Job job;
         {
             std::unique_lock lock(shared->mutex);
-            shared->wake.wait(lock, [&] { return !shared->jobs.empty() || !shared->loop; });
+            std::deque<Job> &first = shared->first, &last = shared->last;
+            shared->wake.wait(lock, [&] { return !first.empty() || !last.empty() || !shared->loop; });
             if (!shared->loop) return;
-            job = std::move(shared->jobs.front());
-            shared->jobs.pop_front();
+            std::deque<Job> &jobs = first.empty() ? last : first;
+            job = std::move(jobs.front());
+            jobs.pop_front();
         }
         deliver(shared, job());
     }

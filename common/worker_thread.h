@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -15,18 +16,20 @@ namespace dlrover {
 class WorkerThread {
   public:
     using Completion = std::function<void()>;
+    /// Those that go first never wait for one that goes last, but for the one in progress.
+    enum class Turn : std::uint8_t { first, last };
     /// Runs on the thread and must hold no reference to the loop's state; what it returns runs on the loop.
     using Job = std::function<Completion()>;
 
-    /// At most `max_waiting` jobs wait. Starts the thread.
+    /// At most `max_waiting` jobs wait of each turn. Starts the thread.
     WorkerThread(EventLoop &loop, std::size_t max_waiting);
     /// Never blocks: a call in progress ends on its own, with nobody listening. No completion runs any more.
     ~WorkerThread();
     WorkerThread(const WorkerThread &) = delete;
     WorkerThread &operator=(const WorkerThread &) = delete;
 
-    /// In order. False: the queue is full, the job will not run.
-    [[nodiscard]] bool submit(Job job);
+    /// In order, of one turn. False: its queue is full, the job will not run.
+    [[nodiscard]] bool submit(Job job, Turn turn = Turn::first);
 
   private:
     struct Shared;

@@ -2,6 +2,8 @@
 #include "daemon/daemon.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "base/units.h"
 #include "common/log.h"
@@ -442,14 +444,26 @@ void Daemon::check_step(Key key) {
     });
 }
 
-/// Running groups need the room more than the time lines of ended ones.
+/// Running groups need the room more than the time lines of ended ones. What is kept in memory for a job's
+/// next run goes last, and of the user first who has most of it: who keeps more drops nobody else's.
 void Daemon::forget_oldest_ended() {
+    std::map<std::uint32_t, std::size_t> kept_of;
+    for (const auto &[key, group] : groups_)
+        if (group->is_kept()) ++kept_of[group->uid()];
+    auto rank = [&](const Group &group) {
+        std::size_t kept = group.is_kept() ? kept_of[group.uid()] : 0;
+        return std::tuple(!group.is_kept(), kept, group.idle_time());
+    };
     auto oldest = groups_.end();
     for (auto it = groups_.begin(); it != groups_.end(); ++it)
-        if (it->second->ended() &&
-            (oldest == groups_.end() || it->second->idle_time() > oldest->second->idle_time()))
+        if (it->second->ended() && (oldest == groups_.end() || rank(*it->second) > rank(*oldest->second)))
             oldest = it;
-    if (oldest != groups_.end()) forget(oldest->first);
+    if (oldest == groups_.end()) return;
+    if (oldest->second->is_kept())
+        log::warning({oldest->first.first, oldest->first.second},
+                     "the checkpoints kept in memory for the job's next run are dropped: there is no room for "
+                     "more groups (limits.groups)");
+    forget(oldest->first);
 }
 
 void Daemon::forget(Key key) {

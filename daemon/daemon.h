@@ -10,6 +10,7 @@
 #include "daemon/inspection.h"
 #include "daemon/joiner.h"
 #include "daemon/local_server.h"
+#include "daemon/query_budget.h"
 #include "daemon/relay.h"
 
 namespace dlrover::daemon {
@@ -90,6 +91,7 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     local::OutcomeReplyT outcome_for(std::uint32_t uid, const local::OutcomeRequestT &request) const;
     local::EventsReplyT events_for(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
 
+    void answer(const Client &from, local::MessageT message);
     std::optional<local::MessageT> answer_query(std::uint32_t uid, const local::MessageT &message);
     Group *commanded(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const;
     local::RollbackReplyT roll_back(std::uint32_t uid, const local::RollbackRequestT &request);
@@ -133,6 +135,7 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     Joiner joiner_{loop_, slurm_, peers_, options_.node, [this](Joiner::Request &request, join::WordT word) {
                        return take_in(request, std::move(word));
                    }};
+    QueryBudget query_budget_;
     LocalPort *port_ = nullptr;
     std::map<Key, std::unique_ptr<Group>> groups_;
     std::map<Key, Key> aliases_;           ///< the step by which this node has joined -> the group

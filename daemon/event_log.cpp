@@ -11,10 +11,6 @@ constexpr std::size_t max_text_bytes = 1024;
 constexpr std::size_t max_record_bytes = 96u << 10;
 constexpr int highest_weight = 2;
 
-std::size_t size_of(const proto::EventT &event) {
-    return 128 + event.node.size() + event.text.size();
-}
-
 /// What happens all the time does not push out what happened once. The first to go have the lowest.
 int weight_of(const proto::EventT &event) {
     switch (event.kind) {
@@ -43,6 +39,16 @@ void EventLog::load(records::EventsRecordT record) {
     dropped_ = record.dropped;
     for (auto &event : record.events)
         if (event) events_.push_back(std::move(*event));
+}
+
+std::vector<const proto::EventT *> EventLog::newest(std::size_t &room) const {
+    std::vector<const proto::EventT *> found;
+    for (auto event = events_.rbegin(); event != events_.rend() && size_of(*event) <= room; ++event) {
+        room -= size_of(*event);
+        found.push_back(&*event);
+    }
+    std::ranges::reverse(found);
+    return found;
 }
 
 records::EventsRecordT EventLog::save() {

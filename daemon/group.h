@@ -100,7 +100,8 @@ class Group : private JobMemory {
     /// Since nobody of it is connected.
     EventLoop::Time idle_time() const;
     std::unique_ptr<local::GroupStatusT> status() const;
-    std::unique_ptr<local::GroupEventsT> events() const;
+    /// The newest that fit, as EventLog::newest(); the others count as dropped.
+    std::unique_ptr<local::GroupEventsT> events(std::size_t &room) const;
     /// Forgets everything, records included.
     void drop_all();
     void drop_memory();

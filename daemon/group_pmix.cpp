@@ -112,8 +112,8 @@ void Group::on_pmix_aborted(const local::PmixAbortedT &aborted) {
     constexpr std::size_t max_text_bytes = 1024;
     std::string text = "The program aborted with status " + std::to_string(aborted.status);
     if (!aborted.text.empty()) text += ": " + log::one_line(aborted.text.substr(0, max_text_bytes));
-    add_event(proto::EventKind::Warning, text + ".", world_->id, static_cast<std::int32_t>(rank->value()));
     if (abort_timer_ && aborted_ == world_->id) return;  // the first one of a generation counts
+    add_event(proto::EventKind::Warning, text + ".", world_->id, static_cast<std::int32_t>(rank->value()));
     aborted_ = world_->id;
     elastic::WorkerExit exit;
     exit.generation = world_->id;

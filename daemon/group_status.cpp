@@ -110,13 +110,14 @@ void Group::push_event(const proto::EventT &event) {
     }
 }
 
-std::unique_ptr<local::GroupEventsT> Group::events() const {
+std::unique_ptr<local::GroupEventsT> Group::events(std::size_t &room) const {
     auto out = std::make_unique<local::GroupEventsT>();
     out->job_id = registration().job_id;
     out->step_id = registration().step_id;
     out->lineage = record_.lineage;
-    out->dropped = events_.dropped();
-    for (const auto &event : events_.events()) out->events.push_back(std::make_unique<proto::EventT>(event));
+    auto newest = events_.newest(room);
+    out->dropped = events_.dropped() + (events_.events().size() - newest.size());
+    for (const auto *event : newest) out->events.push_back(std::make_unique<proto::EventT>(*event));
     return out;
 }
 

@@ -123,10 +123,11 @@ void LocalServer::accept_later(const std::string &why) {
 }
 
 void LocalServer::on_accept() {
-    // Whose they are is only known of those that are accepted, so this has to be more than one user can have.
+    // Whose they are is only known of those that are accepted: one who means harm keeps others out.
     if (closer_.waiting() >= limits_.closing)
         return accept_later(std::to_string(limits_.closing) +
-                            " connections are being closed in which users have left descriptors");
+                            " connections are being closed in which users have left descriptors, most of "
+                            "them of uid " + std::to_string(closer_.most().value_or(0)));
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) return on_accept_failed(errno);
     accept_failed_ = false;

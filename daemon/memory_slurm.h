@@ -54,7 +54,7 @@ class MemorySlurm final : public SlurmClient {
             return SlurmStep{found->second, nodes->second};
         });
     }
-    void load_job(JobId job, Answer<SlurmJob> answer) override {
+    void load_job(JobId job, Answer<SlurmJob> answer, Asker) override {
         reply(std::move(answer), [this, job]() -> Result<SlurmJob> {
             auto found = jobs.find(job);
             if (found == jobs.end()) return Status(Code::not_found, "no such job");
@@ -77,7 +77,8 @@ class MemorySlurm final : public SlurmClient {
             return found;
         });
     }
-    void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override {
+    void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer,
+                        Asker) override {
         reply(std::move(answer), [this, nodes = std::move(nodes)]() -> Result<std::vector<NodeAddress>> {
             std::vector<NodeAddress> found;
             for (const auto &node : nodes)

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 
+#include "daemon/event_log.h"
 #include "daemon/interfaces.h"
 
 namespace dlrover::daemon {
@@ -159,9 +161,18 @@ void merge_events(EventsReplyT &into, EventsReplyT from) {
             continue;
         }
         std::move(group->events.begin(), group->events.end(), std::back_inserter(same->events));
-        std::stable_sort(same->events.begin(), same->events.end(),
-                         [](const auto &a, const auto &b) { return a->time_us < b->time_us; });
         same->dropped += group->dropped;
+    }
+}
+
+void put_in_order(EventsReplyT &merged, std::size_t room) {
+    for (auto &group : merged.groups | std::views::reverse) {
+        auto &events = group->events;
+        std::ranges::stable_sort(events, {}, [](const auto &event) { return event->time_us; });
+        auto oldest = events.end();
+        while (oldest != events.begin() && size_of(**std::prev(oldest)) <= room) room -= size_of(**--oldest);
+        group->dropped += static_cast<std::uint64_t>(oldest - events.begin());
+        events.erase(events.begin(), oldest);
     }
 }
 

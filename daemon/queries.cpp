@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What people ask: status, events, a rollback, another size. A user has a say in his own groups; root in all.
+#include <chrono>
+#include <ranges>
+
 #include "daemon/daemon.h"
 #include "daemon/merge.h"
 
@@ -8,6 +11,8 @@ namespace {
 
 /// What fits a frame of a link, with its envelope.
 constexpr std::size_t max_reply_bytes = proto::max_frame_bytes - 4096;
+/// Of all groups together: the loop copies and encodes them.
+constexpr std::size_t max_events_bytes = proto::max_frame_bytes / 2;
 
 /// The job that other nodes may know more about, 0 for all; none: they are not asked.
 std::optional<std::uint32_t> relayed_job(const local::MessageT &message) {
@@ -46,6 +51,16 @@ void merge_answer(local::MessageT &into, local::MessageT from) {
 }  // namespace
 
 void Daemon::on_query(const Client &from, local::MessageT message) {
+    if (from.uid != 0 && !query_budget_.allows(from.uid, loop_.now()))
+        return port_->fail(from.id, message.id, local::Refusal::NotReady,
+                           "you ask this node's dlroverd so much that others wait for it: ask again in a second");
+    auto begun = std::chrono::steady_clock::now();
+    answer(from, std::move(message));
+    auto took = std::chrono::steady_clock::now() - begun;
+    query_budget_.spend(from.uid, std::chrono::duration_cast<QueryBudget::Time>(took), loop_.now());
+}
+
+void Daemon::answer(const Client &from, local::MessageT message) {
     if (message.body.AsNodeCheckRequest()) {
         auto answer = [this, to = from.id, id = message.id](const local::NodeCheckReplyT &reply) {
             port_->answer(to, id, reply);
@@ -64,6 +79,7 @@ void Daemon::on_query(const Client &from, local::MessageT message) {
     relay_.ask(from.uid, JobId(*job), std::move(message),
                [this, to = from.id, merged](Relay::Answers answers) {
                    for (auto &theirs : answers) merge_answer(*merged, std::move(theirs));
+                   if (auto *events = merged->body.AsEventsReply()) put_in_order(*events, max_events_bytes);
                    port_->send(to, std::move(*merged), {});
                },
                {joined_nodes(from.uid, *job), member_nodes(from.uid, *job)});
@@ -157,8 +173,12 @@ local::StatusReplyT Daemon::status_for(std::uint32_t uid, std::uint32_t job_id) 
 local::EventsReplyT Daemon::events_for(std::uint32_t uid, std::uint32_t job_id, std::uint32_t step_id) const {
     constexpr std::uint32_t all_steps = ~std::uint32_t{0};
     local::EventsReplyT reply;
-    for (const Group *group : visible(uid, job_id))
-        if (step_id == all_steps || group->step().value() == step_id) reply.groups.push_back(group->events());
+    auto groups = visible(uid, job_id);
+    std::size_t room = max_events_bytes;
+    for (const Group *group : groups | std::views::reverse)  // where there is not room for all: the newest
+        if (step_id == all_steps || group->step().value() == step_id)
+            reply.groups.push_back(group->events(room));
+    std::ranges::reverse(reply.groups);
     return reply;
 }
 

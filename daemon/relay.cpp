@@ -10,6 +10,8 @@ namespace {
 constexpr std::size_t max_questions = 64;
 constexpr std::ptrdiff_t max_questions_of_user = 4;
 constexpr std::size_t max_nodes_asked = 256;
+/// Taken for one question: the loop decodes them.
+constexpr std::size_t max_answer_bytes = 8u << 20;
 constexpr EventLoop::Time patience = std::chrono::seconds(2), slurm_patience = std::chrono::seconds(1);
 /// Where no member is linked to this node Slurm's word is waited for.
 constexpr EventLoop::Time slurm_limit = std::chrono::seconds(15);
@@ -40,11 +42,12 @@ void Relay::ask(std::uint32_t uid, JobId job, local::MessageT request, Answer an
         return slurm_.load_jobs_of(uid, [this, alive = alive_, id](const auto &jobs) {
             if (*alive) find_nodes(id, jobs);
         });
-    slurm_.load_job(job, [this, alive = alive_, id](Result<SlurmJob> loaded) {
+    auto on_job = [this, alive = alive_, id](Result<SlurmJob> loaded) {
         if (!*alive) return;
         if (!loaded) return find_nodes(id, loaded.take_status());
         find_nodes(id, std::vector<SlurmJob>{std::move(*loaded)});
-    });
+    };
+    slurm_.load_job(job, std::move(on_job), SlurmClient::Asker::person);
 }
 
 void Relay::find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jobs) {
@@ -58,14 +61,14 @@ void Relay::find_nodes(std::uint32_t id, const Result<std::vector<SlurmJob>> &jo
     names.erase(self_);
     while (names.size() > max_nodes_asked) names.erase(std::prev(names.end()));
     if (names.empty()) return finish(id);
-    slurm_.load_addresses({names.begin(), names.end()},
-                          [this, alive = alive_, id](Result<std::vector<NodeAddress>> addresses) {
-                              if (!*alive) return;
-                              auto it = questions_.find(id);
-                              if (it == questions_.end() || it->second.asked) return;
-                              if (!addresses || addresses->empty()) return ask_members(id, false);
-                              ask_nodes(id, *addresses);
-                          });
+    auto on_addresses = [this, alive = alive_, id](Result<std::vector<NodeAddress>> addresses) {
+        if (!*alive) return;
+        auto it = questions_.find(id);
+        if (it == questions_.end() || it->second.asked) return;
+        if (!addresses || addresses->empty()) return ask_members(id, false);
+        ask_nodes(id, *addresses);
+    };
+    slurm_.load_addresses({names.begin(), names.end()}, std::move(on_addresses), SlurmClient::Asker::person);
 }
 
 void Relay::ask_nodes(std::uint32_t id, const std::vector<NodeAddress> &nodes) {
@@ -111,8 +114,11 @@ void Relay::on_link(const std::string &node, bool up) {
 void Relay::on_reply(const std::string &node, const transport::PeerEnvelope &envelope) {
     auto it = questions_.find(envelope.id);
     if (it == questions_.end() || it->second.waiting.erase(node) == 0) return;
-    auto message = proto::decode_local(envelope.payload);
-    if (message.ok()) it->second.answers.push_back(std::move(*message));
+    it->second.answer_bytes += envelope.payload.size();
+    if (it->second.answer_bytes <= max_answer_bytes) {
+        auto message = proto::decode_local(envelope.payload);
+        if (message.ok()) it->second.answers.push_back(std::move(*message));
+    }
     if (it->second.waiting.empty()) finish(envelope.id);
 }
 

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -89,6 +90,14 @@ void SlowCloser::close(std::uint32_t uid, UniqueFd socket, std::function<void()>
 std::size_t SlowCloser::waiting() const {
     std::lock_guard lock(shared_->mutex);
     return shared_->waiting;
+}
+
+std::optional<std::uint32_t> SlowCloser::most() const {
+    std::lock_guard lock(shared_->mutex);
+    auto number = [](const auto &user) { return user.second.size(); };
+    auto most = std::ranges::max_element(shared_->of_user, {}, number);
+    if (most == shared_->of_user.end()) return std::nullopt;
+    return most->first;
 }
 
 }  // namespace dlrover::daemon

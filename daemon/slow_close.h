@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/unique_fd.h"
 #include "common/event_loop.h"
@@ -26,6 +27,8 @@ class SlowCloser {
     void close(std::uint32_t uid, UniqueFd socket, std::function<void()> closed);
     /// Sockets that are not closed yet, of all users.
     std::size_t waiting() const;
+    /// Whose most of them are; none: there are none.
+    std::optional<std::uint32_t> most() const;
 
   private:
     struct Shared;

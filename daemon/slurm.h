@@ -137,16 +137,20 @@ class SlurmClient {
     using Answer = std::function<void(Result<T>)>;
     using Done = std::function<void(Status)>;
 
+    /// Whom a question is for: those of groups, which fence by the answers, go before those of people.
+    enum class Asker : std::uint8_t { group, person };
+
     virtual ~SlurmClient() = default;
     /// not_found when the job or step is unknown to Slurm.
     virtual void load_step(JobId job, StepId step, Answer<SlurmStep> answer) = 0;
-    virtual void load_job(JobId job, Answer<SlurmJob> answer) = 0;
+    virtual void load_job(JobId job, Answer<SlurmJob> answer, Asker asker = Asker::group) = 0;
     /// Each asked for by itself; without those that Slurm does not know.
     virtual void load_jobs(std::vector<JobId> jobs, Answer<std::map<JobId, SlurmJob>> answer) = 0;
     /// Running jobs of a user; uid 0: of all users. Slurm's whole list of jobs is looked through: for people,
     /// not for timers.
     virtual void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) = 0;
-    virtual void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) = 0;
+    virtual void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer,
+                                Asker asker = Asker::group) = 0;
     /// permission_denied or invalid_argument: refused; unavailable, timeout: unknown whether it was done;
     /// unsupported: the site forbids it (disable_job_shrink).
     virtual void shrink_job(JobId job, std::vector<std::string> survivors, Done done) = 0;

@@ -61,7 +61,7 @@ void QueuedSlurmClient::note_answer(Code code) {
 }
 
 template <typename R, typename Call>
-void QueuedSlurmClient::enqueue(Call call, std::function<void(R)> answer) {
+void QueuedSlurmClient::enqueue(Call call, std::function<void(R)> answer, Asker asker) {
     auto pending = std::make_shared<Pending<R>>();
     pending->answer = std::move(answer);
     auto finish = [this, pending](R result) {
@@ -80,7 +80,8 @@ void QueuedSlurmClient::enqueue(Call call, std::function<void(R)> answer) {
         auto result = std::make_shared<R>(call(*calls));
         return [finish, result] { finish(std::move(*result)); };
     };
-    if (thread_.submit(std::move(job))) return;
+    auto turn = asker == Asker::group ? WorkerThread::Turn::first : WorkerThread::Turn::last;
+    if (thread_.submit(std::move(job), turn)) return;
     loop_.post([alive = alive_, finish] {
         if (*alive) finish(R(Status(Code::unavailable, "too many questions wait for Slurm")));
     });
@@ -91,8 +92,9 @@ void QueuedSlurmClient::load_step(JobId job, StepId step, Answer<SlurmStep> answ
                                std::move(answer));
 }
 
-void QueuedSlurmClient::load_job(JobId job, Answer<SlurmJob> answer) {
-    enqueue<Result<SlurmJob>>([job](SlurmCalls &calls) { return calls.load_job(job); }, std::move(answer));
+void QueuedSlurmClient::load_job(JobId job, Answer<SlurmJob> answer, Asker asker) {
+    enqueue<Result<SlurmJob>>([job](SlurmCalls &calls) { return calls.load_job(job); }, std::move(answer),
+                              asker);
 }
 
 namespace {
@@ -118,14 +120,14 @@ void QueuedSlurmClient::load_jobs(std::vector<JobId> jobs, Answer<std::map<JobId
 
 void QueuedSlurmClient::load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) {
     enqueue<Result<std::vector<SlurmJob>>>([uid](SlurmCalls &calls) { return calls.load_jobs_of(uid); },
-                                           std::move(answer));
+                                           std::move(answer), Asker::person);
 }
 
 void QueuedSlurmClient::load_addresses(std::vector<std::string> nodes,
-                                       Answer<std::vector<NodeAddress>> answer) {
+                                       Answer<std::vector<NodeAddress>> answer, Asker asker) {
     enqueue<Result<std::vector<NodeAddress>>>(
         [nodes = std::move(nodes)](SlurmCalls &calls) { return calls.load_addresses(nodes); },
-        std::move(answer));
+        std::move(answer), asker);
 }
 
 void QueuedSlurmClient::shrink_job(JobId job, std::vector<std::string> survivors, Done done) {

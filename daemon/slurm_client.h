@@ -84,10 +84,11 @@ class QueuedSlurmClient final : public SlurmClient {
     ~QueuedSlurmClient() override;
 
     void load_step(JobId job, StepId step, Answer<SlurmStep> answer) override;
-    void load_job(JobId job, Answer<SlurmJob> answer) override;
+    void load_job(JobId job, Answer<SlurmJob> answer, Asker asker = Asker::group) override;
     void load_jobs(std::vector<JobId> jobs, Answer<std::map<JobId, SlurmJob>> answer) override;
     void load_jobs_of(std::uint32_t uid, Answer<std::vector<SlurmJob>> answer) override;
-    void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override;
+    void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer,
+                        Asker asker = Asker::group) override;
     void shrink_job(JobId job, std::vector<std::string> survivors, Done done) override;
     void requeue_job(JobId job, RequeueOrder order, Done done) override;
     void hasten_job(JobId job, NextRunOrder order, Done done) override;
@@ -110,7 +111,7 @@ class QueuedSlurmClient final : public SlurmClient {
     template <typename R>
     struct Pending;
     template <typename R, typename Call>
-    void enqueue(Call call, std::function<void(R)> answer);
+    void enqueue(Call call, std::function<void(R)> answer, Asker asker = Asker::group);
     /// Of a requeued job.
     struct NextRun {
         HastenOrder order;

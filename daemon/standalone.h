@@ -13,7 +13,7 @@ class NoSlurm final : public SlurmClient {
     void load_step(JobId, StepId, Answer<SlurmStep> answer) override {
         answer(Status(Code::unsupported, "there is no Slurm in standalone mode"));
     }
-    void load_job(JobId, Answer<SlurmJob> answer) override { answer(run()); }
+    void load_job(JobId, Answer<SlurmJob> answer, Asker) override { answer(run()); }
     void load_jobs(std::vector<JobId> jobs, Answer<std::map<JobId, SlurmJob>> answer) override {
         std::map<JobId, SlurmJob> found;
         for (JobId job : jobs) found[job] = run();
@@ -22,7 +22,8 @@ class NoSlurm final : public SlurmClient {
     void load_jobs_of(std::uint32_t, Answer<std::vector<SlurmJob>> answer) override {
         answer(std::vector<SlurmJob>{});
     }
-    void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer) override {
+    void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer,
+                        Asker) override {
         std::vector<NodeAddress> addresses;
         for (auto &node : nodes) addresses.push_back({std::move(node), "127.0.0.1", 0});
         answer(std::move(addresses));

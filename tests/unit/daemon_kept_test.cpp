@@ -127,6 +127,29 @@ BOOST_AUTO_TEST_CASE(a_run_without_a_world_leaves_to_the_next_one_what_it_was_to
     BOOST_TEST(left_to_check(true) == std::vector<std::string>({"n1"}), boost::test_tools::per_element());
 }
 
+/// A user who begins many steps on a full node drops what is kept for him before what is kept for others.
+BOOST_AUTO_TEST_CASE(short_steps_of_others_drop_no_checkpoints_that_are_kept) {
+    Requeued t;
+    t.wait_in_queue();
+    t.settings.limits.groups = 3;
+    for (std::uint32_t job = 20; job < 30; ++job) {
+        t.add_job(JobId(job));
+        auto module = t.n1.register_step(0, {.job = job});
+        t.loop.advance(1s);
+        BOOST_TEST(t.n1.port->take<local::DoneT>(module.id).has_value());
+        t.slurm.steps.erase({JobId(job), StepId(0)});
+        local::EndStepT end;
+        end.job_id = job;
+        t.n1.say(t.n1.client(local::Role::Spank, 0), std::move(end));
+        t.loop.advance(1s);
+    }
+    BOOST_TEST(t.n1.daemon->group_count() == 3u);
+    BOOST_TEST(t.keeps(t.n1));
+    BOOST_TEST(t.has_slots(t.n1));
+    t.run_again();
+    BOOST_TEST(t.w1.restore_step == 5);
+}
+
 BOOST_AUTO_TEST_CASE(a_preempted_job_is_requeued_before_its_agents_are_told) {
     Requeued t(true);
     BOOST_TEST(t.slurm.changes == std::vector<std::string>{"requeue 7"}, boost::test_tools::per_element());

@@ -11,10 +11,12 @@
 #include "daemon/idle_ranks.h"
 #include "daemon/memory_budget.h"
 #include "daemon/merge.h"
+#include "daemon/query_budget.h"
 #include "daemon/summary.h"
 
 using namespace dlrover;
 using namespace dlrover::daemon;
+using namespace std::chrono_literals;
 namespace local = proto::local;
 
 namespace {
@@ -38,7 +40,6 @@ std::ptrdiff_t count_of(const EventLog &log, proto::EventKind kind) {
 BOOST_AUTO_TEST_SUITE(daemon_parts)
 
 BOOST_AUTO_TEST_CASE(a_rank_is_idle_since_it_has_done_nothing) {
-    using namespace std::chrono_literals;
     IdleRanks ranks;
     auto did = [](auto processor, std::uint64_t bytes = 0, bool in_kernel = false) {
         return Activity{processor, bytes, in_kernel};
@@ -107,6 +108,77 @@ BOOST_AUTO_TEST_CASE(the_budget_knows_each_users_share_of_the_records) {
     BOOST_TEST(budget.check(1, {.bytes = 1}).ok(), "what is not asked for is not looked at");
     budget.remove(1, {.segments = 30, .workers = 10, .noted_bytes = 30 * 4096});
     BOOST_TEST((budget.held(1) == MemoryBudget::Holding{}));
+}
+
+BOOST_AUTO_TEST_CASE(questions_of_one_user_take_a_part_of_the_loops_time) {
+    QueryBudget budget;
+    auto now = QueryBudget::Time(1s);
+    for (int i = 0; i < 5; ++i) {
+        BOOST_TEST(budget.allows(1000, now));
+        budget.spend(1000, 100ms, now);
+    }
+    BOOST_TEST(!budget.allows(1000, now));
+    BOOST_TEST(budget.allows(1001, now), "others have their own");
+    BOOST_TEST(!budget.allows(1000, now - 100ms), "no time has passed");
+    BOOST_TEST(budget.allows(1000, now + 1s), "a twentieth of it is back");
+    budget.spend(1000, 60ms, now + 1s);
+    BOOST_TEST(!budget.allows(1000, now + 1s));
+    BOOST_TEST(budget.allows(1000, now + 20s));
+    BOOST_TEST(budget.users() == 0u, "whose time is all back is forgotten");
+}
+
+BOOST_AUTO_TEST_CASE(of_many_events_the_newest_that_fit_are_given) {
+    EventLog log(100);
+    for (int i = 0; i < 20; ++i) {
+        proto::EventT event;
+        event.time_us = i;
+        event.text = std::string(872, 'x');  // 1000 bytes each
+        log.add(std::move(event));
+    }
+    std::size_t room = 5500;
+    auto newest = log.newest(room);
+    BOOST_REQUIRE(newest.size() == 5u);
+    BOOST_TEST(newest.front()->time_us == 15);
+    BOOST_TEST(newest.back()->time_us == 19);
+    BOOST_TEST(room == 500u);
+    BOOST_TEST(log.newest(room).empty());
+}
+
+namespace {
+
+local::EventsReplyT events_of(std::initializer_list<std::pair<std::uint32_t, std::vector<int>>> groups) {
+    local::EventsReplyT reply;
+    for (const auto &[job, times] : groups) {
+        auto group = std::make_unique<local::GroupEventsT>();
+        group->job_id = job;
+        for (int time : times) {
+            auto event = std::make_unique<proto::EventT>();
+            event->time_us = time;
+            event->text = std::string(872, 'x');
+            group->events.push_back(std::move(event));
+        }
+        reply.groups.push_back(std::move(group));
+    }
+    return reply;
+}
+
+std::vector<std::int64_t> times_of(const local::GroupEventsT &group) {
+    std::vector<std::int64_t> times;
+    for (const auto &event : group.events) times.push_back(event->time_us);
+    return times;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(what_several_nodes_have_told_is_put_in_order_and_bounded) {
+    auto merged = events_of({{7, {1, 4, 9}}, {8, {2}}});
+    merge_events(merged, events_of({{8, {1, 3}}, {7, {2, 5}}}));
+    put_in_order(merged, 6500);
+    BOOST_REQUIRE(merged.groups.size() == 2u);
+    BOOST_TEST((times_of(*merged.groups[1]) == std::vector<std::int64_t>{1, 2, 3}));
+    BOOST_TEST((times_of(*merged.groups[0]) == std::vector<std::int64_t>{4, 5, 9}));
+    BOOST_TEST(merged.groups[0]->dropped == 2u);
+    BOOST_TEST(merged.groups[1]->dropped == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(the_event_log_keeps_the_newest_and_counts_the_rest) {

@@ -405,6 +405,8 @@ BOOST_AUTO_TEST_CASE(pmix_abort_is_in_the_time_line) {
     BOOST_TEST(count_events(g.n2, "The program aborted with status 5: bad") == 1u);
     g.p2->abort(9, 5, "bad\ninput");
     BOOST_TEST(count_events(g.n2, "aborted") == 1u, "no such rank");
+    for (int i = 0; i < 100; ++i) g.p2->abort(0, 5, "again " + std::to_string(i));
+    BOOST_TEST(count_events(g.n2, "aborted") == 1u, "the first one of a generation is told");
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_aborts_and_does_not_end_has_failed) {

@@ -162,6 +162,23 @@ BOOST_AUTO_TEST_CASE(a_slurm_that_hangs_is_answered_for_and_late_changes_are_not
     BOOST_TEST(answers == 2);
 }
 
+/// By which a group fences.
+BOOST_AUTO_TEST_CASE(what_people_ask_waits_for_what_groups_want) {
+    Fixture f;
+    std::string order;
+    auto note = [&](char who) { return [&order, who](const auto &) { order += who; }; };
+    f.client.load_job(JobId(7), note('0'));
+    BOOST_TEST(f.loop.run_until([&] { return f.calls->calls() == 1; }));
+    f.client.load_jobs_of(1000, note('p'));
+    f.client.load_job(JobId(7), note('p'), SlurmClient::Asker::person);
+    f.client.load_addresses({"n1"}, note('p'), SlurmClient::Asker::person);
+    f.client.shrink_job(JobId(7), {"n1"}, note('g'));
+    f.client.load_job(JobId(7), note('g'));
+    f.calls->open();
+    BOOST_TEST(f.loop.run_until([&] { return order.size() == 6; }));
+    BOOST_TEST(order == "0ggppp");
+}
+
 BOOST_AUTO_TEST_CASE(the_queue_is_bounded) {
     Fixture f;
     int unavailable = 0, others = 0;
