@@ -95,6 +95,9 @@ class Requeue(RequeueCase):
         go.touch()
         time.sleep(12)  # more than twice the MessageTimeout of these clusters
         self.assertIn("slurmctld does not answer", output.read_text())
+        ended = self.cluster.run("env", f"SLURM_JOB_ID={job}", "timeout", "--kill-after=60", "3", "srun", f"--jobid={job}", "--dlrover-elastic", "true")
+        self.assertEqual(ended.returncode, 124, ended.stderr)
+        self.assertIn("srun was to end while it waited for slurmctld", ended.stderr)
         self.cluster.control("start-slurmctld")
         wait_until(lambda: "slurmctld answers" in output.read_text(), 30, "srun goes on")
         time.sleep(3)  # the step itself comes only when slurmctld, which has just begun, has heard from the nodes: a minute
