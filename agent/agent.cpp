@@ -9,6 +9,7 @@
 
 #include "agent/files.h"
 #include "base/fault.h"
+#include "base/process_tree.h"
 #include "base/units.h"
 
 namespace dlrover::agent {
@@ -97,7 +98,7 @@ proto::local::AgentHelloT Agent::greeting() const {
     hello.task = config_.task;
     hello.workers = static_cast<std::uint16_t>(config_.crew.workers);
     hello.resumed_generation = to_proto(member_of_);
-    hello.verifies = true;
+    hello.verifies = hello.looks = true;
     hello.staying = staying_;
     return hello;
 }
@@ -180,6 +181,7 @@ void Agent::on_message(proto::LocalMessage whole) {
     if (auto *ended = message.body.AsGroupEnded()) on_ended(std::move(*ended));
     if (auto *order = message.body.AsFillSegment()) on_fill(*order, std::move(whole.fds));
     if (auto *order = message.body.AsVerifyObject()) on_verify(*order, std::move(whole.fds));
+    if (auto *order = message.body.AsLookAtRanks()) on_look(*order);
     if (auto *order = message.body.AsCancelOrder()) verifier_.cancel(order->order);
     if (auto *start = message.body.AsStartStep(); start && !exit_code_ && !ending_) beside_.start(*start);
 }
@@ -208,6 +210,21 @@ void Agent::on_verify(const proto::local::VerifyObjectT &order, std::vector<Uniq
 void Agent::on_verified(proto::local::ObjectVerifiedT verified) {
     fault_point("agent_object_verified");
     link_.send(std::move(verified));
+}
+
+void Agent::on_look(const proto::local::LookAtRanksT &order) {
+    proto::local::RanksSeenT seen;
+    for (std::uint16_t local_rank : order.local_ranks) {
+        auto rank = pids_.find(local_rank);
+        auto activity = rank != pids_.end() ? activity_of(rank->second) : std::nullopt;
+        if (!activity) continue;
+        auto &one = *seen.ranks.emplace_back(std::make_unique<proto::local::RankActivityT>());
+        one.local_rank = local_rank;
+        one.processor_us = static_cast<std::uint64_t>(activity->processor.count());
+        one.bytes = activity->bytes;
+        one.in_kernel = activity->in_kernel;
+    }
+    link_.send(std::move(seen));
 }
 
 /// The group is over but for its last checkpoint: nobody has a lease to renew any more.
@@ -447,12 +464,14 @@ void Agent::launch() {
 
 void Agent::on_started(const proto::local::WorkerStartedT &start) {
     fault_point("agent_worker_started");
+    pids_[start.local_rank] = static_cast<pid_t>(start.pid);
     link_.send(start);
     fault_point("agent_start_told");
 }
 
 void Agent::on_exited(const proto::local::WorkerExitedT &exit) {
     fault_point("agent_worker_ended");
+    pids_.erase(exit.local_rank);
     if (died_of_end_signal(exit.wait_status) && !exit.stopped_by_us) {
         loop_.after(shared_signal_wait, [this, told = exit]() mutable {
             told.stopped_by_us = end_signal_ != 0;

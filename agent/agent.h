@@ -2,6 +2,7 @@
 // One task's agent: joins the daemon, runs the workers of each generation, ends with the group.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,6 +69,7 @@ class Agent {
     void on_message(proto::LocalMessage whole);
     void on_fill(const proto::local::FillSegmentT &order, std::vector<UniqueFd> fds);
     void on_verify(const proto::local::VerifyObjectT &order, std::vector<UniqueFd> fds);
+    void on_look(const proto::local::LookAtRanksT &order);
     void on_verified(proto::local::ObjectVerifiedT verified);
     void on_ending(const proto::local::GroupEndingT &ending);
     void on_ended(proto::local::GroupEndedT ended);
@@ -114,6 +116,7 @@ class Agent {
     Sink &err_;
     Link link_;
     Crew crew_;
+    std::map<std::uint16_t, pid_t> pids_;  ///< by local rank
     Filler filler_;
     Verifier verifier_;
     Beside beside_;

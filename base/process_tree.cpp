@@ -200,15 +200,4 @@ std::optional<Activity> activity_of(pid_t root) {
     return sum;
 }
 
-bool descends_from(pid_t pid, pid_t ancestor) {
-    constexpr int deepest = 1000;
-    for (int i = 0; i < deepest && pid > 1; ++i) {
-        Stat stat = stat_of(pid);
-        if (stat.state == 0) return false;
-        if (stat.parent == ancestor) return true;
-        pid = stat.parent;
-    }
-    return false;
-}
-
 }  // namespace dlrover

@@ -36,7 +36,4 @@ struct Activity {
 /// None: there is no such process. What may not be read of others' counts as nothing.
 std::optional<Activity> activity_of(pid_t root);
 
-/// false, too, where one of them is gone.
-bool descends_from(pid_t pid, pid_t ancestor);
-
 }  // namespace dlrover

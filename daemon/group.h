@@ -151,7 +151,7 @@ class Group : private JobMemory {
         std::int32_t pid = 0;  ///< its own
         GenerationId running;  ///< told to run, or said to run; {0,0}: none
         GenerationId stopped;
-        bool verifies = false;
+        bool verifies = false, looks = false;
         GenerationId leaving;  ///< its processes were told to leave this one by themselves, and have not all
         std::map<std::uint32_t, std::int32_t> pids;  ///< by local rank
     };
@@ -398,7 +398,9 @@ class Group : private JobMemory {
     void on_pmix_overdue(const local::PmixOverdueT &overdue);
     void on_missing_neighbour(const local::PmixOverdueT &overdue);
     bool follows_wait(const local::PmixOverdueT &overdue);
-    std::optional<Activity> activity_of_rank(std::uint16_t local_rank) const;
+    void on_ranks_seen(const Agent &agent, const local::RanksSeenT &seen);
+    Agent *agent_of_rank(std::uint16_t local_rank);
+    void look_at(const std::vector<std::uint16_t> &local_ranks);
     bool do_nothing(const std::vector<std::uint16_t> &local_ranks);
     std::optional<std::chrono::seconds> busy_limit_over(const local::PmixOverdueT &overdue) const;
     std::string idle_text(const local::PmixOverdueT &overdue) const;
@@ -527,6 +529,7 @@ class Group : private JobMemory {
     GenerationId aborted_;                       ///< a rank here has aborted it; while abort_timer_ runs
     EventLoop::Handle abort_timer_;
     IdleRanks idle_ranks_;        ///< for which others of this node wait in PMIx
+    std::map<std::uint16_t, Activity> seen_;  ///< what agents have told of them since the last look
     GenerationId waited_for_in_;  ///< in which that was said last
     EventLoop::Time waited_for_at_{0};
     GenerationId found_missing_in_;              ///< in which one of them has failed for it

@@ -38,6 +38,8 @@ void Group::on_agent_message(const Client &from, local::MessageT message) {
         on_segment_filled(*filled);
     else if (auto *verified = body.AsObjectVerified())
         verify_.on_answer(from.id, *verified);
+    else if (auto *seen = body.AsRanksSeen())
+        on_ranks_seen(*agent, *seen);
     else if (auto *ended = body.AsStepEnded())
         on_step_ended_there(*ended);
     else if (body.type == local::Body::AgentBye)
@@ -85,6 +87,7 @@ void Group::on_agent_hello(const Client &from, std::uint32_t id, const local::Ag
     agent.task = hello.task;
     agent.pid = from.pid;
     agent.verifies = hello.verifies;
+    agent.looks = hello.looks;
     agent.running = from_proto(hello.resumed_generation);
     if (hello.staying) {
         agent.leaving = agent.running;

@@ -167,6 +167,7 @@ bool Group::follows_wait(const local::PmixOverdueT &overdue) {
     if (goes_on) return true;
     waited_for_in_ = world_->id;
     idle_ranks_.clear();
+    seen_.clear();
     auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
     std::string text = "On " + services_.node + ", " + names_of(overdue.waiting) + " waited " +
                        std::to_string(seconds.count()) + " s in PMIx for " +
@@ -178,16 +179,33 @@ bool Group::follows_wait(const local::PmixOverdueT &overdue) {
     return true;
 }
 
-/// None: that can not be seen. The number is the agent's, which may be in a container.
-std::optional<Activity> Group::activity_of_rank(std::uint16_t local_rank) const {
-    for (const auto &[task, agent] : agents_) {
-        auto pid = agent.pids.find(local_rank);
-        if (pid != agent.pids.end() && descends_from(pid->second, agent.pid)) return activity_of(pid->second);
-    }
-    return std::nullopt;
+Group::Agent *Group::agent_of_rank(std::uint16_t local_rank) {
+    for (auto &[task, agent] : agents_)
+        if (agent.pids.contains(local_rank)) return &agent;
+    return nullptr;
 }
 
-/// Nobody knows who takes part in it: one that works may be the one that is waited for.
+/// Their agents tell: a daemon may not see what users' processes read and write, and knows those in containers
+/// by other numbers. Of an older agent's ranks nothing is known.
+void Group::look_at(const std::vector<std::uint16_t> &local_ranks) {
+    std::map<Agent *, local::LookAtRanksT> orders;
+    seen_.clear();
+    for (std::uint16_t local_rank : local_ranks) {
+        Agent *agent = agent_of_rank(local_rank);
+        if (agent && agent->looks) orders[agent].local_ranks.push_back(local_rank);
+    }
+    for (auto &[agent, order] : orders) services_.port.push(agent->connection, std::move(order));
+}
+
+void Group::on_ranks_seen(const Agent &agent, const local::RanksSeenT &seen) {
+    for (const auto &one : seen.ranks)
+        if (agent.pids.contains(one->local_rank))
+            seen_[one->local_rank] = Activity{std::chrono::microseconds(one->processor_us), one->bytes,
+                                              one->in_kernel};
+}
+
+/// Nobody knows who takes part in it: one that works may be the one that is waited for. One of whom nothing was
+/// told since the last look is not judged by this one.
 bool Group::do_nothing(const std::vector<std::uint16_t> &local_ranks) {
     auto patience = std::clamp<EventLoop::Time>(services_.settings.pmix.wait_limit / 5,
                                                 std::chrono::milliseconds(500), std::chrono::minutes(1));
@@ -195,10 +213,12 @@ bool Group::do_nothing(const std::vector<std::uint16_t> &local_ranks) {
     idle_ranks_.keep_only(local_ranks);
     bool all_idle = !local_ranks.empty();
     for (std::uint16_t local_rank : local_ranks) {
-        auto activity = activity_of_rank(local_rank);
-        all_idle = activity && idle_ranks_.idle_for(local_rank, *activity, now) >= patience && all_idle;
-        if (!activity) return false;
+        auto seen = seen_.find(local_rank);
+        bool is_idle =
+            seen != seen_.end() && idle_ranks_.idle_for(local_rank, seen->second, now) >= patience;
+        all_idle = is_idle && all_idle;
     }
+    look_at(local_ranks);
     return all_idle;
 }
 

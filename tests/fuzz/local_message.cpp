@@ -112,6 +112,8 @@ std::vector<Bytes> seeds() {
     measure.segments.push_back(std::make_unique<SlotSegmentT>());
     MoverReadyT ready;
     ready.text = "no RDMA network is up here";
+    RanksSeenT seen;
+    seen.ranks.push_back(std::make_unique<RankActivityT>());
     StartStepT start;
     start.order = 1;
     start.argv = {"srun", "--jobid=57", "--", "train"};
@@ -127,7 +129,7 @@ std::vector<Bytes> seeds() {
                               seed(std::move(check)),   seed(std::move(measure)), seed(NodeMeasuredT()),
                               seed(StepEndedT()),       seed(std::move(start)),   seed(ObjectProgressT()),
                               seed(RollbackReplyT()),   seed(VerifyObjectT()),    seed(ObjectVerifiedT()),
-                              seed(PmixStateRequestT())};
+                              seed(PmixStateRequestT()), seed(LookAtRanksT()), seed(std::move(seen))};
     for (Bytes &more : answers()) all.push_back(std::move(more));
     return all;
 }

@@ -202,6 +202,7 @@ struct Node {
         hello.workers = 2;
         hello.resumed_generation = to_proto_ptr(running);
         hello.staying = staying;
+        hello.looks = true;
         say(agent, std::move(hello));
         return agent;
     }

@@ -498,6 +498,83 @@ BOOST_AUTO_TEST_CASE(ranks_that_wait_for_their_neighbours_are_in_the_time_line) 
     BOOST_TEST(!g.fails("counts as failed"));
 }
 
+namespace {
+
+/// On n2 rank 0 waits for rank 1, at which its agent looks.
+struct Neighbour : Serving {
+    std::function<std::optional<Activity>(int look)> does;
+    int looks = 0;
+
+    /// Whether it counts as failed within five minutes.
+    bool has_failed() {
+        start();
+        local::WorkerStartedT started;
+        started.generation = to_proto_ptr(p2->generation());
+        started.local_rank = 1;
+        started.pid = 4711;
+        n2.say(a2, std::move(started), 0);
+        for (int i = 0; i < 30 && !fails("counts as failed"); ++i) {
+            local::PmixOverdueT overdue;
+            overdue.generation = to_proto_ptr(p2->generation());
+            overdue.purpose = "a fence";
+            overdue.local = true;
+            overdue.waiting = {0};
+            overdue.missing = {1};
+            n2.say(p2->client, std::move(overdue), 0);
+            tell();
+            run(10s);
+        }
+        return fails("counts as failed");
+    }
+    void tell() {
+        auto order = n2.port->take<local::LookAtRanksT>(a2.id);
+        if (!order) return;
+        BOOST_TEST((order->local_ranks == std::vector<std::uint16_t>{1}));
+        auto activity = does(looks++);
+        if (!activity) return;
+        local::RanksSeenT seen;
+        for (std::uint16_t local_rank : {1, 99}) {  // nobody has asked for the other
+            auto &one = *seen.ranks.emplace_back(std::make_unique<local::RankActivityT>());
+            one.local_rank = local_rank;
+            one.processor_us = static_cast<std::uint64_t>(activity->processor.count());
+            one.bytes = activity->bytes;
+            one.in_kernel = activity->in_kernel;
+        }
+        n2.say(a2, std::move(seen), 0);
+    }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_rank_that_does_nothing_while_its_neighbours_wait_has_failed) {
+    Neighbour g;
+    g.does = [](int) { return Activity{5s, 1000, false}; };
+    BOOST_TEST(g.has_failed());
+    BOOST_TEST(g.fails("which does nothing, counts as failed"));
+    BOOST_TEST(g.looks >= 7, "for a minute");
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_does_something_is_waited_for) {
+    const std::function<std::optional<Activity>(int)> all[] = {
+        [](int i) { return Activity{200ms * i, 0, false}; },
+        [](int i) { return Activity{0ms, std::uint64_t{1 << 20} * static_cast<unsigned>(i), false}; },
+        [](int) { return Activity{0ms, 0, true}; },
+    };
+    for (const auto &does : all) {
+        Neighbour g;
+        g.does = does;
+        BOOST_TEST(!g.has_failed());
+        BOOST_TEST(g.looks == 30);
+    }
+}
+
+/// What was told before is no sign of now.
+BOOST_AUTO_TEST_CASE(a_rank_of_which_its_agent_tells_nothing_more_is_not_judged) {
+    Neighbour g;
+    g.does = [](int i) { return i < 3 ? std::optional(Activity{5s, 1000, false}) : std::nullopt; };
+    BOOST_TEST(!g.has_failed());
+}
+
 /// Without pmix.busy_limit they would wait for ever: nothing is seen of what the ranks do.
 BOOST_AUTO_TEST_CASE(ranks_wait_for_their_neighbours_no_longer_than_the_limit) {
     for (bool all_wait : {false, true}) {
