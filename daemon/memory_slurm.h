@@ -240,7 +240,12 @@ class MemorySlurm final : public SlurmClient {
         ++site_asked;
         reply(std::move(answer), [this]() -> Result<SiteCapabilities> { return site; });
     }
-    void on_return(std::function<void()> task) override { returned = std::move(task); }
+    void on_return(std::function<void()> task) override {
+        returned = [before = std::move(returned), task = std::move(task)] {
+            if (before) before();
+            task();
+        };
+    }
     std::string cluster_name() override { return cluster; }
 
   private:

@@ -184,7 +184,7 @@ class SlurmClient {
     virtual void drain_node(std::string node, std::string reason, Done done) = 0;
     /// Asks slurmctld each time: for an incident or a person, not for short timers.
     virtual void load_site(Answer<SiteCapabilities> answer) = 0;
-    /// `task` runs each time when Slurm answers again after it did not.
+    /// `task` runs, after those that were given before, each time when Slurm answers again after it did not.
     virtual void on_return(std::function<void()> task) = 0;
     /// Of this node, as slurm.conf says.
     virtual std::string cluster_name() = 0;

@@ -54,9 +54,9 @@ Code code_of(const Result<T> &result) {
 
 void QueuedSlurmClient::note_answer(Code code) {
     bool away = code == Code::unavailable || code == Code::timeout;
-    if (std::exchange(away_, away) && !away && on_return_)
+    if (std::exchange(away_, away) && !away)
         loop_.post([alive = alive_, this] {
-            if (*alive) on_return_();
+            for (std::size_t i = 0; *alive && i < on_return_.size(); ++i) on_return_[i]();
         });
 }
 

@@ -103,7 +103,7 @@ class QueuedSlurmClient final : public SlurmClient {
     void cancel_job(JobId job, Done done) override;
     void drain_node(std::string node, std::string reason, Done done) override;
     void load_site(Answer<SiteCapabilities> answer) override;
-    void on_return(std::function<void()> task) override { on_return_ = std::move(task); }
+    void on_return(std::function<void()> task) override { on_return_.push_back(std::move(task)); }
     std::string cluster_name() override { return cluster_; }
 
   private:
@@ -131,7 +131,7 @@ class QueuedSlurmClient final : public SlurmClient {
     WorkerThread thread_;
     std::map<std::uint64_t, EventLoop::Handle> timers_;
     std::uint64_t next_timer_ = 0;
-    std::function<void()> on_return_;
+    std::vector<std::function<void()>> on_return_;
     bool away_ = false;
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -359,8 +359,9 @@ BOOST_AUTO_TEST_CASE(the_twin_shrinks_as_slurm_does) {
 
 /// What a daemon knows of Slurm may be old then.
 BOOST_FIXTURE_TEST_CASE(a_slurm_that_was_away_is_noticed, Fixture) {
-    int returns = 0;
+    int returns = 0, others = 0;
     client.on_return([&] { ++returns; });
+    client.on_return([&] { ++others; });
     bool answered = false;
     client.load_job(JobId(7), [&](const Result<SlurmJob> &job) { answered = !job.ok(); });
     BOOST_TEST(loop.run_until([&] { return answered; }));
@@ -372,6 +373,7 @@ BOOST_FIXTURE_TEST_CASE(a_slurm_that_was_away_is_noticed, Fixture) {
     BOOST_TEST(loop.run_until([&] { return answered; }));
     loop.run_for(5ms);
     BOOST_TEST(returns == 1);
+    BOOST_TEST(others == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
