@@ -16,7 +16,6 @@ namespace {
 constexpr EventLoop::Time ready_interval = std::chrono::seconds(5);
 constexpr EventLoop::Time longest_sweep_pause = std::chrono::seconds(15);
 constexpr EventLoop::Time idle_limit = std::chrono::seconds(60);
-constexpr EventLoop::Time addresses_retry = std::chrono::seconds(2);
 
 local::Refusal refusal_for(const Status &status) {
     if (status.code() == Code::unavailable || status.code() == Code::timeout) return local::Refusal::NotReady;
@@ -74,6 +73,10 @@ void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
                           }});
     find_memory_spec();
     site_.start();
+    slurm_.on_return([this, alive = alive_] {
+        if (!*alive) return;
+        for (auto &[key, group] : groups_) group->on_slurm_return();
+    });
     budget_.use_kept(this);
     restore(std::move(kept));
     sweep();
@@ -112,26 +115,8 @@ void Daemon::restore(std::vector<KeptRecord> kept) {
         }
         group->second->restore(*name, record.value, std::move(record.fd));
     }
-    for (auto &[key, group] : groups_) {
-        group->resume();
-        find_addresses(key);
-    }
+    for (auto &[key, group] : groups_) group->resume();
     if (!groups_.empty()) log::info(std::to_string(groups_.size()) + " groups were taken over");
-}
-
-void Daemon::find_addresses(Key key) {
-    auto it = groups_.find(key);
-    if (it == groups_.end() || it->second->ended()) return;
-    const auto &names = it->second->registration().node_names;
-    if (names.size() < 2) return;
-    slurm_.load_addresses(names, [this, alive = alive_, key](Result<std::vector<NodeAddress>> addresses) {
-        if (!*alive) return;
-        auto group = groups_.find(key);
-        if (group == groups_.end()) return;
-        if (addresses.ok()) return group->second->connect_peers(*addresses);
-        log::warning({key.first, key.second}, "the nodes' addresses: " + addresses.status().message());
-        retries_[key] = loop_.after(addresses_retry, [this, key] { find_addresses(key); });
-    });
 }
 
 // ---- messages of this node ----
@@ -368,8 +353,8 @@ void Daemon::accept_step(ConnectionId to, std::uint32_t id, proto::StepRegistrat
         port_->fail(to, id, local::Refusal::Internal, "the step could not be put on record");
     });
     log::info({key.first, key.second}, "registered, lineage " + log::one_line(group->lineage()));
+    group->find_addresses();
     groups_[key] = std::move(group);
-    find_addresses(key);
 }
 
 void Daemon::on_end_step(const Client &from, std::uint32_t id, const local::EndStepT &end) {
@@ -475,7 +460,6 @@ void Daemon::forget(Key key) {
 
 void Daemon::release_key(Key key) {
     groups_.erase(key);
-    retries_.erase(key);
     std::erase_if(aliases_, [&](const auto &entry) { return entry.second == key; });
     std::erase_if(members_, [&](const auto &entry) { return entry.second == key; });
 }

@@ -53,7 +53,6 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
                      std::unique_ptr<proto::LaunchSpecT> launch);
     void on_end_step(const Client &from, std::uint32_t id, const local::EndStepT &end);
     bool may_register(const Client &client) const;
-    void find_addresses(Key key);
 
     // steps of companion jobs (joining.cpp)
     using Launch = std::unique_ptr<proto::LaunchSpecT>;
@@ -140,7 +139,6 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     std::map<Key, std::unique_ptr<Group>> groups_;
     std::map<Key, Key> aliases_;           ///< the step by which this node has joined -> the group
     std::map<ConnectionId, Key> members_;  ///< of agents, workers, writers, movers
-    std::map<Key, EventLoop::Handle> retries_;
     bool memory_spec_known_ = false;
     std::uint64_t memory_spec_bytes_ = 0;  ///< MemSpecLimit of this node; 0: none
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -74,11 +74,6 @@ Group::~Group() {
 
 // ---- records ----
 
-void Group::save(RecordKeeper::Done done) {
-    records::GroupRecordT copy = record_;
-    services_.keeper.put(record_name("group", key_), encode_record(std::move(copy)), -1, std::move(done));
-}
-
 void Group::restore(const RecordName &name, std::span<const std::uint8_t> value, UniqueFd fd) {
     if (name.kind == "promise") return restore_promise(value);
     auto record = decode_record(value);
@@ -111,6 +106,8 @@ void Group::restore_promise(std::span<const std::uint8_t> value) {
 void Group::resume() {
     put_together_launch();
     arena_.finish_restore();
+    use_recorded_addresses();
+    find_addresses();
     // Where copies are kept, the leader says anew what is free.
     if (world_ && complete_ && !has_copies()) {
         // The record does not say whether what the world goes on from was saved again by all: then both stay.
@@ -618,15 +615,6 @@ void Group::on_closed(const Client &client) {
     tell_progress();
     end_worker(worker->second);
     workers_.erase(worker);
-}
-
-void Group::connect_peers(const std::vector<NodeAddress> &addresses) {
-    for (const NodeAddress &found : addresses) {
-        bool fresh = addresses_.emplace(found.node, found.address).second;
-        if (!found.leaf_switch.empty()) switches_[found.node] = found.leaf_switch;
-        if (fresh && found.node != services_.node) services_.peers.connect_to(found.node, found.address);
-    }
-    tell_switches();
 }
 
 /// Empty: not known.

@@ -8,6 +8,7 @@
 
 #include "common/settings.h"
 #include "daemon/arena.h"
+#include "daemon/backoff.h"
 #include "daemon/event_log.h"
 #include "daemon/group_check.h"
 #include "daemon/group_copies.h"
@@ -60,8 +61,9 @@ class Group : private JobMemory {
     void resume();
     /// Puts the group on record; `done` follows.
     void save(RecordKeeper::Done done = {});
-    /// Slurm says where its nodes are.
-    void connect_peers(const std::vector<NodeAddress> &addresses);
+    /// Asks Slurm where its nodes are, until it answers, and links to them.
+    void find_addresses();
+    void on_slurm_return();
 
     // ---- what comes in; false: not for this role or state ----
     void on_agent_message(const Client &from, local::MessageT message);
@@ -287,6 +289,11 @@ class Group : private JobMemory {
     std::uint32_t own_nodes() const {
         return node_count() - static_cast<std::uint32_t>(registration().companion_jobs.size());
     }
+    // group_addresses.cpp
+    void use_recorded_addresses();
+    void use_addresses(const std::vector<std::string> &asked, const std::vector<NodeAddress> &found);
+    bool set_address(const std::string &node, const std::string &address);
+    void forget_address(const std::string &node);
     void restore_launch(const RecordName &name, records::LaunchRecordT piece);
     void put_together_launch();
     void drop_launch();
@@ -295,7 +302,6 @@ class Group : private JobMemory {
         return daemon::left_mark(step(), registration().restart_count, node);
     }
     std::string mark() const { return companion_mark(job(), step(), registration().restart_count); }
-    void find_newcomers_addresses();
     void check_newcomer_with_slurm(const std::string &node, std::shared_ptr<proto::StepRegistrationT> step);
     void offer(const std::string &node, const proto::StepRegistrationT &step);
     void answer_newcomer(const std::string &node, StepKey joins, join::Kind kind,
@@ -556,7 +562,10 @@ class Group : private JobMemory {
     std::unique_ptr<records::SumsRecordT> sums_;  ///< a former daemon's, until the member has them
     EventLoop::Time lease_pushed_{0}, last_seen_{0}, job_asked_{0};
     std::map<std::string, std::string> addresses_;  ///< of the group's nodes; the others are linked
-    std::map<std::string, std::string> switches_;   ///< that nodes hang on, as far as known
+    std::set<std::string> unconfirmed_;             ///< where they are a former daemon has on record
+    Backoff addresses_backoff_{std::chrono::seconds(2), std::chrono::seconds(30)};
+    EventLoop::Handle addresses_timer_;
+    std::map<std::string, std::string> switches_;  ///< that nodes hang on, as far as known
     std::unique_ptr<proto::LaunchSpecT> launch_;
     std::size_t launch_bytes_ = 0;
     std::map<unsigned, records::LaunchRecordT> launch_pieces_;  ///< while records are restored
@@ -567,7 +576,7 @@ class Group : private JobMemory {
     std::optional<Term> coming_known_;  ///< in which reign Slurm was asked for all of them
     std::optional<std::uint32_t> coming_told_;
     EventLoop::Time leader_heard_{0};
-    EventLoop::Handle newcomers_timer_, coming_timer_, leader_timer_;
+    EventLoop::Handle coming_timer_, leader_timer_;
     bool preemption_asked_ = false;
     EventLoop::Time preemption_until_{0};
     EventLoop::Handle preemption_timer_;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t piece_bytes = 128u << 10;
 constexpr std::size_t max_pieces = 32;
-constexpr EventLoop::Time addresses_retry = std::chrono::seconds(2);
+constexpr EventLoop::Time leader_look = std::chrono::seconds(2);
 constexpr EventLoop::Time count_again = std::chrono::seconds(5);
 constexpr EventLoop::Time leader_patience = std::chrono::seconds(60);
 
@@ -91,24 +91,10 @@ void Group::act(elastic::NodesAdded &action) {
     save();
     tell_allocation();
     tell_switches();
-    find_newcomers_addresses();
+    find_addresses();
     if (leads())
         services_.loop.post([this, alive = alive_] {
             if (*alive) count_coming();
-        });
-}
-
-void Group::find_newcomers_addresses() {
-    const auto &names = registration().node_names;
-    std::vector<std::string> unknown;
-    for (std::uint32_t i = own_nodes(); i < names.size(); ++i)
-        if (!addresses_.contains(names[i])) unknown.push_back(names[i]);
-    if (unknown.empty()) return;
-    services_.slurm.load_addresses(
-        std::move(unknown), [this, alive = alive_](Result<std::vector<NodeAddress>> addresses) {
-            if (!*alive) return;
-            if (addresses.ok()) return connect_peers(*addresses);
-            newcomers_timer_ = services_.loop.after(addresses_retry, [this] { find_newcomers_addresses(); });
         });
 }
 
@@ -403,7 +389,7 @@ void Group::watch_for_leader() {
     if (services_.loop.now() - leader_heard_ >= leader_patience)
         return end_here(1,
                         "No leader of the group was heard for a minute: this node, which had joined, ends.");
-    leader_timer_ = services_.loop.after(addresses_retry, [this] { watch_for_leader(); });
+    leader_timer_ = services_.loop.after(leader_look, [this] { watch_for_leader(); });
 }
 
 }  // namespace dlrover::daemon

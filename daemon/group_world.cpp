@@ -65,10 +65,4 @@ local::WorldPublishedT Group::describe_world(const elastic::World &world) const 
     return out;
 }
 
-std::string Group::address_of(NodeIndex node) const {
-    std::string name = node_name(node);
-    auto it = addresses_.find(name);
-    return it == addresses_.end() ? name : it->second;
-}
-
 }  // namespace dlrover::daemon

@@ -120,9 +120,9 @@ Status Daemon::take_in(Joiner::Request &request, join::WordT word) {
         log::error("a step is not on record: " + stored.message());
     });
     log::info({key.first, key.second}, "joined, lineage " + log::one_line(group->lineage()));
+    group->find_addresses();
     groups_[key] = std::move(group);
     aliases_[own] = key;
-    find_addresses(key);
     return {};
 }
 

@@ -10,9 +10,9 @@ dlrover_keeper_CPPFLAGS = $(AM_CPPFLAGS) $(dlrover_path_flags)
 dlrover_keeper_LDADD = libkeeper.la
 
 noinst_LTLIBRARIES += libdaemon.la
-libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp daemon/arena_memory.cpp daemon/arena_restore.cpp daemon/arena_slots.h daemon/arena_view.cpp \
+libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp daemon/arena_memory.cpp daemon/arena_restore.cpp daemon/arena_slots.h daemon/arena_view.cpp daemon/backoff.h \
 	daemon/daemon.cpp daemon/daemon.h daemon/event_log.cpp daemon/event_log.h daemon/free_port.cpp daemon/free_port.h \
-	daemon/group.cpp daemon/group.h daemon/group_agents.cpp daemon/group_check.cpp daemon/group_check.h daemon/group_checks.cpp daemon/group_copies.cpp daemon/group_copies.h daemon/group_expand.cpp daemon/group_flush.cpp daemon/group_job_end.cpp daemon/group_join.cpp daemon/group_kept.cpp daemon/group_membership.cpp daemon/group_memory.cpp daemon/group_rollback.cpp daemon/group_scale.cpp daemon/group_stay.cpp \
+	daemon/group.cpp daemon/group.h daemon/group_addresses.cpp daemon/group_agents.cpp daemon/group_check.cpp daemon/group_check.h daemon/group_checks.cpp daemon/group_copies.cpp daemon/group_copies.h daemon/group_expand.cpp daemon/group_flush.cpp daemon/group_job_end.cpp daemon/group_join.cpp daemon/group_kept.cpp daemon/group_membership.cpp daemon/group_memory.cpp daemon/group_rollback.cpp daemon/group_scale.cpp daemon/group_stay.cpp \
 	daemon/group_mover.cpp daemon/group_mover.h daemon/group_moves.cpp daemon/group_parity.cpp daemon/group_parity.h daemon/group_preempted.cpp daemon/group_status.cpp daemon/group_storage.cpp daemon/group_storage.h daemon/group_storage_end.cpp daemon/group_storage_order.cpp daemon/group_storage_part.cpp daemon/group_storage_share.cpp daemon/group_tables.cpp daemon/group_tables.h daemon/group_workers.cpp \
 	daemon/group_verifies.cpp daemon/group_verify.cpp daemon/group_verify.h daemon/group_world.cpp daemon/job_deadline.cpp daemon/job_deadline.h daemon/joiner.cpp daemon/joiner.h daemon/joining.cpp daemon/kept.cpp daemon/local_port.h daemon/local_server.cpp daemon/local_server.h daemon/memory_budget.cpp \
 	daemon/peer_process.cpp daemon/peer_process.h daemon/group_pmix.cpp daemon/pmix_relay.cpp daemon/pmix_relay.h \
@@ -32,7 +32,7 @@ dlroverd_SOURCES = daemon/main.cpp
 dlroverd_LDADD = libdaemon.la
 
 check_PROGRAMS += tests/unit/daemon_test
-tests_unit_daemon_test_SOURCES = tests/unit/main.cpp tests/unit/daemon_arena_test.cpp tests/unit/daemon_check_test.cpp tests/unit/daemon_copies_test.cpp tests/unit/daemon_group_test.cpp tests/unit/daemon_job_memory_test.cpp tests/unit/daemon_join_test.cpp tests/unit/daemon_kept_test.cpp \
+tests_unit_daemon_test_SOURCES = tests/unit/main.cpp tests/unit/daemon_addresses_test.cpp tests/unit/daemon_arena_test.cpp tests/unit/daemon_check_test.cpp tests/unit/daemon_copies_test.cpp tests/unit/daemon_group_test.cpp tests/unit/daemon_job_memory_test.cpp tests/unit/daemon_join_test.cpp tests/unit/daemon_kept_test.cpp \
 	tests/unit/daemon_limits_test.cpp tests/unit/daemon_mover_test.cpp tests/unit/daemon_movers.h tests/unit/daemon_nodes.h tests/unit/daemon_parity_test.cpp tests/unit/daemon_parts_test.cpp tests/unit/daemon_pmix_test.cpp tests/unit/daemon_record_store_test.cpp \
 	tests/unit/daemon_registration_test.cpp tests/unit/daemon_relay_test.cpp tests/unit/daemon_rows_test.cpp tests/unit/daemon_server_test.cpp tests/unit/daemon_site_test.cpp \
 	tests/unit/daemon_share_test.cpp tests/unit/daemon_stay_test.cpp tests/unit/daemon_storage_test.cpp tests/unit/daemon_tables_test.cpp tests/unit/daemon_writers.h tests/unit/daemon_verify_test.cpp tests/unit/fd_store_test.cpp tests/unit/full_keeper.h tests/unit/huge_pages.h tests/unit/keeper_client_test.cpp tests/unit/topology_test.cpp

@@ -25,7 +25,7 @@ class MemorySlurm final : public SlurmClient {
     std::map<std::string, std::uint64_t> memory_spec_bytes;
     std::string cluster = "lab";
     SiteCapabilities site;
-    unsigned site_asked = 0;
+    unsigned site_asked = 0, addresses_asked = 0;
     std::function<void()> returned;  ///< slurmctld is back: the test says so
     bool away = false;               ///< slurmctld does not answer: unavailable
     bool silent = false;             ///< answers come with speak()
@@ -79,6 +79,7 @@ class MemorySlurm final : public SlurmClient {
     }
     void load_addresses(std::vector<std::string> nodes, Answer<std::vector<NodeAddress>> answer,
                         Asker) override {
+        ++addresses_asked;
         reply(std::move(answer), [this, nodes = std::move(nodes)]() -> Result<std::vector<NodeAddress>> {
             std::vector<NodeAddress> found;
             for (const auto &node : nodes)

@@ -302,6 +302,7 @@ BOOST_AUTO_TEST_CASE(a_companion_takes_a_lost_nodes_place) {
     BOOST_TEST(welcome->job_id == 7u);
     f.run(5s);
     BOOST_TEST(count_events(f.n2, "n3 has joined the group") == 1u);
+    BOOST_TEST(f.n2.group_record().addresses.at(2) == "10.0.0.n3");
     auto status = status_at(f.n3, alice, false);
     BOOST_REQUIRE(status.groups.size() == 1u);
     BOOST_TEST(status.groups[0]->leader == "n2");

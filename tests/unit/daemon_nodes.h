@@ -77,6 +77,7 @@ struct World {
     Settings settings;
     ckpt::Prefaulter prefaulter{0};
     ConnectionId next_connection = 1;
+    std::map<std::pair<std::string, std::string>, std::string> dialed;  ///< who calls whom: where
     bool unruly = false;  ///< words about objects on their way come late, twice and out of order
 
     World() {
@@ -99,9 +100,11 @@ struct World {
 /// A node's links, which are as unruly as the world.
 class TestNetwork final : public transport::PeerNetwork {
   public:
-    TestNetwork(World &world, const std::string &node) : world_(world), inner_(world.hub.join(node)) {}
+    TestNetwork(World &world, const std::string &node)
+        : world_(world), name_(node), inner_(world.hub.join(node)) {}
     void set_callbacks(Callbacks callbacks) override { inner_->set_callbacks(std::move(callbacks)); }
     void connect_to(const std::string &node, const std::string &address) override {
+        world_.dialed[{name_, node}] = address;
         inner_->connect_to(node, address);
     }
     void release(const std::string &node) override { inner_->release(node); }
@@ -119,6 +122,7 @@ class TestNetwork final : public transport::PeerNetwork {
 
   private:
     World &world_;
+    std::string name_;
     std::unique_ptr<transport::PeerNetwork> inner_;
     std::minstd_rand random_;
     std::vector<EventLoop::Handle> late_;
@@ -155,6 +159,24 @@ struct Node {
         daemon.reset();
         peers.reset();
         boot(keeper.copy());
+    }
+    std::string group_record_name() const {
+        return record_name("group", group_key(JobId(7), StepId(step_number)));
+    }
+    records::GroupRecordT group_record() const {
+        for (auto &kept : keeper.copy())
+            if (kept.name == group_record_name())
+                if (auto record = decode_record(kept.value); record.ok())
+                    return *record->body.AsGroupRecord();
+        BOOST_FAIL("no group is on record");
+        return {};
+    }
+    template <typename Edit>
+    void edit_group_record(Edit edit) {
+        auto record = group_record();
+        edit(record);
+        keeper.put(group_record_name(), encode_record(std::move(record)), -1, {});
+        world.loop.advance();
     }
     Client client(local::Role role, std::uint32_t uid) {
         ConnectionId id = world.next_connection++;

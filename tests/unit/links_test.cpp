@@ -42,6 +42,7 @@ struct Lab {
     std::uint16_t port = free_port();
     std::map<std::string, std::string> slurm{
         {"n1", "127.0.0.11"}, {"n2", "127.0.0.12"}, {"n3", "127.0.0.13"}};
+    bool slurm_away = false;
     PeerLinksConfig config;
     std::map<std::string, Node> nodes;
 
@@ -65,6 +66,8 @@ struct Lab {
         auto links =
             PeerLinks::create(loop, c, node.credentials, [this](const std::string &peer, auto answer) {
                 auto it = slurm.find(peer);
+                if (slurm_away)
+                    return loop.post([answer] { answer(Status(Code::unavailable, "slurmctld is away")); });
                 loop.post([answer, found = it != slurm.end(), text = it == slurm.end() ? "" : it->second] {
                     found ? answer(text) : answer(Status(Code::not_found, "no such node"));
                 });
@@ -263,6 +266,23 @@ BOOST_AUTO_TEST_CASE(a_node_that_calls_from_another_address_is_refused) {
     lab.loop.run_for(300ms);
     BOOST_TEST(a.changes.empty());
     BOOST_TEST(!c.links->up("n1"));
+}
+
+BOOST_AUTO_TEST_CASE(while_slurm_is_away_only_nodes_of_known_addresses_are_let_in) {
+    Lab lab;
+    lab.slurm_away = true;
+    Node &a = lab.start("n1");
+    a.links->connect_to("n2", "127.0.0.12");
+    Node &impostor = lab.start("n2", "127.0.0.99"), &stranger = lab.start("n3");
+    lab.connect(impostor, a);
+    lab.connect(stranger, a);
+    lab.loop.run_for(300ms);
+    BOOST_TEST(a.changes.empty());
+    impostor.links.reset();
+    Node &b = lab.start("n2");
+    lab.connect(b, a);
+    BOOST_TEST(lab.both_up(a, b));
+    BOOST_TEST(a.ups("n3") == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(a_connection_from_an_unprivileged_port_is_closed) {
