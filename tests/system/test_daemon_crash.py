@@ -5,12 +5,14 @@ import os
 import random
 import shutil
 import signal
+import time
 import unittest
 
 from cluster import Cluster, prefix, wait_until
 from heat import Run, reference
 
 SIZE, STEPS = 256, 3000
+LEASE_S = 5  # timing.agent_lease
 
 
 class DaemonCrash(unittest.TestCase):
@@ -18,8 +20,8 @@ class DaemonCrash(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.cluster = cls.enterClassContext(Cluster("crash", nodes=4))
 
-    def start(self, label: str) -> Run:
-        run = Run(self.cluster, label, size=SIZE, steps=STEPS, save_every=5, step_us=2000, ballast_mb=8).start()
+    def start(self, label: str, step_us: int = 2000) -> Run:
+        run = Run(self.cluster, label, size=SIZE, steps=STEPS, save_every=5, step_us=step_us, ballast_mb=8).start()
         self.addCleanup(lambda: run.running() and run.process.terminate())
         run.wait_for_steps()
         self.assertTrue(run.running(), run.output())
@@ -90,6 +92,29 @@ class DaemonCrash(unittest.TestCase):
         self.expect_undisturbed(run, generation)
         self.kill_worker(run, 0)
         self.finish(run)
+
+    def daemon_pids(self, nodes: "list[str]") -> "list[int | None]":
+        """One question for all: without slurmctld the answer takes seconds."""
+        pids = {host["host"]: host["dlroverd"] for host in self.cluster.describe()["hosts"]}
+        return [pids[node] for node in nodes]
+
+    def test_while_slurmctld_is_away(self) -> None:
+        """Slurm can not say where the other nodes are: the daemon has it on record. All at once, too: then none of them would call."""
+        run = self.start("away", step_us=20000)
+        generation = run.generation()
+        self.cluster.control("stop-slurmctld")
+        try:
+            for nodes in (self.cluster.nodes[:1], self.cluster.nodes):
+                old = self.daemon_pids(nodes)
+                for pid in old:
+                    os.kill(pid, signal.SIGKILL)
+                wait_until(lambda n=nodes, o=old: not {None, *o} & set(self.daemon_pids(n)), 20, f"other dlroverds on {nodes}", 0.1)
+                time.sleep(LEASE_S + 3)  # time is what would end the ranks
+                self.expect_undisturbed(run, generation)
+        finally:
+            self.cluster.control("start-slurmctld")
+        self.finish(run)
+        self.assertEqual(run.generation(), generation)
 
     def test_upgrade(self) -> None:
         """A new file under the daemon's name; the keeper starts it when the old daemon ends."""
