@@ -19,7 +19,8 @@
 namespace dlrover::lib {
 namespace {
 
-constexpr std::string_view step_prefix = "step-", step_suffix = ".dlrover", temporary_prefix = ".new-";
+constexpr std::string_view step_prefix = "step-", step_suffix = ".dlrover", temporary_prefix = ".new-",
+                           unused_prefix = "unused-";
 
 Status write_all(int fd, const void *data, std::uint64_t bytes) {
     auto *at = static_cast<const char *>(data);
@@ -37,6 +38,24 @@ Status sync_folder(const std::string &dir) {
     UniqueFd fd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd || ::fsync(fd.get()) != 0) return Status::from_errno("fsync of " + dir);
     return {};
+}
+
+/// Tells a file from one that takes its name later.
+Result<FileMark> mark_of(const std::string &path) {
+    struct stat st;
+    if (::stat(path.c_str(), &st) != 0) return Status::from_errno("stat of " + path);
+    return FileMark{st.st_ino, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+}
+
+/// A name that is free, so that no save ever replaces what is kept.
+std::string unused_path(const std::string &dir, std::uint64_t step) {
+    std::string stem =
+        dir + "/" + std::string(unused_prefix) + std::string(step_prefix) + std::to_string(step);
+    std::string path = stem + std::string(step_suffix);
+    std::error_code error;
+    for (unsigned n = 2; std::filesystem::exists(path, error); ++n)
+        path = stem + "-" + std::to_string(n) + std::string(step_suffix);
+    return path;
 }
 
 /// Newest first.
@@ -129,6 +148,7 @@ std::string FileStore::step_path(std::uint32_t rank, std::uint64_t step) const {
 
 Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, std::uint64_t bytes,
                                                                IfFull /*if_full*/) {
+    DLROVER_TRY(make_folder());
     if (image_.bytes() < bytes) {
         auto image = ckpt::Mapping::anonymous(bytes);
         if (!image) return image.take_status();
@@ -139,11 +159,17 @@ Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, s
         SaveTarget{image_.base(), image_.bytes(), step, SlotIndex(0), &image_user_});
 }
 
-Status FileStore::write_object(const SaveTarget &target, const ObjectLayout &layout) const {
+/// When a save begins: a rank whose folder is there without a file has been killed in its first save.
+Status FileStore::make_folder() const {
     std::string dir = rank_dir(rank_.value());
     std::error_code error;
     std::filesystem::create_directories(dir, error);
     if (error) return Status(Code::system, "cannot make " + dir + ": " + error.message());
+    return {};
+}
+
+Status FileStore::write_object(const SaveTarget &target, const ObjectLayout &layout) const {
+    std::string dir = rank_dir(rank_.value());
     std::string temporary =
         dir + "/" + std::string(temporary_prefix) + std::to_string(layout.train_step.value());
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -185,26 +211,63 @@ void FileStore::remove_old(std::uint64_t saved) const {
 Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarget &target,
                                                                   const ObjectLayout &layout, std::uint64_t) {
     std::uint64_t saved = layout.train_step.value();
+    DLROVER_TRY(set_aside_newer());
     warn_of_newer(saved);
     DLROVER_TRY(write_object(target, layout));
     remove_old(saved);
     previous_ = saved;
+    saved_ = true;
     return std::variant<std::monostate, SaveSkipped>();
 }
 
 void FileStore::abort(const SaveTarget &) {}
 
-/// What this rank has saved beyond the step that all go on from is of an attempt that has ended. When the
-/// next one comes to that step, its file must not stand beside those that other ranks have saved then.
-void FileStore::set_aside_newer(std::optional<std::uint64_t> common) {
-    if (previous_ || std::exchange(set_aside_, true)) return;
-    for (std::uint64_t step : steps_in(rank_dir(rank_.value()))) {
-        if (common && step <= *common) return;
-        std::string path = step_path(rank_.value(), step);
-        std::string aside =
-            rank_dir(rank_.value()) + "/" + std::string(temporary_prefix) + "unused-" + std::to_string(step);
-        (void)::rename(path.c_str(), aside.c_str());
+std::vector<FileStore::RankFolder> FileStore::look() const {
+    std::vector<RankFolder> folders(world_size_);
+    for (std::uint32_t r = 0; r < world_size_; ++r) {
+        std::error_code error;
+        folders[r].exists = std::filesystem::exists(rank_dir(r), error);
+        folders[r].steps = steps_in(rank_dir(r));
     }
+    return folders;
+}
+
+/// What any rank has saved beyond the step that all go on from is of an attempt that has ended. When the
+/// next one comes to that step, its files must not stand beside those of the former.
+Status FileStore::note_newer(const std::vector<RankFolder> &folders, std::optional<std::uint64_t> common) {
+    if (saved_ || (noted_ && *noted_ == common)) return {};
+    std::vector<NewerFile> newer;
+    for (std::uint32_t r = 0; r < world_size_; ++r)
+        for (std::uint64_t step : folders[r].steps) {
+            if (common && step <= *common) break;
+            auto mark = mark_of(step_path(r, step));
+            if (mark.ok()) newer.push_back({r, step, *mark});
+            if (!mark.ok() && mark.status().code() != Code::not_found) return mark.take_status();
+        }
+    newer_ = std::move(newer);
+    noted_ = common;
+    return {};
+}
+
+/// Of all ranks, by the first that saves: another one may end before its own first save. What the others
+/// have saved since this one looked stays.
+Status FileStore::set_aside_newer() {
+    for (; !newer_.empty(); newer_.pop_back()) {
+        const NewerFile &file = newer_.back();
+        std::string path = step_path(file.rank, file.step);
+        auto mark = mark_of(path);
+        if (!mark.ok() && mark.status().code() != Code::not_found) return mark.take_status();
+        if (!mark.ok() || *mark != file.mark) continue;
+        std::string unused = unused_path(rank_dir(file.rank), file.step);
+        if (::rename(path.c_str(), unused.c_str()) != 0) {
+            if (errno == ENOENT) continue;  // another rank was faster
+            return Status::from_errno("rename of " + path + " to " + unused);
+        }
+        DLROVER_TRY(sync_folder(rank_dir(file.rank)));
+        warn(path + " is newer than what this start goes on from: it is kept as " + unused +
+             ", which nothing uses; remove it when you like");
+    }
+    return {};
 }
 
 /// ok: every rank has a whole file of it. Otherwise of the first that has not.
@@ -214,9 +277,9 @@ Status FileStore::check_step(std::uint64_t step) const {
 }
 
 /// A world of another number of ranks has saved what is there.
-Status FileStore::check_world() const {
-    for (std::uint32_t r : {rank_.value(), 0u})
-        for (std::uint64_t step : steps_in(rank_dir(r))) {
+Status FileStore::check_world(const std::vector<RankFolder> &folders) const {
+    for (std::uint32_t r = 0; r < world_size_; ++r)
+        for (std::uint64_t step : folders[r].steps) {
             auto ranks = saved_by(step_path(r, step));
             if (!ranks || *ranks == world_size_) continue;
             return Status(Code::unsupported,
@@ -229,18 +292,60 @@ Status FileStore::check_world() const {
     return {};
 }
 
+/// Of all ranks, newest first.
+std::vector<std::uint64_t> FileStore::all_steps(const std::vector<RankFolder> &folders) {
+    std::vector<std::uint64_t> steps;
+    for (const RankFolder &folder : folders)
+        steps.insert(steps.end(), folder.steps.begin(), folder.steps.end());
+    std::sort(steps.rbegin(), steps.rend());
+    steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+    return steps;
+}
+
+/// Where no step is there of all ranks, and some have files. That begins anew by itself in one case only: the
+/// ranks that have files have one each, of the same step, and the folders of all others are there, without a
+/// file: those were killed in their first save. All else looks like files that were lost or are not seen
+/// here, and so does a rank that was killed before its first save began and has no folder.
+Status FileStore::check_may_begin(const std::vector<RankFolder> &folders) const {
+    std::uint32_t has = 0, lacks = 0;
+    bool first_save = true;
+    std::uint64_t newest = all_steps(folders).front();
+    for (std::uint32_t r = 0; r < world_size_; ++r) {
+        const auto &steps = folders[r].steps;
+        first_save = first_save && folders[r].exists && (steps.empty() || steps == std::vector{newest});
+        if (!steps.empty() && steps.front() == newest) has = r;
+    }
+    if (first_save) return {};
+    while (lacks + 1 < world_size_ && !folders[lacks].steps.empty()) ++lacks;
+    if (!folders[lacks].steps.empty())
+        for (lacks = 0; std::ranges::count(folders[lacks].steps, newest) != 0;) ++lacks;
+    std::string there = !folders[lacks].exists         ? "there is no " + rank_dir(lacks)
+                        : folders[lacks].steps.empty() ? "there is none in " + rank_dir(lacks)
+                                                       : "there are only older ones in " + rank_dir(lacks);
+    return Status(Code::corrupt,
+                  "no step is there of all ranks: rank " + std::to_string(has) + " has " +
+                      step_path(has, newest) + ", and of rank " + std::to_string(lacks) + " " + there +
+                      ": bring its files back, where every rank sees the files of all; or remove " + dir_ +
+                      " to begin anew");
+}
+
 Result<std::optional<std::uint64_t>> FileStore::newest_common_step() {
+    auto folders = look();
+    auto steps = all_steps(folders);
     Status damaged;
     std::optional<std::uint64_t> found;
-    for (std::uint64_t step : steps_in(rank_dir(rank_.value()))) {
+    for (std::uint64_t step : steps) {
         Status status = check_step(step);
         if (status.ok()) found = step;
         if (status.ok()) break;
         if (status.code() == Code::unsupported) return status;
         if (status.code() != Code::not_found && damaged.ok()) damaged = std::move(status);
     }
-    if (!found && damaged.ok()) DLROVER_TRY(check_world());
-    if (damaged.ok()) set_aside_newer(found);
+    if (!found && damaged.ok() && !steps.empty()) {
+        DLROVER_TRY(check_world(folders));
+        DLROVER_TRY(check_may_begin(folders));
+    }
+    if (damaged.ok()) DLROVER_TRY(note_newer(folders, found));
     if (damaged.ok()) return found;
     if (!found)
         return Status(Code::corrupt,

@@ -2,7 +2,10 @@
 // Plain files for programs that run without a daemon: DIR/rank-R/step-S.dlrover (docs/format-object.md).
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "ckpt/mapping.h"
 #include "lib/environment.h"
@@ -10,8 +13,14 @@
 
 namespace dlrover::lib {
 
+struct FileMark {
+    std::uint64_t inode;
+    std::int64_t bytes, mtime_s, mtime_ns;
+    bool operator==(const FileMark &) const = default;
+};
+
 /// Writes under a temporary name, then fsync, rename, fsync of the folder; keeps the last two steps of its
-/// rank. Restores the newest step of which every rank of the world has a whole file.
+/// rank. Restores the newest step of which every rank of the world has a whole file; that changes no file.
 class FileStore final : public Store {
   public:
     FileStore(std::string dir, Rank rank, std::uint32_t world_size);
@@ -30,24 +39,42 @@ class FileStore final : public Store {
     void close(const RestoreEnd &end) override;
 
   private:
+    struct RankFolder {
+        bool exists = false;
+        std::vector<std::uint64_t> steps = {};  ///< newest first
+    };
+    struct NewerFile {
+        std::uint32_t rank;
+        std::uint64_t step;
+        FileMark mark;
+    };
+
     std::string rank_dir(std::uint32_t rank) const;
     std::string step_path(std::uint32_t rank, std::uint64_t step) const;
+    Status make_folder() const;
     Status write_object(const SaveTarget &target, const ObjectLayout &layout) const;
     /// Keeps `saved` and the one before it (saved or restored by this process, else the newest other).
     void remove_old(std::uint64_t saved) const;
     Status check_step(std::uint64_t step) const;
-    Status check_world() const;
-    void set_aside_newer(std::optional<std::uint64_t> common);
+    /// The folder of each rank.
+    std::vector<RankFolder> look() const;
+    static std::vector<std::uint64_t> all_steps(const std::vector<RankFolder> &folders);
+    Status check_world(const std::vector<RankFolder> &folders) const;
+    Status check_may_begin(const std::vector<RankFolder> &folders) const;
+    Status note_newer(const std::vector<RankFolder> &folders, std::optional<std::uint64_t> common);
+    Status set_aside_newer();
     void warn_of_newer(std::uint64_t saved);
     /// unsupported: a file that might be of it is of another version, or another world's. corrupt: nothing
-    /// but damaged files is there.
+    /// but damaged files is there, or files without a step in common.
     Result<std::optional<std::uint64_t>> newest_common_step();
 
     std::string dir_;
     Rank rank_;
     std::uint32_t world_size_;
     std::optional<std::uint64_t> previous_;
-    bool warned_of_newer_ = false, warned_of_damage_ = false, set_aside_ = false;
+    bool warned_of_newer_ = false, warned_of_damage_ = false, saved_ = false;
+    std::vector<NewerFile> newer_;  ///< than the common step, to be set aside by the first save
+    std::optional<std::optional<std::uint64_t>> noted_;  ///< the common step that they are newer than
     ckpt::Mapping image_, opened_;
     std::shared_ptr<void> image_user_;  ///< SaveTarget::attached of image_, and goes before it
 };

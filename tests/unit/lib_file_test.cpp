@@ -86,7 +86,8 @@ BOOST_AUTO_TEST_CASE(the_newest_step_that_every_rank_has) {
     BOOST_TEST(check_restored(ahead.get()) == 2);
     // Going on from there never leaves the ranks without a common step.
     BOOST_TEST(save_step(ahead.get(), 3) == DLROVER_OK);
-    BOOST_TEST((files(dir + "/rank-1") == std::vector<std::string>{"step-2.dlrover", "step-3.dlrover"}));
+    BOOST_TEST((files(dir + "/rank-1") ==
+                std::vector<std::string>{"step-2.dlrover", "step-3.dlrover", "unused-step-3.dlrover"}));
     ::setenv("RANK", "0", 1);
     auto behind = open_context();
     BOOST_TEST(check_restored(behind.get()) == 2);
@@ -147,6 +148,92 @@ BOOST_AUTO_TEST_CASE(a_damaged_file_is_named) {
     BOOST_TEST(text.find("remove " + dir + " to begin anew") != std::string::npos, text);
     dlrover_world world;
     BOOST_TEST(dlrover_get_world(c.get(), &world) == DLROVER_E_CORRUPT);
+}
+
+namespace {
+
+Context open_as(const std::string &rank, const char *ranks = "2") {
+    ::setenv("RANK", rank.c_str(), 1);
+    ::setenv("WORLD_SIZE", ranks, 1);
+    return open_context();
+}
+
+/// Each of two ranks saves these steps, the one after the other.
+void save_as_two(std::initializer_list<std::uint64_t> steps) {
+    for (const char *rank : {"0", "1"}) {
+        auto c = open_as(rank);
+        for (std::uint64_t step : steps) BOOST_TEST(save_step(c.get(), step) == DLROVER_OK);
+    }
+}
+
+/// The text of a restore that fails with that code; the world can not be told either.
+std::string refused(const std::string &rank, int code, const char *ranks = "2") {
+    dlrover_restore *r = nullptr;
+    dlrover_world world;
+    auto c = open_as(rank, ranks);
+    BOOST_TEST(dlrover_get_world(c.get(), &world) == code);
+    BOOST_TEST(dlrover_restore_open(c.get(), &r) == code);
+    return dlrover_error_text();
+}
+
+bool begins_anew(dlrover_context *c) {
+    dlrover_restore *r = nullptr;
+    return dlrover_restore_open(c, &r) == DLROVER_E_NOT_FOUND;
+}
+
+}  // namespace
+
+/// A folder that is not shared, or mounted late.
+BOOST_AUTO_TEST_CASE(files_that_are_not_seen_are_not_begun_over) {
+    save_as_two({1, 2});
+    const auto before = files(dir + "/rank-0");
+    std::filesystem::rename(dir + "/rank-1", dir + "/away");
+    for (const char *rank : {"0", "1"}) {
+        std::string text = refused(rank, DLROVER_E_CORRUPT);
+        BOOST_TEST(text.find("rank 0 has " + dir + "/rank-0/step-2.dlrover") != std::string::npos, text);
+        BOOST_TEST(text.find("of rank 1 there is no " + dir + "/rank-1") != std::string::npos, text);
+        BOOST_TEST(text.find("remove " + dir + " to begin anew") != std::string::npos, text);
+    }
+    BOOST_TEST(files(dir + "/rank-0") == before);
+    std::filesystem::create_directory(dir + "/rank-1");
+    BOOST_TEST(refused("0", DLROVER_E_CORRUPT).find("none in " + dir + "/rank-1") != std::string::npos);
+    std::filesystem::remove(dir + "/rank-1");
+    std::filesystem::rename(dir + "/away", dir + "/rank-1");
+    BOOST_TEST(check_restored(open_as("1").get()) == 2);
+    std::filesystem::remove(dir + "/rank-0/step-2.dlrover");
+    std::filesystem::remove(dir + "/rank-1/step-1.dlrover");
+    std::string text = refused("1", DLROVER_E_CORRUPT);
+    BOOST_TEST(text.find("of rank 0 there are only older ones") != std::string::npos, text);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_killed_in_its_first_save_begins_anew) {
+    auto killed = open_as("1"), other = open_as("0");
+    dlrover_save *s = nullptr;
+    BOOST_REQUIRE(dlrover_save_begin(killed.get(), 1, 100, &s) == DLROVER_OK);
+    BOOST_TEST(save_step(other.get(), 1) == DLROVER_OK);
+    auto zero = open_as("0"), one = open_as("1");
+    BOOST_TEST(begins_anew(zero.get()));
+    BOOST_TEST(begins_anew(one.get()));
+    BOOST_TEST((files(dir + "/rank-0") == std::vector<std::string>{"step-1.dlrover"}));
+    // What the other one had saved then does not stand beside what is saved now, and is not removed.
+    BOOST_TEST(save_step(one.get(), 1) == DLROVER_OK);
+    BOOST_TEST(begins_anew(open_as("0").get()));
+    for (std::uint64_t step : {1u, 2u, 3u}) BOOST_TEST(save_step(zero.get(), step) == DLROVER_OK);
+    BOOST_TEST((files(dir + "/rank-0") ==
+                std::vector<std::string>{"step-2.dlrover", "step-3.dlrover", "unused-step-1.dlrover"}));
+    dlrover_save_abort(s);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_set_aside_never_takes_the_place_of_another) {
+    save_as_two({1});
+    for (int attempt = 0; attempt < 3; ++attempt) {
+        auto c = open_as("1");
+        BOOST_TEST(check_restored(c.get()) == 1);
+        BOOST_TEST(save_step(c.get(), 2) == DLROVER_OK);
+    }
+    BOOST_TEST((files(dir + "/rank-1") == std::vector<std::string>{"step-1.dlrover", "step-2.dlrover",
+                                                                   "unused-step-2-2.dlrover",
+                                                                   "unused-step-2.dlrover"}));
 }
 
 /// Two attempts come to step 2, and of each one rank dies before it has saved it.
