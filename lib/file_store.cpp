@@ -345,12 +345,11 @@ Result<std::optional<std::uint64_t>> FileStore::newest_common_step() {
         DLROVER_TRY(check_world(folders));
         DLROVER_TRY(check_may_begin(folders));
     }
-    if (damaged.ok()) DLROVER_TRY(note_newer(folders, found));
-    if (damaged.ok()) return found;
-    if (!found)
+    if (!found && !damaged.ok())
         return Status(Code::corrupt,
                       damaged.message() + ": no older step is whole; remove " + dir_ + " to begin anew");
-    if (!std::exchange(warned_of_damage_, true))
+    DLROVER_TRY(note_newer(folders, found));
+    if (!damaged.ok() && !std::exchange(warned_of_damage_, true))
         warn(damaged.message() + ": going on from step " + std::to_string(*found));
     return found;
 }

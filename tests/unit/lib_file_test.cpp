@@ -254,6 +254,31 @@ BOOST_AUTO_TEST_CASE(two_attempts_never_make_one_step) {
     BOOST_TEST(check_restored(as_rank("1").get()) == 1);
 }
 
+/// The first attempt's step is damaged in one rank. Of the next attempt one rank saves it, the other dies.
+BOOST_AUTO_TEST_CASE(a_damaged_step_is_never_mixed_with_that_of_the_next_attempt) {
+    save_as_two({1, 2});
+    std::string damaged = dir + "/rank-1/step-2.dlrover";
+    flip(damaged, std::filesystem::file_size(damaged) - 1);
+    auto zero = open_as("0"), one = open_as("1");
+    BOOST_TEST(check_restored(zero.get()) == 1);
+    BOOST_TEST(check_restored(one.get()) == 1);
+    BOOST_TEST(save_step(one.get(), 2) == DLROVER_OK);
+    for (const char *rank : {"0", "1"}) BOOST_TEST(check_restored(open_as(rank).get()) == 1);
+}
+
+/// Step 2 is damaged where only its opening finds it, and is removed as the error says, in the same process.
+BOOST_AUTO_TEST_CASE(a_step_that_is_given_up_after_a_look_is_never_mixed_either) {
+    save_as_two({1, 2});
+    flip(dir + "/rank-1/step-2.dlrover", 0);
+    auto one = open_as("1");
+    dlrover_restore *r = nullptr;
+    BOOST_TEST(dlrover_restore_open(one.get(), &r) == DLROVER_E_CORRUPT);
+    std::filesystem::remove(dir + "/rank-1/step-2.dlrover");
+    BOOST_TEST(check_restored(one.get()) == 1);
+    BOOST_TEST(save_step(one.get(), 2) == DLROVER_OK);
+    BOOST_TEST(check_restored(open_as("0").get()) == 1);
+}
+
 BOOST_AUTO_TEST_CASE(another_number_of_ranks_is_refused) {
     auto c = open_context();
     BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
