@@ -22,6 +22,12 @@ namespace {
 constexpr std::string_view step_prefix = "step-", step_suffix = ".dlrover", temporary_prefix = ".new-",
                            unused_prefix = "unused-";
 
+/// Of storage that can not be read or written, which says nothing of what is there. not_found stays.
+Status system_error(const std::string &context, int err = errno) {
+    Status status = Status::from_errno(context, err);
+    return status.code() == Code::not_found ? std::move(status) : Status(Code::system, status.message());
+}
+
 Status write_all(int fd, const void *data, std::uint64_t bytes) {
     auto *at = static_cast<const char *>(data);
     while (bytes != 0) {
@@ -36,14 +42,14 @@ Status write_all(int fd, const void *data, std::uint64_t bytes) {
 
 Status sync_folder(const std::string &dir) {
     UniqueFd fd(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd || ::fsync(fd.get()) != 0) return Status::from_errno("fsync of " + dir);
+    if (!fd || ::fsync(fd.get()) != 0) return system_error("fsync of " + dir);
     return {};
 }
 
 /// Tells a file from one that takes its name later.
 Result<FileMark> mark_of(const std::string &path) {
     struct stat st;
-    if (::stat(path.c_str(), &st) != 0) return Status::from_errno("stat of " + path);
+    if (::stat(path.c_str(), &st) != 0) return system_error("stat of " + path);
     return FileMark{st.st_ino, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
 }
 
@@ -58,12 +64,22 @@ std::string unused_path(const std::string &dir, std::uint64_t step) {
     return path;
 }
 
-/// Newest first.
-std::vector<std::uint64_t> steps_in(const std::string &dir) {
-    std::vector<std::uint64_t> steps;
+/// not_found: there is no such folder.
+Result<std::vector<std::string>> names_in(const std::string &dir) {
+    std::vector<std::string> names;
     std::error_code error;
-    for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-        std::string name = it->path().filename().string();
+    for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
+        names.push_back(it->path().filename().string());
+    if (error) return system_error("the folder " + dir, error.value());
+    return names;
+}
+
+/// Newest first. not_found: there is no such folder.
+Result<std::vector<std::uint64_t>> steps_in(const std::string &dir) {
+    auto names = names_in(dir);
+    if (!names) return names.take_status();
+    std::vector<std::uint64_t> steps;
+    for (const std::string &name : *names) {
         if (!name.starts_with(step_prefix) || !name.ends_with(step_suffix)) continue;
         auto digits = std::string_view(name).substr(step_prefix.size());
         auto step = parse_uint(digits.substr(0, digits.size() - step_suffix.size()), 0, UINT64_MAX);
@@ -75,24 +91,26 @@ std::vector<std::uint64_t> steps_in(const std::string &dir) {
 
 Result<FileFooter> read_footer(int fd, const std::string &path) {
     struct stat st;
-    if (::fstat(fd, &st) != 0) return Status::from_errno("fstat of " + path);
+    if (::fstat(fd, &st) != 0) return system_error("fstat of " + path);
+    if (S_ISDIR(st.st_mode)) return system_error("read of " + path, EISDIR);
     auto bytes = static_cast<std::uint64_t>(st.st_size);
     FileFooter footer;
     if (bytes < sizeof footer) return Status(Code::corrupt, path + ": too short for a checkpoint");
     ssize_t n = ::pread(fd, &footer, sizeof footer, static_cast<off_t>(bytes - sizeof footer));
-    if (n != sizeof footer) return Status::from_errno("read of " + path);
+    if (n < 0) return system_error("read of " + path);
+    if (n != sizeof footer) return Status(Code::corrupt, path + ": cut short while it was read");
     if (Status s = check_footer(footer, bytes); !s.ok()) return std::move(s).with_context(path);
     return footer;
 }
 
 Result<UniqueFd> open_file(const std::string &path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd) return Status::from_errno("open of " + path);
+    if (!fd) return system_error("open of " + path);
     return fd;
 }
 
 /// not_found: it is not there. corrupt: files are named when they are whole, so something has damaged it
-/// since. unsupported: of another version.
+/// since. unsupported: of another version. system: it can not be read.
 Status check_file(const std::string &path) {
     auto fd = open_file(path);
     return fd.ok() ? read_footer(fd->get(), path).take_status() : fd.take_status();
@@ -173,16 +191,16 @@ Status FileStore::write_object(const SaveTarget &target, const ObjectLayout &lay
     std::string temporary =
         dir + "/" + std::string(temporary_prefix) + std::to_string(layout.train_step.value());
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (!fd) return Status::from_errno("open of " + temporary);
+    if (!fd) return system_error("open of " + temporary);
     std::uint64_t image_bytes = layout.table_offset + layout.table_bytes;
     FileFooter footer = make_footer(layout, image_bytes);
     DLROVER_TRY(write_all(fd.get(), target.base, image_bytes));
     DLROVER_TRY(write_all(fd.get(), layout.ledger.data(), layout.ledger.size()));
     DLROVER_TRY(write_all(fd.get(), &footer, sizeof footer));
-    if (::fsync(fd.get()) != 0) return Status::from_errno("fsync of " + temporary);
+    if (::fsync(fd.get()) != 0) return system_error("fsync of " + temporary);
     fault_point("before_rename");
     std::string path = step_path(rank_.value(), layout.train_step.value());
-    if (::rename(temporary.c_str(), path.c_str()) != 0) return Status::from_errno("rename to " + path);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) return system_error("rename to " + path);
     return sync_folder(dir);
 }
 
@@ -190,22 +208,23 @@ Status FileStore::write_object(const SaveTarget &target, const ObjectLayout &lay
 void FileStore::warn_of_newer(std::uint64_t saved) {
     if (previous_ || std::exchange(warned_of_newer_, true)) return;
     auto steps = steps_in(rank_dir(rank_.value()));
-    if (steps.empty() || steps.front() <= saved) return;
-    warn("step " + std::to_string(saved) + " is saved beside " + step_path(rank_.value(), steps.front()) +
+    if (!steps || steps->empty() || steps->front() <= saved) return;
+    warn("step " + std::to_string(saved) + " is saved beside " + step_path(rank_.value(), steps->front()) +
          ", which is newer: the next start goes on from that one; remove " + dir_ + " to begin anew");
 }
 
 void FileStore::remove_old(std::uint64_t saved) const {
     std::string dir = rank_dir(rank_.value());
     auto steps = steps_in(dir);
-    auto other = std::find_if(steps.begin(), steps.end(), [&](auto step) { return step != saved; });
-    std::uint64_t kept = previous_ ? *previous_ : other != steps.end() ? *other : saved;
+    auto names = names_in(dir);
+    if (!steps || !names) return;  // the next save removes them
+    auto other = std::find_if(steps->begin(), steps->end(), [&](auto step) { return step != saved; });
+    std::uint64_t kept = previous_ ? *previous_ : other != steps->end() ? *other : saved;
     std::error_code error;
-    for (std::uint64_t step : steps)
+    for (std::uint64_t step : *steps)
         if (step != saved && step != kept) std::filesystem::remove(step_path(rank_.value(), step), error);
-    for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
-        if (it->path().filename().string().starts_with(temporary_prefix))
-            std::filesystem::remove(it->path(), error);
+    for (const std::string &name : *names)
+        if (name.starts_with(temporary_prefix)) std::filesystem::remove(dir + "/" + name, error);
 }
 
 Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarget &target,
@@ -222,12 +241,13 @@ Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarg
 
 void FileStore::abort(const SaveTarget &) {}
 
-std::vector<FileStore::RankFolder> FileStore::look() const {
+Result<std::vector<FileStore::RankFolder>> FileStore::look() const {
     std::vector<RankFolder> folders(world_size_);
     for (std::uint32_t r = 0; r < world_size_; ++r) {
-        std::error_code error;
-        folders[r].exists = std::filesystem::exists(rank_dir(r), error);
-        folders[r].steps = steps_in(rank_dir(r));
+        auto steps = steps_in(rank_dir(r));
+        if (!steps && steps.status().code() != Code::not_found) return steps.take_status();
+        folders[r].exists = steps.ok();
+        if (steps.ok()) folders[r].steps = std::move(*steps);
     }
     return folders;
 }
@@ -261,7 +281,7 @@ Status FileStore::set_aside_newer() {
         std::string unused = unused_path(rank_dir(file.rank), file.step);
         if (::rename(path.c_str(), unused.c_str()) != 0) {
             if (errno == ENOENT) continue;  // another rank was faster
-            return Status::from_errno("rename of " + path + " to " + unused);
+            return system_error("rename of " + path + " to " + unused);
         }
         DLROVER_TRY(sync_folder(rank_dir(file.rank)));
         warn(path + " is newer than what this start goes on from: it is kept as " + unused +
@@ -331,24 +351,26 @@ Status FileStore::check_may_begin(const std::vector<RankFolder> &folders) const 
 
 Result<std::optional<std::uint64_t>> FileStore::newest_common_step() {
     auto folders = look();
-    auto steps = all_steps(folders);
+    if (!folders) return folders.take_status();
+    auto steps = all_steps(*folders);
     Status damaged;
     std::optional<std::uint64_t> found;
     for (std::uint64_t step : steps) {
         Status status = check_step(step);
         if (status.ok()) found = step;
         if (status.ok()) break;
-        if (status.code() == Code::unsupported) return status;
-        if (status.code() != Code::not_found && damaged.ok()) damaged = std::move(status);
+        if (status.code() == Code::not_found) continue;
+        if (status.code() != Code::corrupt) return status;
+        if (damaged.ok()) damaged = std::move(status);
     }
     if (!found && damaged.ok() && !steps.empty()) {
-        DLROVER_TRY(check_world(folders));
-        DLROVER_TRY(check_may_begin(folders));
+        DLROVER_TRY(check_world(*folders));
+        DLROVER_TRY(check_may_begin(*folders));
     }
     if (!found && !damaged.ok())
         return Status(Code::corrupt,
                       damaged.message() + ": no older step is whole; remove " + dir_ + " to begin anew");
-    DLROVER_TRY(note_newer(folders, found));
+    DLROVER_TRY(note_newer(*folders, found));
     if (!damaged.ok() && !std::exchange(warned_of_damage_, true))
         warn(damaged.message() + ": going on from step " + std::to_string(*found));
     return found;

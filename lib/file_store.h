@@ -57,7 +57,7 @@ class FileStore final : public Store {
     void remove_old(std::uint64_t saved) const;
     Status check_step(std::uint64_t step) const;
     /// The folder of each rank.
-    std::vector<RankFolder> look() const;
+    Result<std::vector<RankFolder>> look() const;
     static std::vector<std::uint64_t> all_steps(const std::vector<RankFolder> &folders);
     Status check_world(const std::vector<RankFolder> &folders) const;
     Status check_may_begin(const std::vector<RankFolder> &folders) const;
@@ -65,7 +65,7 @@ class FileStore final : public Store {
     Status set_aside_newer();
     void warn_of_newer(std::uint64_t saved);
     /// unsupported: a file that might be of it is of another version, or another world's. corrupt: nothing
-    /// but damaged files is there, or files without a step in common.
+    /// but damaged files is there, or files without a step in common. system: that can not be read.
     Result<std::optional<std::uint64_t>> newest_common_step();
 
     std::string dir_;

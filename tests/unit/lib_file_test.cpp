@@ -254,6 +254,34 @@ BOOST_AUTO_TEST_CASE(two_attempts_never_make_one_step) {
     BOOST_TEST(check_restored(as_rank("1").get()) == 1);
 }
 
+/// As where access is refused, which root does not see here: nothing is said of what is there.
+BOOST_AUTO_TEST_CASE(what_can_not_be_read_is_no_damage) {
+    save_as_two({1, 2});
+    std::string file = dir + "/rank-1/step-2.dlrover", folder = dir + "/rank-1";
+    auto check = [&](const std::string &path, const char *error) {
+        for (const char *rank : {"0", "1"}) {
+            std::string text = refused(rank, DLROVER_E_SYSTEM);
+            BOOST_TEST(text.find(path) != std::string::npos, text);
+            BOOST_TEST(text.find(error) != std::string::npos, text);
+            BOOST_TEST(text.find("remove") == std::string::npos, text);
+        }
+    };
+    std::filesystem::rename(file, dir + "/file");
+    std::filesystem::create_directory(file);
+    check(file, "Is a directory");
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink(file, file);
+    check(file, "Too many levels of symbolic links");
+    std::filesystem::remove(file);
+    std::filesystem::rename(dir + "/file", file);
+    std::filesystem::rename(folder, dir + "/folder");
+    std::ofstream(folder) << "a file";
+    check(folder, "Not a directory");
+    std::filesystem::remove(folder);
+    std::filesystem::rename(dir + "/folder", folder);
+    BOOST_TEST(check_restored(open_as("1").get()) == 2);
+}
+
 /// The first attempt's step is damaged in one rank. Of the next attempt one rank saves it, the other dies.
 BOOST_AUTO_TEST_CASE(a_damaged_step_is_never_mixed_with_that_of_the_next_attempt) {
     save_as_two({1, 2});
