@@ -116,6 +116,18 @@ Status check_file(const std::string &path) {
     return fd.ok() ? read_footer(fd->get(), path).take_status() : fd.take_status();
 }
 
+Status write_file(const std::string &path, const SaveTarget &target, const ObjectLayout &layout) {
+    UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (!fd) return system_error("open of " + path);
+    std::uint64_t image_bytes = layout.table_offset + layout.table_bytes;
+    FileFooter footer = make_footer(layout, image_bytes);
+    DLROVER_TRY(write_all(fd.get(), target.base, image_bytes));
+    DLROVER_TRY(write_all(fd.get(), layout.ledger.data(), layout.ledger.size()));
+    DLROVER_TRY(write_all(fd.get(), &footer, sizeof footer));
+    if (::fsync(fd.get()) != 0) return system_error("fsync of " + path);
+    return {};
+}
+
 /// By how many ranks the file's step was saved; none: that can not be read.
 std::optional<std::uint32_t> saved_by(const std::string &path) {
     auto fd = open_file(path);
@@ -186,22 +198,29 @@ Status FileStore::make_folder() const {
     return {};
 }
 
-Status FileStore::write_object(const SaveTarget &target, const ObjectLayout &layout) const {
+/// They are of saves that a kill has ended, and would take the room of this one.
+void FileStore::remove_temporaries() const {
     std::string dir = rank_dir(rank_.value());
-    std::string temporary =
-        dir + "/" + std::string(temporary_prefix) + std::to_string(layout.train_step.value());
-    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (!fd) return system_error("open of " + temporary);
-    std::uint64_t image_bytes = layout.table_offset + layout.table_bytes;
-    FileFooter footer = make_footer(layout, image_bytes);
-    DLROVER_TRY(write_all(fd.get(), target.base, image_bytes));
-    DLROVER_TRY(write_all(fd.get(), layout.ledger.data(), layout.ledger.size()));
-    DLROVER_TRY(write_all(fd.get(), &footer, sizeof footer));
-    if (::fsync(fd.get()) != 0) return system_error("fsync of " + temporary);
-    fault_point("before_rename");
-    std::string path = step_path(rank_.value(), layout.train_step.value());
-    if (::rename(temporary.c_str(), path.c_str()) != 0) return system_error("rename to " + path);
-    return sync_folder(dir);
+    auto names = names_in(dir);
+    if (!names) return;
+    std::error_code error;
+    for (const std::string &name : *names)
+        if (name.starts_with(temporary_prefix)) std::filesystem::remove(dir + "/" + name, error);
+}
+
+Status FileStore::write_object(const SaveTarget &target, const ObjectLayout &layout) const {
+    std::string dir = rank_dir(rank_.value()), step = std::to_string(layout.train_step.value());
+    std::string temporary = dir + "/" + std::string(temporary_prefix) + step;
+    remove_temporaries();
+    Status status = write_file(temporary, target, layout);
+    if (status.ok()) {
+        fault_point("before_rename");
+        std::string path = step_path(rank_.value(), layout.train_step.value());
+        if (::rename(temporary.c_str(), path.c_str()) == 0) return sync_folder(dir);
+        status = system_error("rename to " + path);
+    }
+    ::unlink(temporary.c_str());
+    return status;
 }
 
 /// A program that begins anew beside the files of another one, or of its own last time, would be surprised.
@@ -214,17 +233,13 @@ void FileStore::warn_of_newer(std::uint64_t saved) {
 }
 
 void FileStore::remove_old(std::uint64_t saved) const {
-    std::string dir = rank_dir(rank_.value());
-    auto steps = steps_in(dir);
-    auto names = names_in(dir);
-    if (!steps || !names) return;  // the next save removes them
+    auto steps = steps_in(rank_dir(rank_.value()));
+    if (!steps) return;  // the next save removes them
     auto other = std::find_if(steps->begin(), steps->end(), [&](auto step) { return step != saved; });
     std::uint64_t kept = previous_ ? *previous_ : other != steps->end() ? *other : saved;
     std::error_code error;
     for (std::uint64_t step : *steps)
         if (step != saved && step != kept) std::filesystem::remove(step_path(rank_.value(), step), error);
-    for (const std::string &name : *names)
-        if (name.starts_with(temporary_prefix)) std::filesystem::remove(dir + "/" + name, error);
 }
 
 Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarget &target,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface without a daemon, and its checks of arguments.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
+#include <csignal>
 #include <cstddef>
 #include <fstream>
 #include <functional>
@@ -342,6 +344,49 @@ BOOST_AUTO_TEST_CASE(a_folder_that_can_not_be_written_is_an_error) {
     auto c = open_context();
     BOOST_TEST(save_step(c.get(), 1) == DLROVER_E_SYSTEM);
     BOOST_TEST(std::string(dlrover_error_text()).find("rank-0") != std::string::npos);
+}
+
+namespace {
+
+/// No file of this process grows beyond `bytes` while it lives, as on a full disk.
+class NoRoom {
+  public:
+    explicit NoRoom(rlim_t bytes) : former_(std::signal(SIGXFSZ, SIG_IGN)) {
+        ::getrlimit(RLIMIT_FSIZE, &limit_);
+        rlimit low{bytes, limit_.rlim_max};
+        ::setrlimit(RLIMIT_FSIZE, &low);
+    }
+    ~NoRoom() {
+        ::setrlimit(RLIMIT_FSIZE, &limit_);
+        std::signal(SIGXFSZ, former_);
+    }
+    NoRoom(const NoRoom &) = delete;
+    NoRoom &operator=(const NoRoom &) = delete;
+
+  private:
+    void (*former_)(int);
+    rlimit limit_;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_failed_save_leaves_no_part_of_a_file) {
+    auto c = open_context();
+    BOOST_TEST(save_step(c.get(), 1) == DLROVER_OK);
+    std::ofstream(dir + "/rank-0/.new-7") << "of a save that was killed";
+    {
+        NoRoom full(2000);
+        for (std::uint64_t step : {2u, 3u}) {
+            BOOST_TEST(save_step(c.get(), step) != DLROVER_OK);
+            BOOST_TEST((files(dir + "/rank-0") == std::vector<std::string>{"step-1.dlrover"}));
+        }
+    }
+    std::filesystem::create_directory(dir + "/rank-0/step-2.dlrover");
+    BOOST_TEST(save_step(c.get(), 2) != DLROVER_OK);
+    BOOST_TEST((files(dir + "/rank-0") == std::vector<std::string>{"step-1.dlrover", "step-2.dlrover"}));
+    std::filesystem::remove(dir + "/rank-0/step-2.dlrover");
+    BOOST_TEST(save_step(c.get(), 2) == DLROVER_OK);
+    BOOST_TEST(check_restored(open_context().get()) == 2);
 }
 
 BOOST_AUTO_TEST_CASE(wrong_arguments_are_refused) {
