@@ -178,7 +178,7 @@ std::string FileStore::step_path(std::uint32_t rank, std::uint64_t step) const {
 
 Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, std::uint64_t bytes,
                                                                IfFull /*if_full*/) {
-    DLROVER_TRY(make_folder());
+    if (Status made = make_folder(); !made.ok()) return not_saved(step, bytes, made);
     if (image_.bytes() < bytes) {
         auto image = ckpt::Mapping::anonymous(bytes);
         if (!image) return image.take_status();
@@ -242,12 +242,22 @@ void FileStore::remove_old(std::uint64_t saved) const {
         if (step != saved && step != kept) std::filesystem::remove(step_path(rank_.value(), step), error);
 }
 
+/// An error of the system alone does not say that it is of storage, nor what to do.
+Status FileStore::not_saved(TrainStep step, std::uint64_t bytes, const Status &why) const {
+    std::string number = std::to_string(step.value());
+    return Status(Code::system, "step " + number + " is not saved to " +
+                                    step_path(rank_.value(), step.value()) + ": " + why.message() +
+                                    "; make it possible to write " + format_size_bytes(bytes) +
+                                    " there, or set DLROVER_LOCAL_DIR to another folder");
+}
+
 Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarget &target,
                                                                   const ObjectLayout &layout, std::uint64_t) {
     std::uint64_t saved = layout.train_step.value();
-    DLROVER_TRY(set_aside_newer());
+    Status status = set_aside_newer();
     warn_of_newer(saved);
-    DLROVER_TRY(write_object(target, layout));
+    if (status.ok()) status = write_object(target, layout);
+    if (!status.ok()) return not_saved(layout.train_step, layout.table_offset + layout.table_bytes, status);
     remove_old(saved);
     previous_ = saved;
     saved_ = true;

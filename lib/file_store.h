@@ -52,6 +52,7 @@ class FileStore final : public Store {
     std::string rank_dir(std::uint32_t rank) const;
     std::string step_path(std::uint32_t rank, std::uint64_t step) const;
     Status make_folder() const;
+    Status not_saved(TrainStep step, std::uint64_t bytes, const Status &why) const;
     void remove_temporaries() const;
     Status write_object(const SaveTarget &target, const ObjectLayout &layout) const;
     /// Keeps `saved` and the one before it (saved or restored by this process, else the newest other).

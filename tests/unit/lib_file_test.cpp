@@ -389,6 +389,26 @@ BOOST_AUTO_TEST_CASE(a_failed_save_leaves_no_part_of_a_file) {
     BOOST_TEST(check_restored(open_context().get()) == 2);
 }
 
+BOOST_AUTO_TEST_CASE(a_failed_save_names_its_file_and_says_what_to_do) {
+    auto c = open_context();
+    auto check = [&](const char *why) {
+        BOOST_TEST(save_step(c.get(), 4) == DLROVER_E_SYSTEM);
+        std::string text = dlrover_error_text();
+        for (std::string part : {"step 4 is not saved to " + dir + "/rank-0/step-4.dlrover", std::string(why),
+                                 std::string("set DLROVER_LOCAL_DIR to another folder")})
+            BOOST_TEST(text.find(part) != std::string::npos, text);
+    };
+    {
+        NoRoom full(2000);
+        check("write: File too large");
+    }
+    std::filesystem::create_directories(dir + "/rank-0/step-4.dlrover/in-the-way");
+    check("Is a directory");
+    std::filesystem::remove_all(dir + "/rank-0");
+    std::ofstream(dir + "/rank-0") << "a file, not a folder";
+    check("cannot make ");
+}
+
 BOOST_AUTO_TEST_CASE(wrong_arguments_are_refused) {
     BOOST_TEST(dlrover_open(nullptr) == DLROVER_E_INVALID);
     BOOST_TEST(save_step(nullptr, 1) == DLROVER_E_INVALID);
