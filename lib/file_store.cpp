@@ -321,20 +321,15 @@ Status FileStore::check_step(std::uint64_t step) const {
     return {};
 }
 
-/// A world of another number of ranks has saved what is there.
-Status FileStore::check_world(const std::vector<RankFolder> &folders) const {
-    for (std::uint32_t r = 0; r < world_size_; ++r)
-        for (std::uint64_t step : folders[r].steps) {
-            auto ranks = saved_by(step_path(r, step));
-            if (!ranks || *ranks == world_size_) continue;
-            return Status(Code::unsupported,
-                          "the checkpoints in " + dir_ + " were saved by " + std::to_string(*ranks) +
-                              (*ranks == 1 ? " rank" : " ranks") + ", this world has " +
-                              std::to_string(world_size_) +
-                              ": from plain files only a world of that size goes on; remove " + dir_ +
-                              " to begin anew");
-        }
-    return {};
+/// unsupported: a world of another number of ranks has saved it. A table that is damaged says nothing of it.
+Status FileStore::check_world(std::uint32_t rank, std::uint64_t step) const {
+    auto ranks = saved_by(step_path(rank, step));
+    if (!ranks || *ranks == world_size_) return {};
+    return Status(Code::unsupported,
+                  "the checkpoints in " + dir_ + " were saved by " + std::to_string(*ranks) +
+                      (*ranks == 1 ? " rank" : " ranks") + ", this world has " + std::to_string(world_size_) +
+                      ": from plain files only a world of that size goes on; start it so, or remove " + dir_ +
+                      " to begin anew");
 }
 
 /// Of all ranks, newest first.
@@ -374,6 +369,16 @@ Status FileStore::check_may_begin(const std::vector<RankFolder> &folders) const 
                       " to begin anew");
 }
 
+/// Where no step is whole in all ranks.
+Status FileStore::check_none(const std::vector<RankFolder> &folders, Status damaged) const {
+    if (!damaged.ok())
+        return Status(Code::corrupt,
+                      damaged.message() + ": no older step is whole; remove " + dir_ + " to begin anew");
+    for (std::uint32_t r = 0; r < world_size_; ++r)
+        for (std::uint64_t step : folders[r].steps) DLROVER_TRY(check_world(r, step));
+    return check_may_begin(folders);
+}
+
 Result<std::optional<std::uint64_t>> FileStore::newest_common_step() {
     auto folders = look();
     if (!folders) return folders.take_status();
@@ -388,13 +393,8 @@ Result<std::optional<std::uint64_t>> FileStore::newest_common_step() {
         if (status.code() != Code::corrupt) return status;
         if (damaged.ok()) damaged = std::move(status);
     }
-    if (!found && damaged.ok() && !steps.empty()) {
-        DLROVER_TRY(check_world(*folders));
-        DLROVER_TRY(check_may_begin(*folders));
-    }
-    if (!found && !damaged.ok())
-        return Status(Code::corrupt,
-                      damaged.message() + ": no older step is whole; remove " + dir_ + " to begin anew");
+    if (!steps.empty())
+        DLROVER_TRY(found ? check_world(rank_.value(), *found) : check_none(*folders, std::move(damaged)));
     DLROVER_TRY(note_newer(*folders, found));
     if (!damaged.ok() && !std::exchange(warned_of_damage_, true))
         warn(damaged.message() + ": going on from step " + std::to_string(*found));

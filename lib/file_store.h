@@ -61,8 +61,9 @@ class FileStore final : public Store {
     /// The folder of each rank.
     Result<std::vector<RankFolder>> look() const;
     static std::vector<std::uint64_t> all_steps(const std::vector<RankFolder> &folders);
-    Status check_world(const std::vector<RankFolder> &folders) const;
+    Status check_world(std::uint32_t rank, std::uint64_t step) const;
     Status check_may_begin(const std::vector<RankFolder> &folders) const;
+    Status check_none(const std::vector<RankFolder> &folders, Status damaged) const;
     Status note_newer(const std::vector<RankFolder> &folders, std::optional<std::uint64_t> common);
     Status set_aside_newer();
     void warn_of_newer(std::uint64_t saved);

@@ -108,10 +108,11 @@ Status ObjectReader::check_identity(const ExpectedObject &expected) const {
     if (!expected.lineage.empty() && identity.lineage != expected.lineage)
         return Status(Code::corrupt, "the object belongs to another lineage (" + identity.lineage + ")");
     if (identity.world_size != expected.world_size)
-        return Status(Code::unsupported,
-                      "the checkpoint was saved by " + std::to_string(identity.world_size) +
-                          " ranks, this world has " + std::to_string(expected.world_size) +
-                          ": from memory and plain files only a world of that size goes on");
+        return Status(Code::unsupported, "the checkpoint was saved by " +
+                                             std::to_string(identity.world_size) +
+                                             (identity.world_size == 1 ? " rank" : " ranks") +
+                                             ", this world has " + std::to_string(expected.world_size) +
+                                             ": from memory only a world of that size goes on");
     return {};
 }
 

@@ -323,6 +323,14 @@ BOOST_AUTO_TEST_CASE(another_number_of_ranks_is_refused) {
     BOOST_TEST((files(dir + "/rank-0") == std::vector<std::string>{"step-1.dlrover"}));
 }
 
+BOOST_AUTO_TEST_CASE(fewer_ranks_are_refused_as_more_are) {
+    save_as_two({1});
+    std::string text = refused("0", DLROVER_E_UNSUPPORTED, "1");
+    const std::string wanted = "the checkpoints in " + dir + " were saved by 2 ranks, this world has 1: ";
+    BOOST_TEST(text.find(wanted) != std::string::npos, text);
+    BOOST_TEST(text.find("remove " + dir + " to begin anew") != std::string::npos, text);
+}
+
 /// It is not passed over as if it were not there: saves would remove it.
 BOOST_AUTO_TEST_CASE(a_file_of_the_next_version_is_refused_by_name) {
     auto c = open_context();
