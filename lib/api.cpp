@@ -74,6 +74,7 @@ void from_info(const ckpt::ChunkInfo &info, dlrover_chunk &out) {
 
 Status may_leave(dlrover_context *context) {
     std::lock_guard lock(context->mutex);
+    DLROVER_TRY(context->check_daemon());
     context->drop_peeked();
     if (context->saving || context->restoring)
         return Status(Code::invalid_argument,

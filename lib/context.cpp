@@ -79,10 +79,13 @@ Result<std::unique_ptr<dlrover_context>> dlrover_context::open(bool stays) {
     return context;
 }
 
+Status dlrover_context::check_daemon() const {
+    if (environment.managed) return {};
+    return Status(Code::unsupported, "there is no daemon: nothing ends this process, and nothing follows");
+}
+
 Status dlrover_context::stay() {
-    if (!environment.managed)
-        return Status(Code::unsupported,
-                      "there is no daemon: nothing ends this process, and nothing follows");
+    DLROVER_TRY(check_daemon());
     if (environment.stays) return {};
     environment.stays = true;
     link->disconnect();  // it is part of the greeting

@@ -48,6 +48,8 @@ struct dlrover_context {
     /// Reads the environment; connects when managed.
     static dlrover::Result<std::unique_ptr<dlrover_context>> open(bool stays = false);
     dlrover::Result<dlrover_world> world();
+    /// unsupported: plain files, without generations.
+    dlrover::Status check_daemon() const;
     /// From now on the daemon knows that this process leaves its generation by itself.
     dlrover::Status stay();
 
@@ -77,8 +79,8 @@ struct dlrover_context {
     std::unique_ptr<dlrover::lib::Store> store;
     std::unique_ptr<dlrover::lib::Events> events;
     bool saving = false, restoring = false;
-    /// The last steps, and whether they were saved, else skipped or given up: under `mutex`, too. One that was
-    /// not saved is not saved later, since the other ranks may have what it was at first.
+    /// The last steps, and whether they were saved, else skipped or given up: under `mutex`, too. One that
+    /// was not saved is not saved later, since the other ranks may have what it was at first.
     std::vector<std::pair<std::uint64_t, bool>> saves;
     void note_save(std::uint64_t step, bool saved);
     bool has_skipped(std::uint64_t step) const;

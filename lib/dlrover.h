@@ -110,7 +110,8 @@ int dlrover_stay(dlrover_context *context);
  * closed before, and every dlrover_save and dlrover_restore. Where all others go on it counts as this rank's failure after some seconds. `*context` is closed and
  * replaced (NULL where the former is closed and there is no new one); protected memory and dlrover_save_wait are kept, dlrover_event_fd is to be asked for anew. RANK,
  * WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SLURM_*, PMIX_* and the others change in the environment (setenv: no other thread may read it meanwhile). Then restore, as after
- * a start: the ranks go on from one step. DLROVER_E_STALE: the group is over, or the next generation has ended before it had begun here, and this process is being ended. */
+ * a start: the ranks go on from one step. DLROVER_E_STALE: the group is over, or the next generation has ended before it had begun here, and this process is being ended.
+ * DLROVER_E_UNSUPPORTED without a daemon. */
 int dlrover_next_generation(dlrover_context **context);
 
 /** Makes slots of at least `bytes` (data + 1 KiB per chunk is enough) ready in the background. Optional; the first save does it otherwise, slower.

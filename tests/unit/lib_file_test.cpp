@@ -417,6 +417,19 @@ BOOST_AUTO_TEST_CASE(a_failed_save_names_its_file_and_says_what_to_do) {
     check("cannot make ");
 }
 
+BOOST_AUTO_TEST_CASE(without_a_daemon_no_generation_follows) {
+    dlrover_context *c = open_context().release();
+    auto check = [](int code) {
+        BOOST_TEST(code == DLROVER_E_UNSUPPORTED);
+        std::string text = dlrover_error_text();
+        BOOST_TEST(text.find("there is no daemon") != std::string::npos, text);
+    };
+    check(dlrover_stay(c));
+    check(dlrover_next_generation(&c));
+    BOOST_TEST(save_step(c, 1) == DLROVER_OK);
+    dlrover_close(c);
+}
+
 BOOST_AUTO_TEST_CASE(wrong_arguments_are_refused) {
     BOOST_TEST(dlrover_open(nullptr) == DLROVER_E_INVALID);
     BOOST_TEST(save_step(nullptr, 1) == DLROVER_E_INVALID);
