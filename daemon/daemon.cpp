@@ -445,9 +445,10 @@ void Daemon::forget_oldest_ended() {
             oldest = it;
     if (oldest == groups_.end()) return;
     if (oldest->second->is_kept())
-        log::warning({oldest->first.first, oldest->first.second},
-                     "the checkpoints kept in memory for the job's next run are dropped: there is no room for "
-                     "more groups (limits.groups)");
+        log::warning(
+            {oldest->first.first, oldest->first.second},
+            "the checkpoints kept in memory for the job's next run are dropped: there is no room for "
+            "more groups (limits.groups)");
     forget(oldest->first);
 }
 

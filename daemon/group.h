@@ -534,9 +534,9 @@ class Group : private JobMemory {
     std::unique_ptr<PmixRelay> pmix_;            ///< none with --dlrover-pmix=no
     GenerationId aborted_;                       ///< a rank here has aborted it; while abort_timer_ runs
     EventLoop::Handle abort_timer_;
-    IdleRanks idle_ranks_;        ///< for which others of this node wait in PMIx
+    IdleRanks idle_ranks_;                    ///< for which others of this node wait in PMIx
     std::map<std::uint16_t, Activity> seen_;  ///< what agents have told of them since the last look
-    GenerationId waited_for_in_;  ///< in which that was said last
+    GenerationId waited_for_in_;              ///< in which that was said last
     EventLoop::Time waited_for_at_{0};
     GenerationId found_missing_in_;              ///< in which one of them has failed for it
     std::optional<std::uint32_t> nodes_told_;    ///< AllocationChanged

@@ -185,8 +185,8 @@ Group::Agent *Group::agent_of_rank(std::uint16_t local_rank) {
     return nullptr;
 }
 
-/// Their agents tell: a daemon may not see what users' processes read and write, and knows those in containers
-/// by other numbers. Of an older agent's ranks nothing is known.
+/// Their agents tell: a daemon may not see what users' processes read and write, and knows those in
+/// containers by other numbers. Of an older agent's ranks nothing is known.
 void Group::look_at(const std::vector<std::uint16_t> &local_ranks) {
     std::map<Agent *, local::LookAtRanksT> orders;
     seen_.clear();
@@ -200,12 +200,12 @@ void Group::look_at(const std::vector<std::uint16_t> &local_ranks) {
 void Group::on_ranks_seen(const Agent &agent, const local::RanksSeenT &seen) {
     for (const auto &one : seen.ranks)
         if (agent.pids.contains(one->local_rank))
-            seen_[one->local_rank] = Activity{std::chrono::microseconds(one->processor_us), one->bytes,
-                                              one->in_kernel};
+            seen_[one->local_rank] =
+                Activity{std::chrono::microseconds(one->processor_us), one->bytes, one->in_kernel};
 }
 
-/// Nobody knows who takes part in it: one that works may be the one that is waited for. One of whom nothing was
-/// told since the last look is not judged by this one.
+/// Nobody knows who takes part in it: one that works may be the one that is waited for. One of whom nothing
+/// was told since the last look is not judged by this one.
 bool Group::do_nothing(const std::vector<std::uint16_t> &local_ranks) {
     auto patience = std::clamp<EventLoop::Time>(services_.settings.pmix.wait_limit / 5,
                                                 std::chrono::milliseconds(500), std::chrono::minutes(1));
@@ -214,8 +214,7 @@ bool Group::do_nothing(const std::vector<std::uint16_t> &local_ranks) {
     bool all_idle = !local_ranks.empty();
     for (std::uint16_t local_rank : local_ranks) {
         auto seen = seen_.find(local_rank);
-        bool is_idle =
-            seen != seen_.end() && idle_ranks_.idle_for(local_rank, seen->second, now) >= patience;
+        bool is_idle = seen != seen_.end() && idle_ranks_.idle_for(local_rank, seen->second, now) >= patience;
         all_idle = is_idle && all_idle;
     }
     look_at(local_ranks);

@@ -127,7 +127,8 @@ void LocalServer::on_accept() {
     if (closer_.waiting() >= limits_.closing)
         return accept_later(std::to_string(limits_.closing) +
                             " connections are being closed in which users have left descriptors, most of "
-                            "them of uid " + std::to_string(closer_.most().value_or(0)));
+                            "them of uid " +
+                            std::to_string(closer_.most().value_or(0)));
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) return on_accept_failed(errno);
     accept_failed_ = false;

@@ -16,8 +16,8 @@ void merge_rollback(proto::local::RollbackReplyT &into, const proto::local::Roll
 void merge_scale(proto::local::ScaleReplyT &into, const proto::local::ScaleReplyT &from);
 /// Adds the groups of `from` to `into`, behind each other the events of a group that both have.
 void merge_events(proto::local::EventsReplyT &into, proto::local::EventsReplyT from);
-/// In order of time, of each group; the newest that fit into `room` bytes, of the last group first. The others
-/// count as dropped.
+/// In order of time, of each group; the newest that fit into `room` bytes, of the last group first. The
+/// others count as dropped.
 void put_in_order(proto::local::EventsReplyT &merged, std::size_t room);
 
 }  // namespace dlrover::daemon

@@ -52,8 +52,9 @@ void merge_answer(local::MessageT &into, local::MessageT from) {
 
 void Daemon::on_query(const Client &from, local::MessageT message) {
     if (from.uid != 0 && !query_budget_.allows(from.uid, loop_.now()))
-        return port_->fail(from.id, message.id, local::Refusal::NotReady,
-                           "you ask this node's dlroverd so much that others wait for it: ask again in a second");
+        return port_->fail(
+            from.id, message.id, local::Refusal::NotReady,
+            "you ask this node's dlroverd so much that others wait for it: ask again in a second");
     auto begun = std::chrono::steady_clock::now();
     answer(from, std::move(message));
     auto took = std::chrono::steady_clock::now() - begun;

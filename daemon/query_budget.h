@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the loop's time a user's questions may take: all jobs of the node wait for the loop. Pure; time is
-// an argument. Thread: one.
+// How much of the loop's time a user's questions may take: all jobs of the node wait for the loop. Pure; time
+// is an argument. Thread: one.
 #pragma once
 
 #include <chrono>

@@ -32,9 +32,9 @@ class Relay {
 
     /// `request` on behalf of `uid` to all other nodes of the job (the first 256), at once; job 0: to those
     /// of all his running jobs, of everybody's for root. A user may have four questions under way. What they
-    /// answered within two seconds, 8 MiB of it at most, comes once; nothing: nobody knows the job, it is not the asker's, or
-    /// nobody answers. Where Slurm does not say within a second which nodes those are, those of `known` are
-    /// asked that have a link to here; where there are none it is waited for, 16 s at most.
+    /// answered within two seconds, 8 MiB of it at most, comes once; nothing: nobody knows the job, it is not
+    /// the asker's, or nobody answers. Where Slurm does not say within a second which nodes those are, those
+    /// of `known` are asked that have a link to here; where there are none it is waited for, 16 s at most.
     void ask(std::uint32_t uid, JobId job, local::MessageT request, Answer answer, Nodes known = {});
     void on_link(const std::string &node, bool up);
     void on_reply(const std::string &node, const transport::PeerEnvelope &envelope);

@@ -119,17 +119,17 @@ std::vector<Bytes> seeds() {
     start.argv = {"srun", "--jobid=57", "--", "train"};
     start.environment = {"PATH=/bin"};
     start.cwd = "/home/alice";
-    std::vector<Bytes> all = {seed(MoverHelloT()),      seed(std::move(expect)),  seed(std::move(send)),
-                              seed(std::move(ready)),   seed(HelloT()),           seed(step()),
-                              seed(AgentHelloT()),      seed(std::move(world)),   seed(std::move(seal)),
-                              seed(std::move(exited)),  seed(std::move(granted)), seed(StatusRequestT()),
-                              seed(EventsRequestT()),   seed(FillSegmentT()),     seed(std::move(prepared)),
-                              seed(std::move(plan)),    seed(RestoreKeptT()),     seed(OutcomeRequestT()),
-                              seed(std::move(fold)),    seed(ObjectFoldedT()),    seed(NodeCheckRequestT()),
-                              seed(std::move(check)),   seed(std::move(measure)), seed(NodeMeasuredT()),
-                              seed(StepEndedT()),       seed(std::move(start)),   seed(ObjectProgressT()),
-                              seed(RollbackReplyT()),   seed(VerifyObjectT()),    seed(ObjectVerifiedT()),
-                              seed(PmixStateRequestT()), seed(LookAtRanksT()), seed(std::move(seen))};
+    std::vector<Bytes> all = {seed(MoverHelloT()),       seed(std::move(expect)),  seed(std::move(send)),
+                              seed(std::move(ready)),    seed(HelloT()),           seed(step()),
+                              seed(AgentHelloT()),       seed(std::move(world)),   seed(std::move(seal)),
+                              seed(std::move(exited)),   seed(std::move(granted)), seed(StatusRequestT()),
+                              seed(EventsRequestT()),    seed(FillSegmentT()),     seed(std::move(prepared)),
+                              seed(std::move(plan)),     seed(RestoreKeptT()),     seed(OutcomeRequestT()),
+                              seed(std::move(fold)),     seed(ObjectFoldedT()),    seed(NodeCheckRequestT()),
+                              seed(std::move(check)),    seed(std::move(measure)), seed(NodeMeasuredT()),
+                              seed(StepEndedT()),        seed(std::move(start)),   seed(ObjectProgressT()),
+                              seed(RollbackReplyT()),    seed(VerifyObjectT()),    seed(ObjectVerifiedT()),
+                              seed(PmixStateRequestT()), seed(LookAtRanksT()),     seed(std::move(seen))};
     for (Bytes &more : answers()) all.push_back(std::move(more));
     return all;
 }

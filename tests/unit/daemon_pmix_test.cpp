@@ -556,9 +556,15 @@ BOOST_AUTO_TEST_CASE(a_rank_that_does_nothing_while_its_neighbours_wait_has_fail
 
 BOOST_AUTO_TEST_CASE(a_rank_that_does_something_is_waited_for) {
     const std::function<std::optional<Activity>(int)> all[] = {
-        [](int i) { return Activity{200ms * i, 0, false}; },
-        [](int i) { return Activity{0ms, std::uint64_t{1 << 20} * static_cast<unsigned>(i), false}; },
-        [](int) { return Activity{0ms, 0, true}; },
+        [](int i) {
+            return Activity{200ms * i, 0, false};
+        },
+        [](int i) {
+            return Activity{0ms, std::uint64_t{1 << 20} * static_cast<unsigned>(i), false};
+        },
+        [](int) {
+            return Activity{0ms, 0, true};
+        },
     };
     for (const auto &does : all) {
         Neighbour g;
