@@ -3,11 +3,15 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "base/fault.h"
@@ -46,11 +50,34 @@ Status sync_folder(const std::string &dir) {
     return {};
 }
 
+std::int64_t nanoseconds(const timespec &t) {
+    return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+std::int64_t now_ns(clockid_t clock) {
+    timespec now{};
+    ::clock_gettime(clock, &now);
+    return nanoseconds(now);
+}
+
+/// By the clock of files. Where /proc does not say it: now.
+std::int64_t process_start_ns() {
+    constexpr int fields_between = 19;  // from the name's end to the start, in ticks since the boot
+    std::ifstream file("/proc/self/stat");
+    std::string text((std::istreambuf_iterator<char>(file)), {});
+    std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+    std::string skipped;
+    for (int i = 0; i < fields_between; ++i) fields >> skipped;
+    std::int64_t ticks = 0, now = now_ns(CLOCK_REALTIME);
+    if (!(fields >> ticks)) return now;
+    return now - now_ns(CLOCK_BOOTTIME) + ticks * (1'000'000'000 / ::sysconf(_SC_CLK_TCK));
+}
+
 /// Tells a file from one that takes its name later.
 Result<FileMark> mark_of(const std::string &path) {
     struct stat st;
     if (::stat(path.c_str(), &st) != 0) return system_error("stat of " + path);
-    return FileMark{st.st_ino, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+    return FileMark{st.st_ino, st.st_size, nanoseconds(st.st_mtim)};
 }
 
 /// A name that is free, so that no save ever replaces what is kept.
@@ -166,7 +193,13 @@ Result<ObjectLayout> layout_of(const FileFooter &footer, const std::byte *base) 
 }  // namespace
 
 FileStore::FileStore(std::string dir, Rank rank, std::uint32_t world_size)
-    : dir_(std::move(dir)), rank_(rank), world_size_(world_size) {}
+    : dir_(std::move(dir)), rank_(rank), world_size_(world_size), started_ns_(process_start_ns()) {}
+
+/// Ranks are started together, and one may have saved before another asks what it goes on from. Clocks of
+/// nodes and storage have to agree better than the time from a run's last save to the start of the next one.
+bool FileStore::is_of_this_run(const FileMark &mark) const {
+    return mark.mtime_ns >= started_ns_;
+}
 
 std::string FileStore::rank_dir(std::uint32_t rank) const {
     return dir_ + "/rank-" + std::to_string(rank);
@@ -273,6 +306,11 @@ Result<std::vector<FileStore::RankFolder>> FileStore::look() const {
         if (!steps && steps.status().code() != Code::not_found) return steps.take_status();
         folders[r].exists = steps.ok();
         if (steps.ok()) folders[r].steps = std::move(*steps);
+        for (std::uint64_t step : folders[r].steps) {
+            auto mark = mark_of(step_path(r, step));
+            if (!mark.ok() && mark.status().code() != Code::not_found) return mark.take_status();
+            folders[r].saves_now = folders[r].saves_now || (mark.ok() && is_of_this_run(*mark));
+        }
     }
     return folders;
 }
@@ -286,7 +324,7 @@ Status FileStore::note_newer(const std::vector<RankFolder> &folders, std::option
         for (std::uint64_t step : folders[r].steps) {
             if (common && step <= *common) break;
             auto mark = mark_of(step_path(r, step));
-            if (mark.ok()) newer.push_back({r, step, *mark});
+            if (mark.ok() && !is_of_this_run(*mark)) newer.push_back({r, step, *mark});
             if (!mark.ok() && mark.status().code() != Code::not_found) return mark.take_status();
         }
     newer_ = std::move(newer);
@@ -376,6 +414,7 @@ Status FileStore::check_none(const std::vector<RankFolder> &folders, Status dama
                       damaged.message() + ": no older step is whole; remove " + dir_ + " to begin anew");
     for (std::uint32_t r = 0; r < world_size_; ++r)
         for (std::uint64_t step : folders[r].steps) DLROVER_TRY(check_world(r, step));
+    if (std::ranges::any_of(folders, &RankFolder::saves_now)) return {};  // begun already, and not by us
     return check_may_begin(folders);
 }
 

@@ -15,7 +15,7 @@ namespace dlrover::lib {
 
 struct FileMark {
     std::uint64_t inode;
-    std::int64_t bytes, mtime_s, mtime_ns;
+    std::int64_t bytes, mtime_ns;
     bool operator==(const FileMark &) const = default;
 };
 
@@ -40,8 +40,8 @@ class FileStore final : public Store {
 
   private:
     struct RankFolder {
-        bool exists = false;
-        std::vector<std::uint64_t> steps = {};  ///< newest first
+        bool exists = false, saves_now = false;  ///< a file in it is of this run
+        std::vector<std::uint64_t> steps = {};   ///< newest first
     };
     struct NewerFile {
         std::uint32_t rank;
@@ -60,6 +60,7 @@ class FileStore final : public Store {
     Status check_step(std::uint64_t step) const;
     /// The folder of each rank.
     Result<std::vector<RankFolder>> look() const;
+    bool is_of_this_run(const FileMark &mark) const;
     static std::vector<std::uint64_t> all_steps(const std::vector<RankFolder> &folders);
     Status check_world(std::uint32_t rank, std::uint64_t step) const;
     Status check_may_begin(const std::vector<RankFolder> &folders) const;
@@ -74,6 +75,7 @@ class FileStore final : public Store {
     std::string dir_;
     Rank rank_;
     std::uint32_t world_size_;
+    std::int64_t started_ns_;
     std::optional<std::uint64_t> previous_;
     bool warned_of_newer_ = false, warned_of_damage_ = false, saved_ = false;
     std::vector<NewerFile> newer_;  ///< than the common step, to be set aside by the first save

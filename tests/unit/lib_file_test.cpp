@@ -36,6 +36,13 @@ void flip(const std::string &path, std::uint64_t at) {
     f.put(byte);
 }
 
+/// What was saved until now is of a run that has ended: files before this process are.
+void end_run(const std::string &dir) {
+    for (auto &entry : std::filesystem::recursive_directory_iterator(dir))
+        if (entry.is_regular_file())
+            std::filesystem::last_write_time(entry.path(), entry.last_write_time() - std::chrono::hours(1));
+}
+
 void make_next_version(const std::string &path) {
     using dlrover::lib::FileFooter;
     std::fstream f(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -84,6 +91,7 @@ BOOST_AUTO_TEST_CASE(the_newest_step_that_every_rank_has) {
         for (std::uint64_t step : {1u, 2u}) BOOST_TEST(save_step(c.get(), step) == DLROVER_OK);
         if (*rank == '1') BOOST_TEST(save_step(c.get(), 3) == DLROVER_OK);
     }
+    end_run(dir);
     auto ahead = open_context();
     BOOST_TEST(check_restored(ahead.get()) == 2);
     // Going on from there never leaves the ranks without a common step.
@@ -188,6 +196,7 @@ bool begins_anew(dlrover_context *c) {
 /// A folder that is not shared, or mounted late.
 BOOST_AUTO_TEST_CASE(files_that_are_not_seen_are_not_begun_over) {
     save_as_two({1, 2});
+    end_run(dir);
     const auto before = files(dir + "/rank-0");
     std::filesystem::rename(dir + "/rank-1", dir + "/away");
     for (const char *rank : {"0", "1"}) {
@@ -213,12 +222,14 @@ BOOST_AUTO_TEST_CASE(a_rank_killed_in_its_first_save_begins_anew) {
     dlrover_save *s = nullptr;
     BOOST_REQUIRE(dlrover_save_begin(killed.get(), 1, 100, &s) == DLROVER_OK);
     BOOST_TEST(save_step(other.get(), 1) == DLROVER_OK);
+    end_run(dir);
     auto zero = open_as("0"), one = open_as("1");
     BOOST_TEST(begins_anew(zero.get()));
     BOOST_TEST(begins_anew(one.get()));
     BOOST_TEST((files(dir + "/rank-0") == std::vector<std::string>{"step-1.dlrover"}));
     // What the other one had saved then does not stand beside what is saved now, and is not removed.
     BOOST_TEST(save_step(one.get(), 1) == DLROVER_OK);
+    end_run(dir);
     BOOST_TEST(begins_anew(open_as("0").get()));
     for (std::uint64_t step : {1u, 2u, 3u}) BOOST_TEST(save_step(zero.get(), step) == DLROVER_OK);
     BOOST_TEST((files(dir + "/rank-0") ==
@@ -226,9 +237,23 @@ BOOST_AUTO_TEST_CASE(a_rank_killed_in_its_first_save_begins_anew) {
     dlrover_save_abort(s);
 }
 
+/// Ranks need not come to their first save together, and world() is asked for in a save.
+BOOST_AUTO_TEST_CASE(what_another_rank_has_saved_in_this_run_stays) {
+    auto zero = open_as("0");
+    for (std::uint64_t step : {1u, 2u}) BOOST_TEST(save_step(zero.get(), step) == DLROVER_OK);
+    auto one = open_as("1");
+    dlrover_world world;
+    BOOST_TEST(dlrover_get_world(one.get(), &world) == DLROVER_OK);
+    BOOST_TEST(world.restore_step == -1);
+    BOOST_TEST(begins_anew(one.get()));
+    for (std::uint64_t step : {1u, 2u}) BOOST_TEST(save_step(one.get(), step) == DLROVER_OK);
+    BOOST_TEST(check_restored(open_as("0").get()) == 2);
+}
+
 BOOST_AUTO_TEST_CASE(what_is_set_aside_never_takes_the_place_of_another) {
     save_as_two({1});
     for (int attempt = 0; attempt < 3; ++attempt) {
+        end_run(dir);
         auto c = open_as("1");
         BOOST_TEST(check_restored(c.get()) == 1);
         BOOST_TEST(save_step(c.get(), 2) == DLROVER_OK);
@@ -247,6 +272,7 @@ BOOST_AUTO_TEST_CASE(two_attempts_never_make_one_step) {
     };
     for (const char *rank : {"0", "1"}) BOOST_TEST(save_step(as_rank(rank).get(), 1) == DLROVER_OK);
     BOOST_TEST(save_step(as_rank("0").get(), 2) == DLROVER_OK);
+    end_run(dir);
     auto zero = as_rank("0");
     BOOST_TEST(check_restored(zero.get()) == 1);
     auto one = as_rank("1");
@@ -289,6 +315,7 @@ BOOST_AUTO_TEST_CASE(a_damaged_step_is_never_mixed_with_that_of_the_next_attempt
     save_as_two({1, 2});
     std::string damaged = dir + "/rank-1/step-2.dlrover";
     flip(damaged, std::filesystem::file_size(damaged) - 1);
+    end_run(dir);
     auto zero = open_as("0"), one = open_as("1");
     BOOST_TEST(check_restored(zero.get()) == 1);
     BOOST_TEST(check_restored(one.get()) == 1);
@@ -300,6 +327,7 @@ BOOST_AUTO_TEST_CASE(a_damaged_step_is_never_mixed_with_that_of_the_next_attempt
 BOOST_AUTO_TEST_CASE(a_step_that_is_given_up_after_a_look_is_never_mixed_either) {
     save_as_two({1, 2});
     flip(dir + "/rank-1/step-2.dlrover", 0);
+    end_run(dir);
     auto one = open_as("1");
     dlrover_restore *r = nullptr;
     BOOST_TEST(dlrover_restore_open(one.get(), &r) == DLROVER_E_CORRUPT);
