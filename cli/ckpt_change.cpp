@@ -56,7 +56,8 @@ Status undo_rollback(const CkptOptions &options, const LineageFolder &lineage) {
     CheckpointFolder folder(lineage.path);
     DLROVER_TRY(folder.take_back(ids));
     folder.refresh_hint();
-    std::cout << count_text(ids.size()) << " of " << printable(lineage.path) << " count again\n";
+    std::cout << count_text(ids.size()) << " of " << printable(lineage.path)
+              << (ids.size() == 1 ? " counts again\n" : " count again\n");
     return {};
 }
 

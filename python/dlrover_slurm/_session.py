@@ -7,7 +7,7 @@ import atexit
 import ctypes
 import gc
 import math
-import operator
+import numbers
 import os
 import threading
 import warnings
@@ -57,6 +57,15 @@ class Checkpoint:
     saved_by: int = 1
     """ranks"""
 
+    def __repr__(self) -> str:
+        """Without what may be gigabytes of tensors."""
+        return f"Checkpoint(step={self.step}, state={_kind(self.state)}, ledger={_kind(self.ledger)}, saved_by={self.saved_by})"
+
+
+def _kind(value: Any) -> str:
+    count = f" of {len(value)}" if isinstance(value, (dict, list, tuple, bytes)) else ""
+    return f"<{type(value).__name__}{count}>"
+
 
 class _Session:
     """Owner of the context."""
@@ -81,10 +90,9 @@ last_step = -1  # of save, load and report_step: where the optimizer hook goes o
 def note_step(step: Any) -> int:
     """The step as a number; InvalidError where it is none, before anything is saved under it."""
     global last_step
-    try:
-        number = operator.index(step)
-    except TypeError:
-        raise InvalidError(f"a step is an int, this is {type(step).__name__}") from None
+    if not isinstance(step, numbers.Integral) or isinstance(step, bool):  # numpy's integers are some; a tensor or a flag is a slip
+        raise InvalidError(f"a step is an int, this is {type(step).__name__}")
+    number = int(step)
     if not 0 <= number <= _LAST_STEP:
         raise InvalidError(f"step {number} is not between 0 and {_LAST_STEP}")
     last_step = number

@@ -56,6 +56,14 @@ def _load_whole(resume_path: str, parts: bool = False) -> Any:
     return None if checkpoint is None else checkpoint.state
 
 
+def _load_file(path: str) -> Any:
+    """As torch.save wrote it. What torch says of another file does not name it (``KeyError: 174812789``)."""
+    try:
+        return torch.load(path, map_location="cpu")
+    except Exception as error:
+        raise UnsupportedError(f"resume_path {path} can not be loaded as a file of torch.save: {type(error).__name__}: {error}; name another, or none to go on without") from error
+
+
 @dataclass(frozen=True)
 class _Theirs:
     """The newest checkpoint that DLRover itself has left in a folder."""
@@ -201,7 +209,7 @@ class DdpCheckpointer(Checkpointer):
         storage, or a file as torch.save wrote it; then what DLRover itself has left in ``checkpoint_dir``; {} if there is none of them."""
         state = _load_whole(resume_path, self._parts)
         if state is None and resume_path and os.path.exists(resume_path):
-            state = torch.load(resume_path, map_location="cpu")
+            state = _load_file(resume_path)
         if state is None:
             state = self._theirs(self._parts)
         return {} if state is None else state
@@ -306,7 +314,7 @@ class FsdpFullCheckpointer(_FsdpCheckpointer):
         """Loads into both; returns ``extra_sd``, {} where there was no checkpoint."""
         state = _load_whole(resume_path)
         if state is None and resume_path and os.path.exists(resume_path):
-            state = torch.load(resume_path, map_location="cpu")
+            state = _load_file(resume_path)
         if state is None:
             state = self._theirs()
         if state is None:

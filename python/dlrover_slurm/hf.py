@@ -134,6 +134,8 @@ def _private_folder(parent: str | None, nbytes: int) -> str:
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "DLROVER_LOCAL_DIR")
     key = hashlib.sha256("\0".join([os.getcwd(), *(os.environ.get(name, "") for name in names)]).encode()).hexdigest()[:12]
     name = f"dlrover-{os.getuid()}-{key}-{_session.world().rank}"
+    if parent is not None and not os.path.isdir(parent):
+        raise FileNotFoundError(f"resume(folder={parent!r}): there is no such folder; make it, or name none to have one found")
     for old in ([parent] if parent is not None else ["/dev/shm", tempfile.gettempdir(), os.getcwd()]):
         shutil.rmtree(os.path.join(old, name), ignore_errors=True)
     path = os.path.join(_with_room(nbytes) if parent is None else parent, name)

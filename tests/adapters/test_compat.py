@@ -51,6 +51,21 @@ def test_ddp(ranks):
     ranks(2, ddp)
 
 
+def junk(rank, folder):
+    from dlrover_slurm import UnsupportedError
+    from dlrover_slurm.compat import DdpCheckpointer
+
+    path = os.path.join(folder, "j.pt")
+    with open(path, "wb") as file:
+        file.write(b"no file of torch.save")
+    with pytest.raises(UnsupportedError, match="j.pt can not be loaded"):
+        DdpCheckpointer(folder).load_checkpoint(resume_path=path)
+
+
+def test_a_file_that_torch_does_not_read_is_named(ranks, tmp_path):
+    ranks(1, junk, str(tmp_path), group=False)
+
+
 def resume_path(rank, folder):
     from dlrover_slurm.compat import DdpCheckpointer
 

@@ -184,6 +184,21 @@ def test_newest_step_and_world(dlrover):
     assert (world.restore_step, world.rank, world.world_size, world.managed) == (7, 0, 1, False)
 
 
+def test_a_checkpoint_is_told_in_a_line(dlrover):
+    np = pytest.importorskip("numpy")
+    dlrover.save(3, {"w": np.zeros(100_000), "b": [0] * 100_000}, ledger={"at": 5})
+    checkpoint = dlrover.load()
+    assert repr(checkpoint) == "Checkpoint(step=3, state=<dict of 2>, ledger=<dict of 1>, saved_by=1)"
+
+
+def test_a_step_is_an_int(dlrover):
+    np = pytest.importorskip("numpy")
+    for wrong in (True, np.array(4), np.bool_(1), 4.0, "4", None):
+        with pytest.raises(dlrover.InvalidError, match="a step is an int"):
+            dlrover.save(wrong, {})
+    assert dlrover.save(np.int32(4), {}) and dlrover.load().step == 4
+
+
 def random_value(rng, depth):
     kinds = ["int", "float", "text", "bytes", "none"] + (["list", "tuple", "dict", "map"] if depth else [])
     kind = rng.choice(kinds)
