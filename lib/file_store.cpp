@@ -23,6 +23,7 @@
 namespace dlrover::lib {
 namespace {
 
+using namespace std::chrono_literals;
 constexpr std::string_view step_prefix = "step-", step_suffix = ".dlrover", temporary_prefix = ".new-",
                            unused_prefix = "unused-";
 
@@ -197,8 +198,8 @@ FileStore::FileStore(std::string dir, Rank rank, std::uint32_t world_size)
 
 /// Ranks are started together, and one may have saved before another asks what it goes on from. Clocks of
 /// nodes and storage have to agree better than the time from a run's last save to the start of the next one.
-bool FileStore::is_of_this_run(const FileMark &mark) const {
-    return mark.mtime_ns >= started_ns_;
+bool FileStore::is_of_this_run(const FileMark &mark, std::chrono::nanoseconds skew) const {
+    return mark.mtime_ns >= started_ns_ - skew.count();
 }
 
 std::string FileStore::rank_dir(std::uint32_t rank) const {
@@ -299,7 +300,7 @@ Result<std::variant<std::monostate, SaveSkipped>> FileStore::seal(const SaveTarg
 
 void FileStore::abort(const SaveTarget &) {}
 
-Result<std::vector<FileStore::RankFolder>> FileStore::look() const {
+Result<std::vector<FileStore::RankFolder>> FileStore::look(std::chrono::nanoseconds skew) const {
     std::vector<RankFolder> folders(world_size_);
     for (std::uint32_t r = 0; r < world_size_; ++r) {
         auto steps = steps_in(rank_dir(r));
@@ -309,7 +310,7 @@ Result<std::vector<FileStore::RankFolder>> FileStore::look() const {
         for (std::uint64_t step : folders[r].steps) {
             auto mark = mark_of(step_path(r, step));
             if (!mark.ok() && mark.status().code() != Code::not_found) return mark.take_status();
-            folders[r].saves_now = folders[r].saves_now || (mark.ok() && is_of_this_run(*mark));
+            folders[r].saves_now = folders[r].saves_now || (mark.ok() && is_of_this_run(*mark, skew));
         }
     }
     return folders;
@@ -324,7 +325,7 @@ Status FileStore::note_newer(const std::vector<RankFolder> &folders, std::option
         for (std::uint64_t step : folders[r].steps) {
             if (common && step <= *common) break;
             auto mark = mark_of(step_path(r, step));
-            if (mark.ok() && !is_of_this_run(*mark)) newer.push_back({r, step, *mark});
+            if (mark.ok() && !is_of_this_run(*mark, 0s)) newer.push_back({r, step, *mark});
             if (!mark.ok() && mark.status().code() != Code::not_found) return mark.take_status();
         }
     newer_ = std::move(newer);
@@ -418,8 +419,9 @@ Status FileStore::check_none(const std::vector<RankFolder> &folders, Status dama
     return check_may_begin(folders);
 }
 
-Result<std::optional<std::uint64_t>> FileStore::newest_common_step() {
-    auto folders = look();
+Result<std::optional<std::uint64_t>> FileStore::newest_common_step(Asked asked) {
+    // Who saves without a load asks for the world: its ranks may be started one after the other.
+    auto folders = look(asked == Asked::by_world ? 10s : 0s);
     if (!folders) return folders.take_status();
     auto steps = all_steps(*folders);
     Status damaged;
@@ -434,20 +436,20 @@ Result<std::optional<std::uint64_t>> FileStore::newest_common_step() {
     }
     if (!steps.empty())
         DLROVER_TRY(found ? check_world(rank_.value(), *found) : check_none(*folders, std::move(damaged)));
-    DLROVER_TRY(note_newer(*folders, found));
+    if (asked == Asked::by_load) DLROVER_TRY(note_newer(*folders, found));
     if (!damaged.ok() && !std::exchange(warned_of_damage_, true))
         warn(damaged.message() + ": going on from step " + std::to_string(*found));
     return found;
 }
 
 Result<std::int64_t> FileStore::restore_step() {
-    auto step = newest_common_step();
+    auto step = newest_common_step(Asked::by_world);
     if (!step) return step.take_status();
     return *step ? static_cast<std::int64_t>(**step) : -1;
 }
 
 Result<ObjectSource> FileStore::open() {
-    auto newest = newest_common_step();
+    auto newest = newest_common_step(Asked::by_load);
     if (!newest) return newest.take_status();
     std::optional<std::uint64_t> step = *newest;
     if (!step) return Status(Code::not_found, "no checkpoint in " + rank_dir(rank_.value()));

@@ -2,6 +2,7 @@
 // Plain files for programs that run without a daemon: DIR/rank-R/step-S.dlrover (docs/format-object.md).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -39,6 +40,7 @@ class FileStore final : public Store {
     void close(const RestoreEnd &end) override;
 
   private:
+    enum class Asked { by_world, by_load };  ///< this rank goes on from what a load gives
     struct RankFolder {
         bool exists = false, saves_now = false;  ///< a file in it is of this run
         std::vector<std::uint64_t> steps = {};   ///< newest first
@@ -59,8 +61,8 @@ class FileStore final : public Store {
     void remove_old(std::uint64_t saved) const;
     Status check_step(std::uint64_t step) const;
     /// The folder of each rank.
-    Result<std::vector<RankFolder>> look() const;
-    bool is_of_this_run(const FileMark &mark) const;
+    Result<std::vector<RankFolder>> look(std::chrono::nanoseconds skew) const;
+    bool is_of_this_run(const FileMark &mark, std::chrono::nanoseconds skew) const;
     static std::vector<std::uint64_t> all_steps(const std::vector<RankFolder> &folders);
     Status check_world(std::uint32_t rank, std::uint64_t step) const;
     Status check_may_begin(const std::vector<RankFolder> &folders) const;
@@ -70,7 +72,7 @@ class FileStore final : public Store {
     void warn_of_newer(std::uint64_t saved);
     /// unsupported: a file that might be of it is of another version, or another world's. corrupt: nothing
     /// but damaged files is there, or files without a step in common. system: that can not be read.
-    Result<std::optional<std::uint64_t>> newest_common_step();
+    Result<std::optional<std::uint64_t>> newest_common_step(Asked asked);
 
     std::string dir_;
     Rank rank_;

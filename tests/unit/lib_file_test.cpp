@@ -37,10 +37,10 @@ void flip(const std::string &path, std::uint64_t at) {
 }
 
 /// What was saved until now is of a run that has ended: files before this process are.
-void end_run(const std::string &dir) {
+void end_run(const std::string &dir, std::chrono::seconds ago = std::chrono::hours(1)) {
     for (auto &entry : std::filesystem::recursive_directory_iterator(dir))
         if (entry.is_regular_file())
-            std::filesystem::last_write_time(entry.path(), entry.last_write_time() - std::chrono::hours(1));
+            std::filesystem::last_write_time(entry.path(), entry.last_write_time() - ago);
 }
 
 void make_next_version(const std::string &path) {
@@ -248,6 +248,17 @@ BOOST_AUTO_TEST_CASE(what_another_rank_has_saved_in_this_run_stays) {
     BOOST_TEST(begins_anew(one.get()));
     for (std::uint64_t step : {1u, 2u}) BOOST_TEST(save_step(one.get(), step) == DLROVER_OK);
     BOOST_TEST(check_restored(open_as("0").get()) == 2);
+}
+
+/// Ranks may be started one after the other, and save without a load: that asks for the world alone.
+BOOST_AUTO_TEST_CASE(what_a_rank_that_was_started_before_has_saved_stays_without_a_load) {
+    BOOST_TEST(save_step(open_as("0").get(), 1) == DLROVER_OK);
+    auto one = open_as("1");
+    end_run(dir, std::chrono::seconds(4));
+    dlrover_world world;
+    BOOST_TEST(dlrover_get_world(one.get(), &world) == DLROVER_OK);
+    BOOST_TEST(save_step(one.get(), 1) == DLROVER_OK);
+    BOOST_TEST(check_restored(open_as("0").get()) == 1);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_set_aside_never_takes_the_place_of_another) {
