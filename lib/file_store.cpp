@@ -191,6 +191,22 @@ Result<ObjectLayout> layout_of(const FileFooter &footer, const std::byte *base) 
     return layout;
 }
 
+/// Each death in mid-save leaves some: those of the last two stay.
+void remove_old_unused(const std::string &dir) {
+    constexpr std::size_t most = 2;
+    std::vector<std::pair<std::int64_t, std::string>> found;
+    std::error_code error;
+    std::filesystem::directory_iterator entry(dir, error), end;
+    for (; !error && entry != end; entry.increment(error)) {
+        struct stat st;
+        bool is_unused = entry->path().filename().string().starts_with(unused_prefix);
+        if (is_unused && ::stat(entry->path().c_str(), &st) == 0)
+            found.emplace_back(nanoseconds(st.st_ctim), entry->path().string());
+    }
+    std::ranges::sort(found, std::greater());
+    for (std::size_t i = most; i < found.size(); ++i) std::filesystem::remove(found[i].second, error);
+}
+
 }  // namespace
 
 FileStore::FileStore(std::string dir, Rank rank, std::uint32_t world_size)
@@ -347,6 +363,7 @@ Status FileStore::set_aside_newer() {
             if (errno == ENOENT) continue;  // another rank was faster
             return system_error("rename of " + path + " to " + unused);
         }
+        remove_old_unused(rank_dir(file.rank));
         DLROVER_TRY(sync_folder(rank_dir(file.rank)));
         warn(path + " is newer than what this start goes on from: it is kept as " + unused +
              ", which nothing uses; remove it when you like");
