@@ -410,7 +410,7 @@ class MemoryReader(StorageReader):
         """What this rank did not save itself, where only memory has it."""
         self.close()
         return UnsupportedError(
-            f"{item.storage_index.fqn} from {list(item.storage_index.offset or ())} on is not in what this rank saved: memory gives back the same "
+            f"{item.storage_index.fqn} from {list(item.storage_index.offset or ())} on is not in what this rank saved: memory and plain files give back the same "
             "ranks and the same sharding; other world sizes and shardings come from a checkpoint on storage"
         )
 
