@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <ranges>
 
 #include "daemon/event_log.h"
 #include "daemon/interfaces.h"
@@ -166,12 +165,12 @@ void merge_events(EventsReplyT &into, EventsReplyT from) {
 }
 
 void put_in_order(EventsReplyT &merged, std::size_t room) {
-    for (auto &group : merged.groups | std::views::reverse) {
-        auto &events = group->events;
+    for (auto group = merged.groups.rbegin(); group != merged.groups.rend(); ++group) {
+        auto &events = (*group)->events;
         std::ranges::stable_sort(events, {}, [](const auto &event) { return event->time_us; });
         auto oldest = events.end();
         while (oldest != events.begin() && size_of(**std::prev(oldest)) <= room) room -= size_of(**--oldest);
-        group->dropped += static_cast<std::uint64_t>(oldest - events.begin());
+        (*group)->dropped += static_cast<std::uint64_t>(oldest - events.begin());
         events.erase(events.begin(), oldest);
     }
 }

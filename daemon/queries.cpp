@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What people ask: status, events, a rollback, another size. A user has a say in his own groups; root in all.
+#include <algorithm>
 #include <chrono>
-#include <ranges>
 
 #include "daemon/daemon.h"
 #include "daemon/merge.h"
@@ -176,7 +176,8 @@ local::EventsReplyT Daemon::events_for(std::uint32_t uid, std::uint32_t job_id, 
     local::EventsReplyT reply;
     auto groups = visible(uid, job_id);
     std::size_t room = max_events_bytes;
-    for (const Group *group : groups | std::views::reverse)  // where there is not room for all: the newest
+    std::ranges::reverse(groups);  // where there is not room for all: the newest
+    for (const Group *group : groups)
         if (step_id == all_steps || group->step().value() == step_id)
             reply.groups.push_back(group->events(room));
     std::ranges::reverse(reply.groups);

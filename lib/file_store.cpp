@@ -239,7 +239,7 @@ Result<std::variant<SaveTarget, SaveSkipped>> FileStore::begin(TrainStep step, s
         SaveTarget{image_.base(), image_.bytes(), step, SlotIndex(0), &image_user_});
 }
 
-/// When a save begins: a rank whose folder is there without a file has been killed in its first save.
+/// A rank whose folder is there without a file was killed before the end of its first save.
 Status FileStore::make_folder() const {
     std::string dir = rank_dir(rank_.value());
     std::error_code error;
@@ -400,8 +400,8 @@ std::vector<std::uint64_t> FileStore::all_steps(const std::vector<RankFolder> &f
 
 /// Where no step is there of all ranks, and some have files. That begins anew by itself in one case only: the
 /// ranks that have files have one each, of the same step, and the folders of all others are there, without a
-/// file: those were killed in their first save. All else looks like files that were lost or are not seen
-/// here, and so does a rank that was killed before its first save began and has no folder.
+/// file: those were killed before the end of their first save. All else looks like files that were lost or
+/// are not seen here, and so does a rank that was killed before it had a folder.
 Status FileStore::check_may_begin(const std::vector<RankFolder> &folders) const {
     std::uint32_t has = 0, lacks = 0;
     bool first_save = true;
@@ -453,6 +453,7 @@ Result<std::optional<std::uint64_t>> FileStore::newest_common_step(Asked asked) 
     }
     if (!steps.empty())
         DLROVER_TRY(found ? check_world(rank_.value(), *found) : check_none(*folders, std::move(damaged)));
+    (void)make_folder();  // where that may be written
     if (asked == Asked::by_load) DLROVER_TRY(note_newer(*folders, found));
     if (!damaged.ok() && !std::exchange(warned_of_damage_, true))
         warn(damaged.message() + ": going on from step " + std::to_string(*found));

@@ -237,6 +237,16 @@ BOOST_AUTO_TEST_CASE(a_rank_killed_in_its_first_save_begins_anew) {
     dlrover_save_abort(s);
 }
 
+BOOST_AUTO_TEST_CASE(so_does_one_that_was_killed_before_it) {
+    dlrover_world world;
+    auto killed = open_as("1"), other = open_as("0");
+    BOOST_TEST(dlrover_get_world(killed.get(), &world) == DLROVER_OK);
+    BOOST_TEST(save_step(other.get(), 1) == DLROVER_OK);
+    end_run(dir);
+    BOOST_TEST(begins_anew(open_as("0").get()));
+    BOOST_TEST(begins_anew(open_as("1").get()));
+}
+
 /// Ranks need not come to their first save together, and world() is asked for in a save.
 BOOST_AUTO_TEST_CASE(what_another_rank_has_saved_in_this_run_stays) {
     auto zero = open_as("0");
