@@ -62,6 +62,14 @@ struct Fixture {
         g.feed(node, LocalScale{wanted});
         g.run(1s);
     }
+    /// n3, once the smaller world has steps of its own.
+    void give_back_one() {
+        save(5);
+        scale(3);
+        save(6);
+        save(7);
+        g.run(1s);
+    }
     std::uint32_t wanted(std::uint32_t node) const { return g.view(node).wanted_nodes; }
     TestGroup g;
     std::map<NodeIndex, std::vector<Seal>> held;  ///< ever
@@ -150,11 +158,7 @@ BOOST_AUTO_TEST_CASE(where_slurm_keeps_a_node_it_is_a_spare_and_comes_back_at_on
 
 BOOST_AUTO_TEST_CASE(a_given_back_node_may_come_back_without_a_check) {
     Fixture f;
-    f.save(5);
-    f.scale(3);
-    f.save(6);
-    f.save(7);
-    f.g.run(1s);
+    f.give_back_one();
     f.g.crash(3);
     f.scale(4, 0);
     f.g.run(8s);
@@ -179,11 +183,7 @@ BOOST_AUTO_TEST_CASE(a_given_back_node_may_come_back_without_a_check) {
 /// By what the next run goes: it checks what was lost, not what was given back.
 BOOST_AUTO_TEST_CASE(what_is_lost_later_is_not_on_record_as_given_back) {
     Fixture f;
-    f.save(5);
-    f.scale(3);
-    f.save(6);
-    f.save(7);
-    f.g.run(1s);
+    f.give_back_one();
     BOOST_TEST(f.warned("n3 removed: given back to Slurm"));
     f.g.cut(2);
     f.g.run(8s);
