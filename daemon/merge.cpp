@@ -37,6 +37,24 @@ bool same_generation(const GroupStatusT &a, const GroupStatusT &b) {
            a.generation->number() == b.generation->number();
 }
 
+/// Each node knows those that it holds a part of: one that leads and has no ranks, a spare, knows none. Older
+/// ones than the newest complete one are what a node says that has not heard of that yet.
+void merge_checkpoints(GroupStatusT &into, GroupStatusT &from) {
+    auto &all = into.checkpoints;
+    for (auto &theirs : from.checkpoints) {
+        auto same = std::ranges::find(all, theirs->train_step, [](const auto &c) { return c->train_step; });
+        if (same == all.end())
+            all.push_back(std::move(theirs));
+        else if (theirs->complete && !(*same)->complete)
+            *same = std::move(theirs);
+    }
+    std::uint64_t newest = 0;
+    for (const auto &c : all)
+        if (c->complete) newest = std::max(newest, c->train_step);
+    std::erase_if(all, [&](const auto &c) { return c->train_step < newest; });
+    std::ranges::sort(all, {}, [](const auto &c) { return c->train_step; });
+}
+
 /// The larger, the worse.
 int rank_of_trouble(const MoverStatusT &mover) {
     if (!mover.ready) return 4;
@@ -136,7 +154,9 @@ void merge_status(StatusReplyT &into, StatusReplyT from) {
         if (theirs_knows && (!same->storage || !same->storage->stored))
             same->storage = std::move(group->storage);
         if (both) same->storage->progress = std::move(progress);
-        if (same_generation(*same, *group)) take_known_ranks(*same, *group);
+        if (!same_generation(*same, *group)) continue;
+        take_known_ranks(*same, *group);
+        merge_checkpoints(*same, *group);
     }
 }
 

@@ -25,12 +25,12 @@ def test_a_library_that_is_not_there_is_named(run_python):
     assert status == 1 and "/nonexistent/lib.so" in err and "DLROVER_LIBRARY" in err
 
 
-def test_one_warning_without_a_daemon(run_python):
+def test_one_warning_without_a_daemon(run_python, tmp_path):
     code = "import dlrover_slurm as d; d.load(); d.save(1, {'x': 1}); d.save(2, {}); print(d.load().step)"
     status, out, err = run_python(code)
     assert (status, out) == (0, "2\n")
     assert err.count("dlrover:") == 1 and "plain files" in err and len(err.splitlines()) == 1
-    assert run_python("import dlrover_slurm as d; d.load()", RANK="1", WORLD_SIZE="2", DLROVER_LOCAL_DIR="/nonexistent")[2] == ""
+    assert run_python("import dlrover_slurm as d; d.load()", RANK="1", WORLD_SIZE="2", DLROVER_LOCAL_DIR=str(tmp_path / "none"))[2] == ""
 
 
 def test_another_number_of_ranks_begins_nothing_anew(run_python):

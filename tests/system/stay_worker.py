@@ -131,7 +131,7 @@ def run(world: dlrover.World) -> bool:
         try:
             if part is not None:
                 part.step()
-            dlrover.save(step, {"value": expected(step, world.rank)})
+            dlrover.save(step, {"value": expected(step, world.rank)}, wait=30)  # for the others: nothing else keeps the ranks in step
         except (dlrover.StaleError, RuntimeError):
             ends.note(world.generation)
             break

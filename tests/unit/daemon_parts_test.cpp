@@ -338,6 +338,33 @@ BOOST_AUTO_TEST_CASE(the_worst_mover_and_the_sum_of_copies_come_from_several_nod
     BOOST_TEST(merged.groups[0]->mover->nodes == 5u);
 }
 
+BOOST_AUTO_TEST_CASE(the_checkpoints_are_those_of_the_nodes_with_ranks) {
+    auto answer_of = [](const std::string &node, std::uint32_t number,
+                        std::vector<std::pair<std::uint64_t, bool>> steps) {
+        auto group = std::make_unique<local::GroupStatusT>();
+        group->job_id = 7;
+        group->node = node;
+        group->leader = "n2";
+        group->generation = std::make_unique<proto::Generation>(1, number);
+        for (auto [step, complete] : steps) {
+            group->checkpoints.push_back(std::make_unique<local::CheckpointStatusT>());
+            group->checkpoints.back()->train_step = step;
+            group->checkpoints.back()->complete = complete;
+        }
+        local::StatusReplyT reply;
+        reply.groups.push_back(std::move(group));
+        return reply;
+    };
+    auto merged = answer_of("n1", 4, {{20, true}, {21, false}, {22, false}});
+    merge_status(merged, answer_of("n2", 4, {}));  // it leads, as a spare
+    merge_status(merged, answer_of("n3", 4, {{21, true}, {23, false}}));
+    merge_status(merged, answer_of("n4", 3, {{90, true}}));  // it has not heard of this generation
+    std::vector<std::pair<std::uint64_t, bool>> found;
+    for (const auto &c : merged.groups.at(0)->checkpoints) found.emplace_back(c->train_step, c->complete);
+    BOOST_TEST(merged.groups[0]->node == "n2");
+    BOOST_TEST((found == std::vector<std::pair<std::uint64_t, bool>>{{21, true}, {22, false}, {23, false}}));
+}
+
 BOOST_AUTO_TEST_CASE(ports_are_free_and_not_given_twice_in_a_row) {
     UniqueFd taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};

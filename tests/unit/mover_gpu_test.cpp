@@ -174,9 +174,9 @@ BOOST_AUTO_TEST_CASE(by_a_program_of_its_own) {
     auto hangs = check("hang", 500ms);
     BOOST_TEST((hangs.kind == Kind::untried));
     BOOST_TEST(hangs.text == "dlrover-gpu-check says nothing in time");
-    auto missing = check_gpus(std::chrono::steady_clock::now() + 10s, "/nonexistent");
+    auto missing = check_gpus(std::chrono::steady_clock::now() + 10s, "/nonexistent/gpu-check");
     BOOST_TEST((missing.kind == Kind::untried));
-    BOOST_TEST(missing.text == "can not run /nonexistent: No such file or directory");
+    BOOST_TEST(missing.text == "can not run /nonexistent/gpu-check: No such file or directory");
     auto other = check_gpus(std::chrono::steady_clock::now() + 10s, "/bin/true");
     BOOST_TEST((other.kind == Kind::untried));
     BOOST_TEST(other.text.starts_with("dlrover-gpu-check ends before it has said anything"));
