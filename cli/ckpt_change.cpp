@@ -2,6 +2,7 @@
 // rm and rollback: what changes a lineage's folder.
 #include <iostream>
 
+#include "base/count_of.h"
 #include "ckpt/storage_name.h"
 #include "cli/ckpt_places.h"
 #include "cli/ckpt_removal.h"
@@ -14,10 +15,6 @@ namespace dlrover::cli {
 namespace {
 
 using namespace dlrover::ckpt;
-
-std::string count_text(std::size_t count) {
-    return count == 1 ? "1 checkpoint" : std::to_string(count) + " checkpoints";
-}
 
 /// False: the person said no.
 Result<bool> agreed(const CkptOptions &options, const std::vector<CheckpointId> &ids,
@@ -51,12 +48,13 @@ Status remove_all(const LineageFolder &lineage, const std::vector<CheckpointId> 
 Status undo_rollback(const CkptOptions &options, const LineageFolder &lineage) {
     const auto &ids = lineage.listing.suspect;
     if (ids.empty()) return Status(Code::not_found, lineage.path + " has no suspect checkpoint");
-    auto yes = agreed(options, ids, "Trust " + count_text(ids.size()) + " of " + lineage.path + " again?");
+    auto yes = agreed(options, ids,
+                      "Trust " + count_of(ids.size(), "checkpoint") + " of " + lineage.path + " again?");
     if (!yes || !*yes) return yes.take_status();
     CheckpointFolder folder(lineage.path);
     DLROVER_TRY(folder.take_back(ids));
     folder.refresh_hint();
-    std::cout << count_text(ids.size()) << " of " << printable(lineage.path)
+    std::cout << count_of(ids.size(), "checkpoint") << " of " << printable(lineage.path)
               << (ids.size() == 1 ? " counts again\n" : " count again\n");
     return {};
 }
@@ -81,8 +79,9 @@ Status remove_checkpoints(const CkptOptions &options) {
         std::cout << "nothing to remove\n";
         return {};
     }
-    auto yes = agreed(options, plan->ids,
-                      "Remove " + count_text(plan->ids.size()) + " of " + printable(lineage->path) + "?");
+    auto yes = agreed(
+        options, plan->ids,
+        "Remove " + count_of(plan->ids.size(), "checkpoint") + " of " + printable(lineage->path) + "?");
     if (!yes || !*yes) return yes.take_status();
     Status status = remove_all(*lineage, plan->ids);
     CheckpointFolder(lineage->path).refresh_hint();
@@ -100,15 +99,17 @@ Status roll_back(const CkptOptions &options) {
         std::cout << checkpoint_folder_name(plan->target) << " is the newest already\n";
         return {};
     }
-    auto yes = agreed(options, plan->newer,
-                      "Pass over " + count_text(plan->newer.size()) + " of " + printable(lineage->path) +
-                          " and go on from step " + std::to_string(*options.step()) + "?");
+    auto yes =
+        agreed(options, plan->newer,
+               "Pass over " + count_of(plan->newer.size(), "checkpoint") + " of " + printable(lineage->path) +
+                   " and go on from step " + std::to_string(*options.step()) + "?");
     if (!yes || !*yes) return yes.take_status();
     CheckpointFolder folder(lineage->path);
     DLROVER_TRY(folder.set_aside(plan->newer));
     folder.refresh_hint();
-    std::cout << count_text(plan->newer.size()) << " of " << printable(lineage->path)
-              << " are suspect now; a job goes on from " << checkpoint_folder_name(plan->target) << "\n";
+    std::cout << count_of(plan->newer.size(), "checkpoint") << " of " << printable(lineage->path)
+              << (plan->newer.size() == 1 ? " is" : " are") << " suspect now; a job goes on from "
+              << checkpoint_folder_name(plan->target) << "\n";
     return {};
 }
 

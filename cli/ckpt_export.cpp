@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "base/count_of.h"
 #include "base/units.h"
 #include "ckpt/storage_io.h"
 #include "ckpt/storage_name.h"
@@ -119,8 +120,8 @@ Status export_checkpoint(const CkptOptions &options) {
                             : write_by_python(options, *view, *plan, *head));
     note_names("left out, values of each rank's own", plan->own_values);
     note_names("left out, no tensors", plan->not_tensors);
-    std::cout << "step " << view->manifest.id.step.value() << ": " << plan->tensors.size() << " tensors, "
-              << format_size_bytes(plan->bytes) << " in " << printable(options.file) << "\n";
+    std::cout << "step " << view->manifest.id.step.value() << ": " << count_of(plan->tensors.size(), "tensor")
+              << ", " << format_size_bytes(plan->bytes) << " in " << printable(options.file) << "\n";
     return {};
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "base/count_of.h"
 #include "base/units.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/lineage.h"
@@ -102,8 +103,8 @@ Status import_checkpoint(const CkptOptions &options) {
         (void)CheckpointFolder(folder).remove(manifest.id).ok();
         return status;
     }
-    std::cout << "step " << manifest.id.step.value() << ": " << file->tensors().size() << " tensors, "
-              << format_size_bytes(file->data_bytes()) << " in "
+    std::cout << "step " << manifest.id.step.value() << ": " << count_of(file->tensors().size(), "tensor")
+              << ", " << format_size_bytes(file->data_bytes()) << " in "
               << printable(CheckpointFolder(folder).data_folder(manifest.id)) << "\n";
     if (!options.run.empty())
         std::cout << "jobs of this command with --dlrover-name=" << options.run

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 
+#include "base/count_of.h"
 #include "base/units.h"
 #include "ckpt/storage_name.h"
 #include "cli/ckpt_survey.h"
@@ -86,8 +87,8 @@ Code verify_one(const Candidate &candidate) {
         found.push_back(manifest.take_status());
     }
     if (found.empty()) {
-        std::cout << name << ": whole, " << manifest->ranks.size() << " ranks, " << format_size_bytes(bytes)
-                  << std::endl;
+        std::cout << name << ": whole, " << count_of(manifest->ranks.size(), "rank") << ", "
+                  << format_size_bytes(bytes) << std::endl;
         return Code::ok;
     }
     bool other =

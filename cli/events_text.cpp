@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "base/count_of.h"
 #include "base/units.h"
 #include "cli/json.h"
 #include "cli/table.h"
@@ -66,7 +67,7 @@ Line checkpoints_line(std::span<const std::unique_ptr<EventT>> row) {
             ++sealed;
         }
     std::size_t skipped = row.size() - sealed;
-    std::string rows = std::to_string(skipped) + (skipped == 1 ? " time" : " times");
+    std::string rows = count_of(skipped, "time");
     std::string no_slot = "no slot was free " + rows + ", saves were skipped";
     if (sealed == 0) return {EventKind::CheckpointSkipped, no_slot};
     std::string text = sealed == 1 ? printable(first->text)

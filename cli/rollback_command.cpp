@@ -6,6 +6,7 @@
 #include <iostream>
 #include <thread>
 
+#include "base/count_of.h"
 #include "base/units.h"
 #include "ckpt/storage_name.h"
 #include "cli/ask.h"
@@ -90,9 +91,10 @@ Result<bool> agreed(const GroupStatusT &g, std::uint64_t step, const StepPlace &
     std::int64_t at = newest_step(g);
     std::string now = at < 0 ? " runs" : " is at step " + std::to_string(at);
     auto yes = confirm("Job " + name_of(g) + " of " + printable(g.user) + now + ". Its " +
-                       std::to_string(g.world_size) + " ranks end, and begin again from step " +
-                       std::to_string(step) + " (" + printable(place.text()) +
-                       "); what they have trained since then is given up. Do it?");
+                       (g.world_size == 1 ? "rank ends, and begins"
+                                          : std::to_string(g.world_size) + " ranks end, and begin") +
+                       " again from step " + std::to_string(step) + " (" + printable(place.text()) +
+                       "); what was trained since then is given up. Do it?");
     if (yes.ok() && !*yes) std::cerr << "Nothing was changed.\n";
     return yes;
 }
@@ -209,8 +211,8 @@ Status roll_back_job(const proto::local::StatusReplyT &reply, std::uint64_t step
     if (!there)
         return Status(Code::stale, "job " + name_of(group) + " has gone on from " + from +
                                        " instead: see dlrover events " + std::to_string(group.job_id));
-    std::cout << "Job " << name_of(group) << " goes on from " << from << ", with " << (*now)->world_size
-              << " ranks." << std::endl;
+    std::cout << "Job " << name_of(group) << " goes on from " << from << ", with "
+              << count_of((*now)->world_size, "rank") << "." << std::endl;
     std::string folder = lineage_folder(group);
     if (folder.empty()) return {};
     if (Status aside = set_newer_aside(**now, folder, step); !aside.ok())

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <thread>
 
+#include "base/count_of.h"
 #include "cli/ask.h"
 #include "cli/running_job.h"
 #include "cli/table.h"
@@ -18,10 +19,6 @@ using proto::local::ScaleState;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto patience = std::chrono::minutes(3);
-
-std::string nodes_text(std::uint32_t nodes) {
-    return std::to_string(nodes) + (nodes == 1 ? " node" : " nodes");
-}
 
 Status order(const GroupStatusT &g, std::uint32_t nodes) {
     auto reply = ask_scale(g, nodes);
@@ -44,8 +41,8 @@ Status await_size(const GroupStatusT &before, std::uint32_t nodes) {
                                                  " has ended meanwhile: see dlrover events " +
                                                  std::to_string(before.job_id));
         if (now.ok() && (*now)->state == GroupState::Running && (*now)->world_nodes == nodes) {
-            std::cout << "Job " << name_of(before) << " has " << nodes_text(nodes) << " now, with "
-                      << (*now)->world_size << " ranks." << std::endl;
+            std::cout << "Job " << name_of(before) << " has " << count_of(nodes, "node") << " now, with "
+                      << count_of((*now)->world_size, "rank") << "." << std::endl;
             return {};
         }
         if (now.ok() && !(*now)->wanted_text.empty() && (*now)->wanted_text != told) {
@@ -53,8 +50,8 @@ Status await_size(const GroupStatusT &before, std::uint32_t nodes) {
             std::cout << "Not yet: " << printable(told) << "." << std::endl;
         }
         if (Clock::now() >= end)
-            return Status(Code::timeout, "job " + name_of(before) + " has not " + nodes_text(nodes) + " yet" +
-                                             (told.empty() ? "" : " (" + printable(told) + ")") +
+            return Status(Code::timeout, "job " + name_of(before) + " has not " + count_of(nodes, "node") +
+                                             " yet" + (told.empty() ? "" : " (" + printable(told) + ")") +
                                              "; they stay wanted: see dlrover status");
         std::this_thread::sleep_for(look_again);
     }
@@ -66,7 +63,7 @@ Status scale_job(const proto::local::StatusReplyT &reply, std::uint32_t nodes, b
     auto group = live_group(reply, "");
     if (!group) return group.take_status();
     DLROVER_TRY(order(**group, nodes));
-    std::cout << "Job " << name_of(**group) << " is to have " << nodes_text(nodes) << "." << std::endl;
+    std::cout << "Job " << name_of(**group) << " is to have " << count_of(nodes, "node") << "." << std::endl;
     return wait ? await_size(**group, nodes) : Status();
 }
 

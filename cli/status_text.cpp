@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/count_of.h"
 #include "base/ids.h"
 #include "base/units.h"
 #include "cli/json.h"
@@ -52,7 +53,7 @@ const CheckpointStatusT *newest_complete(const GroupStatusT &g) {
 std::string checkpoint_text(const CheckpointStatusT &c) {
     std::string text = "step " + std::to_string(c.train_step) + ": ";
     text += c.complete ? "complete in memory"
-                       : std::to_string(c.ranks_sealed) + " of " + std::to_string(c.ranks) + " ranks";
+                       : std::to_string(c.ranks_sealed) + " of " + count_of(c.ranks, "rank");
     if (c.suspect) text += ", suspect";
     text += ", " + format_size_bytes(c.bytes);
     if (c.age_us >= 0) text += ", " + time_text(c.age_us) + " old";
@@ -75,7 +76,7 @@ std::string goodput_text(const GoodputT &p) {
 }
 
 std::string saves_text(const GoodputT &p) {
-    std::string text = std::to_string(p.checkpoints) + (p.checkpoints == 1 ? " checkpoint" : " checkpoints");
+    std::string text = count_of(p.checkpoints, "checkpoint");
     if (p.checkpoints_skipped == 0) return text + ", no save was skipped";
     text += ", " + std::to_string(p.checkpoints_skipped);
     return text + (p.checkpoints_skipped == 1 ? " save was" : " saves were") + " skipped: no slot was free";
@@ -240,7 +241,7 @@ std::string trouble_place(const proto::local::CopiesStatusT &c) {
     if (c.in_trouble.empty()) return "";
     std::string text = " on " + printable(c.in_trouble.front());
     std::size_t others = c.in_trouble.size() - 1;
-    if (others > 0) text += " and " + std::to_string(others) + (others == 1 ? " other node" : " other nodes");
+    if (others > 0) text += " and " + count_of(others, "other node");
     return text;
 }
 
@@ -292,8 +293,7 @@ void write_copies(JsonWriter &json, const proto::local::CopiesStatusT &c) {
 
 /// "3.0 GiB (6 objects)"
 std::string objects_text(std::uint64_t bytes, std::uint64_t objects) {
-    return format_size_bytes(bytes) + " (" + std::to_string(objects) +
-           (objects == 1 ? " object)" : " objects)");
+    return format_size_bytes(bytes) + " (" + count_of(objects, "object") + ")";
 }
 
 std::string verified_text(const proto::local::VerifiedStatusT &v) {
@@ -503,9 +503,9 @@ std::string status_list(const proto::local::StatusReplyT &reply) {
 std::string status_details(const GroupStatusT &g) {
     std::string out = "Job " + id_of(g) + " of " + printable(g.user) + ": " + state_name(g.state) + "\n";
     add_line(out, "world",
-             std::to_string(g.world_size) + " ranks on " + std::to_string(g.nodes.size()) +
-                 " nodes (elastic " + std::to_string(g.min_nodes) + ":" + std::to_string(g.max_nodes) +
-                 ", spares " + std::to_string(g.spares) + "), generation " + generation_text(g));
+             count_of(g.world_size, "rank") + " on " + count_of(g.nodes.size(), "node") + " (elastic " +
+                 std::to_string(g.min_nodes) + ":" + std::to_string(g.max_nodes) + ", spares " +
+                 std::to_string(g.spares) + "), generation " + generation_text(g));
     if (is_scaled(g)) add_line(out, "nodes", wanted_text(g));
     if (!g.joined.empty()) add_line(out, "joined", joined_text(g));
     add_line(out, "leader", g.leader.empty() ? "none yet" : g.leader);

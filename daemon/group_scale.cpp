@@ -2,6 +2,7 @@
 // How many nodes a person, or a rank of the program, wants in the world (dlrover scale).
 #include <algorithm>
 
+#include "base/count_of.h"
 #include "common/log.h"
 #include "daemon/group.h"
 
@@ -44,7 +45,7 @@ local::ScaleReplyT Group::scale_refusal(std::uint64_t nodes) const {
 local::ScaleReplyT Group::take_scale(std::uint64_t nodes, const std::string &who) {
     auto reply = scale_refusal(nodes);
     if (reply.state != State::Taken) return reply;
-    log::info({job(), step()}, who + " wants " + std::to_string(nodes) + " nodes");
+    log::info({job(), step()}, who + " wants " + count_of(nodes, "node"));
     feed(elastic::LocalScale{static_cast<std::uint32_t>(nodes)});
     return reply;
 }
@@ -60,9 +61,8 @@ local::PmixScaleReplyT Group::pmix_scale(const local::PmixScaleRequestT &request
     std::uint64_t now = view.wanted_nodes > 0 ? view.wanted_nodes : registration().options->max_nodes;
     std::uint64_t more = now + request.more;
     auto taken = take_scale(more > request.fewer ? more - request.fewer : 0, "a rank");
-    std::string wanted = std::to_string(request.more + request.fewer) +
-                         (request.more + request.fewer == 1 ? " node" : " nodes") +
-                         (request.more > 0 ? " more" : " fewer");
+    std::string wanted =
+        count_of(request.more + request.fewer, "node") + (request.more > 0 ? " more" : " fewer");
     if (taken.state != State::Taken)
         add_event(proto::EventKind::Warning,
                   "The program's request for " + wanted + " is refused: " + taken.text + ".");

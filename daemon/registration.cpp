@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/count_of.h"
 #include "ckpt/lineage.h"
 
 namespace dlrover::daemon {
@@ -31,8 +32,8 @@ Status check_options(const proto::ElasticOptionsT &o, std::size_t nodes) {
     if (o.min_nodes == 0 || o.min_nodes > o.max_nodes)
         return refuse("the least number of nodes must be between 1 and the greatest");
     if (std::uint64_t{o.max_nodes} + o.spares != nodes)
-        return refuse("the step has " + std::to_string(nodes) + " nodes, but " + std::to_string(o.max_nodes) +
-                      " and " + std::to_string(o.spares) + " spares are asked for");
+        return refuse("the step has " + count_of(nodes, "node") + ", but " + std::to_string(o.max_nodes) +
+                      " and " + count_of(o.spares, "spare") + " are asked for");
     if (o.node_unit == 0 || o.node_unit > o.max_nodes || o.min_nodes % o.node_unit != 0)
         return refuse("the node unit does not fit the least number of nodes");
     if (o.name.size() > max_name_bytes || !printable(o.name) || o.name.find('/') != std::string::npos)

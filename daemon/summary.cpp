@@ -3,23 +3,17 @@
 
 #include <cstdio>
 
+#include "base/count_of.h"
 #include "base/units.h"
 
 namespace dlrover::daemon {
-namespace {
-
-std::string counted(std::uint64_t n, const char *one) {
-    return std::to_string(n) + " " + one + (n == 1 ? "" : "s");
-}
-
-}  // namespace
 
 std::string summary_text(const elastic::Goodput &g) {
     if (g.steps == 0 && g.restarts == 0 && g.checkpoints == 0) return {};
-    std::string text = counted(g.restarts, "restart") + ", " + counted(g.checkpoints, "checkpoint");
+    std::string text = count_of(g.restarts, "restart") + ", " + count_of(g.checkpoints, "checkpoint");
     if (g.checkpoints_skipped != 0) text += " (" + std::to_string(g.checkpoints_skipped) + " skipped)";
     if (g.steps == 0) return "dlrover: " + text + "; no steps were reported (report_step), so no goodput";
-    text = "dlrover: " + counted(g.steps, "step") + ", " + text;
+    text = "dlrover: " + count_of(g.steps, "step") + ", " + text;
     if (g.wall.count() <= 0) return text;
     char percent[32];
     std::snprintf(percent, sizeof percent, "%.1f",

@@ -2,6 +2,7 @@
 // Nodes that are waited for at the start: whoever sits before the terminal hears which, and what to do.
 #include "elastic/member_state.h"
 
+#include "base/count_of.h"
 namespace dlrover::elastic {
 namespace {
 
@@ -43,7 +44,7 @@ std::pair<std::vector<NodeIndex>, std::vector<NodeIndex>> Member::State::absent(
 std::string Member::State::some_names(std::vector<NodeIndex> nodes) const {
     std::size_t more = nodes.size() - std::min(nodes.size(), most_names);
     nodes.resize(nodes.size() - more);
-    return names(nodes) + (more > 0 ? " and " + std::to_string(more) + " more nodes" : "");
+    return names(nodes) + (more > 0 ? " and " + count_of(more, "more node") : "");
 }
 
 void Member::State::tell_absent() {

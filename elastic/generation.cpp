@@ -4,6 +4,7 @@
 // miss it.
 #include <algorithm>
 
+#include "base/count_of.h"
 #include "elastic/member_state.h"
 #include "elastic/scaling.h"
 
@@ -363,11 +364,10 @@ void Member::State::note_world(const World &w, Duration took) {
     n.generation = w.id;
     n.step = w.restore_step;
     n.duration = took;
-    n.text = std::to_string(world_size(w.nodes)) + " ranks on " + std::to_string(w.nodes.size()) + " nodes, ";
+    n.text = count_of(world_size(w.nodes), "rank") + " on " + count_of(w.nodes.size(), "node") + ", ";
     n.text += w.restore_step ? "from step " + std::to_string(w.restore_step->value()) : "from the beginning";
     if (w.stored_world_size > 0) n.text += " on storage";
-    if (w.memory_world_size > 0)
-        n.text += " in memory, saved by " + std::to_string(w.memory_world_size) + " ranks";
+    if (w.memory_world_size > 0) n.text += " in memory, saved by " + count_of(w.memory_world_size, "rank");
     n.text += " (" + w.reason + ")";
     out.push_back(std::move(n));
 }

@@ -8,16 +8,13 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/count_of.h"
 #include "elastic/member_state.h"
 
 namespace dlrover::elastic {
 namespace {
 
 constexpr Duration longest_pause = std::chrono::minutes(30);
-
-std::string count_of(std::size_t nodes) {
-    return std::to_string(nodes) + (nodes == 1 ? " node" : " nodes");
-}
 
 }  // namespace
 
@@ -70,7 +67,7 @@ void Member::State::begin_scaling() {
     growing.not_before = now;
     growing.pause = config.timings.join;
     releasing.held = false;
-    std::string text = count_of(promise.scaling.nodes) + " wanted (dlrover scale)";
+    std::string text = count_of(promise.scaling.nodes, "node") + " wanted (dlrover scale)";
     if (world) text += ", the world has " + std::to_string(world->nodes.size());
     note(Note::Kind::warning, text);
     if (acting()) send_heartbeats();
@@ -93,13 +90,14 @@ std::ptrdiff_t Member::State::size_change() const {
 }
 
 std::string Member::State::why_resized(std::ptrdiff_t change) const {
-    if (change < 0) return count_of(static_cast<std::size_t>(-change)) + " fewer wanted (dlrover scale)";
+    if (change < 0)
+        return count_of(static_cast<std::size_t>(-change), "node") + " fewer wanted (dlrover scale)";
     std::vector<NodeIndex> nodes = choose_nodes();
     std::erase_if(nodes, [&](NodeIndex n) { return contains(world->nodes, n); });
     bool joined = std::ranges::all_of(nodes, [&](NodeIndex n) { return has_joined(n); });
-    std::string count = std::to_string(change);
-    if (!joined) return count_of(static_cast<std::size_t>(change)) + " more";
-    return count + (change == 1 ? " node has joined" : " nodes have joined");
+    if (!joined) return count_of(static_cast<std::size_t>(change), "node") + " more";
+    return count_of(static_cast<std::size_t>(change), "node") +
+           (change == 1 ? " has joined" : " have joined");
 }
 
 /// Just after a step has become complete, so that least is lost; or, where none ever was, after a while. Not
@@ -170,7 +168,8 @@ void Member::State::consider_release() {
         nodes.resize(std::min(nodes.size(), most - std::min(most, silent)));
     if (nodes.empty()) return;
     releasing.nodes = slurm.asked = nodes;
-    note(Note::Kind::warning, names(nodes) + " given back to Slurm: " + count_of(wanted_nodes()) + " wanted");
+    note(Note::Kind::warning,
+         names(nodes) + " given back to Slurm: " + count_of(wanted_nodes(), "node") + " wanted");
     by_job ? ask(AskSlurm::What::end_companion, nodes) : ask_for_rest(nodes);
 }
 

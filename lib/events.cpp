@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
+#include "base/count_of.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -103,7 +104,7 @@ dlrover_event of_step(std::uint32_t kind, const local::PmixEventT &event, const 
 
 dlrover_event of_allocation(const local::PmixEventT &event) {
     auto out = make_event(DLROVER_EVENT_ALLOCATION_CHANGED, event.generation);
-    set_text(out.text, "the group has " + std::to_string(event.number) + " nodes now");
+    set_text(out.text, "the group has " + count_of(event.number, "node") + " now");
     return out;
 }
 

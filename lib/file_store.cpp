@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/count_of.h"
 #include "base/fault.h"
 #include "base/units.h"
 #include "ckpt/block_kernel.h"
@@ -382,8 +383,8 @@ Status FileStore::check_world(std::uint32_t rank, std::uint64_t step) const {
     auto ranks = saved_by(step_path(rank, step));
     if (!ranks || *ranks == world_size_) return {};
     return Status(Code::unsupported,
-                  "the checkpoints in " + dir_ + " were saved by " + std::to_string(*ranks) +
-                      (*ranks == 1 ? " rank" : " ranks") + ", this world has " + std::to_string(world_size_) +
+                  "the checkpoints in " + dir_ + " were saved by " + count_of(*ranks, "rank") +
+                      ", this world has " + std::to_string(world_size_) +
                       ": from plain files only a world of that size goes on; start it so, or remove " + dir_ +
                       " to begin anew");
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/count_of.h"
 #include "ckpt/block_kernel.h"
 #include "lib/parallel.h"
 #include "lib/stored_chunks.h"
@@ -155,7 +156,7 @@ Status MemoryPieces::read_chunk(std::uint32_t rank, std::uint64_t index, std::sp
 
 Status MemoryPieces::judge(Status why) const {
     return std::move(why).with_context("step " + std::to_string(step_.id.step.value()) +
-                                       " in memory, saved by " + std::to_string(ranks()) + " ranks");
+                                       " in memory, saved by " + count_of(ranks(), "rank"));
 }
 
 void MemoryPieces::note_damaged(std::uint32_t rank) const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/count_of.h"
 #include "lib/protect.h"
 
 namespace dlrover::lib {
@@ -21,7 +22,7 @@ struct Gathered {
 
 std::string saved_text(const OtherWorld &saved) {
     return "the checkpoint of step " + std::to_string(saved.step) + " was saved by " +
-           std::to_string(saved.saved_by) + " ranks, this world has " + std::to_string(saved.world_size);
+           count_of(saved.saved_by, "rank") + ", this world has " + std::to_string(saved.world_size);
 }
 
 /// dlrover_restart()'s not_found means that there is no checkpoint, and the program begins anew.

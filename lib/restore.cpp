@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/count_of.h"
 #include "ckpt/checksum.h"
 #include "lib/parallel.h"
 
@@ -109,9 +110,8 @@ Status ObjectReader::check_identity(const ExpectedObject &expected) const {
         return Status(Code::corrupt, "the object belongs to another lineage (" + identity.lineage + ")");
     if (identity.world_size != expected.world_size)
         return Status(Code::unsupported, "the checkpoint was saved by " +
-                                             std::to_string(identity.world_size) +
-                                             (identity.world_size == 1 ? " rank" : " ranks") +
-                                             ", this world has " + std::to_string(expected.world_size) +
+                                             count_of(identity.world_size, "rank") + ", this world has " +
+                                             std::to_string(expected.world_size) +
                                              ": from memory only a world of that size goes on");
     return {};
 }

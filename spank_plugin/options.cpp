@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/count_of.h"
 #include "base/redundancy.h"
 #include "base/units.h"
 #include "config.h"
@@ -255,10 +256,6 @@ Status parse_batch_loss(std::string_view text, Options &options) {
     return {};
 }
 
-std::string nodes_text(std::uint64_t n) {
-    return std::to_string(n) + (n == 1 ? " node" : " nodes");
-}
-
 std::string elastic_text(const Options &options) {
     std::string text = option_name(OptionId::elastic);
     if (options.min_nodes != 0) text += "=" + std::to_string(options.min_nodes);
@@ -335,9 +332,9 @@ Status check_options(const Options &options) {
                 elastic_text(options) + " is refused: " + std::to_string(nodes) +
                     " is not a multiple of --dlrover-node-unit=" + std::to_string(options.node_unit));
     if (options.max_nodes + options.spares > max_nodes_limit)
-        return Status(Code::invalid_argument, elastic_text(options) +
-                                                  " with --dlrover-spares=" + std::to_string(options.spares) +
-                                                  " is refused: at most " + nodes_text(max_nodes_limit));
+        return Status(Code::invalid_argument,
+                      elastic_text(options) + " with --dlrover-spares=" + std::to_string(options.spares) +
+                          " is refused: at most " + count_of(max_nodes_limit, "node"));
     return {};
 }
 
@@ -355,13 +352,13 @@ Result<GroupSize> fit_options(const Options &options, std::uint32_t nodes) {
     if (options.max_nodes != 0) {
         std::uint64_t wanted = std::uint64_t{options.max_nodes} + options.spares;
         if (nodes != wanted)
-            return refused("needs " + nodes_text(wanted) +
+            return refused("needs " + count_of(wanted, "node") +
                            (options.spares ? " (MAX + spares, -N" : " (MAX, -N") + std::to_string(wanted) +
                            ")");
         return GroupSize{options.min_nodes, options.max_nodes};
     }
     if (nodes < floor + options.spares)
-        return refused("needs at least " + nodes_text(floor + options.spares));
+        return refused("needs at least " + count_of(floor + options.spares, "node"));
     std::uint32_t max = nodes - options.spares;
     if (max % options.node_unit != 0)
         return refused("needs a multiple of " + std::to_string(options.node_unit) +
