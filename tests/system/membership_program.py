@@ -30,7 +30,7 @@ def values(event: "dlrover.Event") -> "dict[str, object]":
     if event.kind == Kind.GENERATION_ENDS:
         found.update(generation=":".join(map(str, event.generation)), reason=event.text)
     if event.kind == Kind.ALLOCATION_CHANGED:
-        found["node.count"] = event.text.removeprefix("the group has ").removesuffix(" nodes now")
+        found["node.count"] = event.text.split()[3]  # "the group has 3 nodes now"
     return {"dlrover." + name: value for name, value in found.items() if value is not None}
 
 
