@@ -418,8 +418,7 @@ class Trial:
                     for node in self.lost:
                         self.cluster.start_node(node)
                     self.say("the lost nodes were booted")
-            # Slurm looks for other nodes than the lost ones for a minute, and a world that begins again waits as long for all nodes.
-            wait_until(lambda: "JobState=COMPLETED " in self.run.show(), 240, "the job's end", 0.5)
+            wait_until(lambda: "JobState=COMPLETED " in self.run.show(), 150, "the job's end", 0.5)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.run.show()}") from None
         if "ExitCode=0:0 " not in self.run.show():
