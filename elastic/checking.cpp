@@ -35,6 +35,7 @@ void Member::State::take_check(const CheckOrder &m) {
     }
     std::uint64_t run = checked ? checked->run + 1 : 1;
     checked = Checked{run, false, {m.term, m.check, false, {}, {}, {}, false}};
+    if (!failed_check.empty()) return on_local_check({run, false, {}, {}, failed_check, true});
     out.push_back(RunCheck{run, m.partner, m.work, m.gpus});
 }
 
@@ -267,16 +268,25 @@ bool Member::State::others_can_lead() const {
 }
 
 void Member::State::dismiss(NodeIndex node, CheckVerdict verdict, const std::string &what) {
+    bool slow = verdict == CheckVerdict::slow;
+    bool first = failed_check.empty();
+    if (is_self(node) && first && others_can_lead()) return resign(slow ? "slow: " + what : what);
     std::string why = "two-node check failed: " + what;
-    if (verdict == CheckVerdict::slow) why = "two-node check failed, it is slow: " + what;
+    if (slow) why = "two-node check failed, it is slow: " + what;
     if (verdict == CheckVerdict::unknown)
         why = "two-node check failed, and it can not be told whose fault it is: " + what;
     checking.dismissed[node] = now;
     note(Note::Kind::warning, names({node}) + " was lost before and is not let in again: " + why);
     out.push_back(NodeUnfit{node, why, verdict != CheckVerdict::unknown});
     std::string word = names({node}) + " is not let into the group again: " + why;
-    if (is_self(node) && others_can_lead()) return leave(word, 1, NextRun::none);
     if (node.value() >= config.step_nodes) send(node, Dismissal{promise.term, word});
+}
+
+/// This node has failed. The next leader is told so when it wants to check it, and decides what becomes of
+/// it; until then it is heard, and what it holds counts.
+void Member::State::resign(const std::string &what) {
+    failed_check = what;
+    step_down("it was lost before, and its check has failed: " + what);
 }
 
 }  // namespace dlrover::elastic

@@ -22,12 +22,13 @@ bool Member::State::may_lead() const {
 
 /// Candidates stand one after the other, in node order. The first eight each have a step of their own; of the
 /// others twice as many share each further one: where a rack is lost, the next node is not waited for a step
-/// for each that was in it.
+/// for each that was in it. Who has resigned stands when they have had their turns.
 Duration Member::State::place_delay() const {
     std::uint32_t place = 0;
     for (std::uint32_t i = 0; i < config.self.value(); ++i)
         place += config.batch_host != NodeIndex(i) && counts(NodeIndex(i)) && !removed(NodeIndex(i));
     Duration step = config.timings.election_step, delay = step * std::min(place, apart);
+    if (!failed_check.empty()) delay += config.timings.election * 2;
     std::uint32_t first = apart;
     for (; place >= first * 2; first *= 2) delay += step;
     return place <= apart ? delay : delay + step * (place - first) / first;

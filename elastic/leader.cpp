@@ -132,6 +132,7 @@ bool Member::State::look_around() {
         return false;
     }
     consider_check();
+    if (role != Role::leader) return false;
     change_roster();
     look_whether_whole();
     if (now >= next_heartbeat) send_heartbeats();

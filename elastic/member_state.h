@@ -314,6 +314,7 @@ struct Member::State {
     Releasing releasing;
     Checking checking;
     std::optional<Checked> checked;  ///< also on followers
+    std::string failed_check;        ///< why this node has resigned as a leader; else empty
 
     // Stores that are not on record yet, and what waits for them.
     struct Held {
@@ -629,6 +630,7 @@ struct Member::State {
     std::string describe_check() const;
     void conclude_check();
     void dismiss(NodeIndex node, CheckVerdict verdict, const std::string &what);
+    void resign(const std::string &what);
 
     // stored.cpp
     bool floor_unknown() const;

@@ -190,15 +190,53 @@ BOOST_AUTO_TEST_CASE(it_is_left_out_and_given_up_where_it_fails) {
     BOOST_TEST(g.count_asked(AskSlurm::What::shrink_to) == 1u, "as one that is lost");
 }
 
-BOOST_AUTO_TEST_CASE(the_leader_leaves_the_group_to_the_others_where_it_fails_itself) {
+/// The next leader takes its word for it, and Slurm takes it out as any other that fails.
+BOOST_AUTO_TEST_CASE(a_leader_that_fails_leaves_the_decision_to_the_next_one) {
     NextRunGroup g(4, 2, {"n1"});
     BOOST_REQUIRE(g.leader() == 1u);
     g.answer(1);
-    BOOST_TEST(g.count<NodeUnfit>(1) == 1u);
-    BOOST_TEST(g.count<End>(1) == 1u);
-    g.run(Timings{}.join);  // the next leader has never heard it
+    BOOST_TEST(g.leader() == 2u);
+    BOOST_TEST(g.count<NodeUnfit>(1) == 0u);
+    auto unfit = g.actions<NodeUnfit>(2);
+    BOOST_REQUIRE(unfit.size() == 1u);
+    BOOST_TEST((unfit[0].node == NodeIndex(1) && unfit[0].its_fault));
+    BOOST_TEST(unfit[0].text.find("n1 and n0: no answer") != std::string::npos, unfit[0].text);
     BOOST_REQUIRE(g.count<Publish>(0) > 0u);
     BOOST_TEST((g.world(0).nodes == nodes({0, 2, 3})));
+    BOOST_TEST((g.job_nodes == nodes({0, 2, 3})));
+}
+
+/// A run before has kept something, and the first world waits until all have said what they hold: the one
+/// that has resigned as well, and at once.
+BOOST_AUTO_TEST_CASE(nobody_waits_for_a_leader_that_has_resigned) {
+    GroupConfig c = NextRunGroup::make(4, 2, {"n1"});
+    c.slurm_restart_count = 1;
+    NextRunGroup g(c);
+    BOOST_REQUIRE(g.leader() == 1u);
+    auto told = g.actions<RunCheck>(1);
+    BOOST_REQUIRE(told.size() == 1u);
+    g.feed(1, LocalCheck{told[0].run, false, {}, {}, "a GPU miscalculates", true});
+    BOOST_REQUIRE(g.count<Publish>(0) == 0u);
+    g.run(3s);
+    BOOST_REQUIRE(g.count<Publish>(0) > 0u);
+    BOOST_TEST((g.world(0).nodes == nodes({0, 2, 3})));
+    BOOST_TEST(g.count<RunCheck>(1) == 1u, "it is not checked twice");
+}
+
+/// The others die before one of them leads. It is not used for all that.
+BOOST_AUTO_TEST_CASE(who_has_resigned_leads_where_nobody_else_is_left) {
+    NextRunGroup g(4, 1, {"n1"});
+    BOOST_REQUIRE(g.leader() == 1u);
+    auto told = g.actions<RunCheck>(1);
+    BOOST_REQUIRE(told.size() == 1u);
+    g.feed(1, LocalCheck{told[0].run, false, {}, {}, "a GPU miscalculates", true});
+    BOOST_REQUIRE(g.leader() != 1u);
+    g.crash(2);
+    g.crash(3);
+    g.run(Timings{}.join + 20s);
+    BOOST_TEST(g.leader() == 1u);
+    BOOST_TEST((g.world_nodes() == nodes({0})));
+    BOOST_TEST((g.job_nodes == nodes({0, 1})));
 }
 
 BOOST_AUTO_TEST_CASE(too_few_are_left_without_it_and_the_job_is_requeued) {
