@@ -95,7 +95,8 @@ std::vector<NodeIndex> Member::State::check_partners(NodeIndex subject) const {
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
         bool ready = is_self(n) ? local.ready : peers[i].joined && peers[i].report.ready && answers(n);
-        if (n == subject || removed(n) || !counts(n) || !ready) continue;
+        bool bad = checking.dismissed.contains(n) || (is_self(n) && !failed_check.empty());
+        if (n == subject || removed(n) || !counts(n) || !ready || bad) continue;
         bool works = world && contains(world->nodes, n);
         usable.emplace_back((is_trusted(n) ? 0 : 4) + (works ? 2 : 0) + (is_self(n) ? 1 : 0), n);
     }
@@ -109,6 +110,7 @@ void Member::State::consider_check() {
     if (!config.checks || !acting() || finish) return;
     if (checking.subject) return watch_check();
     if (preparing || (awaiting && world) || now < checking.not_before) return;
+    if (checking.dismissed.contains(config.self) && may_resign()) return resign();
     if (!world && now - awaiting_since >= config.timings.join * 2) trust_rest();
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
@@ -139,6 +141,8 @@ void Member::State::trust_rest() {
 }
 
 void Member::State::begin_check(NodeIndex subject) {
+    if (is_self(subject) && !failed_check.empty())
+        return dismiss(subject, CheckVerdict::failed, failed_check);
     std::vector<NodeIndex> nodes = check_partners(subject);
     if (nodes.empty()) return;
     nodes.insert(nodes.begin(), subject);
@@ -212,6 +216,10 @@ void Member::State::on_unfit(NodeIndex node, const std::string &text) {
         checking.attempts = 0;
         return dismiss(node, CheckVerdict::failed, names({node}) + ": " + text);
     }
+    if (!is_trusted(node)) {
+        checking.subject.reset();  // it is begun anew with others
+        return dismiss(node, CheckVerdict::failed, names({node}) + ": " + text);
+    }
     note(Note::Kind::warning, names({node}) + " has failed while it helped to check another node: " + text);
     checking.book.add(checking.pairs[checking.at], std::nullopt);
     if (++checking.at < checking.pairs.size()) return order_check();
@@ -258,19 +266,22 @@ void Member::State::conclude_check() {
     note(Note::Kind::warning, names({subject}) + " was lost in the job's run before; " + what + then);
 }
 
+/// One that nobody suspects: two that are unfit would resign in turn.
 bool Member::State::others_can_lead() const {
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
         bool may = !is_self(n) && n != config.batch_host && counts(n) && !removed(n);
-        if (may && answers(n)) return true;
+        if (may && answers(n) && is_trusted(n) && !checking.dismissed.contains(n)) return true;
     }
     return false;
 }
 
 void Member::State::dismiss(NodeIndex node, CheckVerdict verdict, const std::string &what) {
     bool slow = verdict == CheckVerdict::slow;
-    bool first = failed_check.empty();
-    if (is_self(node) && first && others_can_lead()) return resign(slow ? "slow: " + what : what);
+    if (is_self(node)) {
+        if (failed_check.empty()) failed_check = slow ? "slow: " + what : what;
+        if (may_resign()) return resign();
+    }
     std::string why = "two-node check failed: " + what;
     if (slow) why = "two-node check failed, it is slow: " + what;
     if (verdict == CheckVerdict::unknown)
@@ -282,11 +293,17 @@ void Member::State::dismiss(NodeIndex node, CheckVerdict verdict, const std::str
     if (node.value() >= config.step_nodes) send(node, Dismissal{promise.term, word});
 }
 
+/// Once in a while: it leads again where none of the others comes to it.
+bool Member::State::may_resign() const {
+    bool lately = resigned_at && now - *resigned_at < config.timings.join;
+    return !lately && !preparing && others_can_lead();
+}
+
 /// This node has failed. The next leader is told so when it wants to check it, and decides what becomes of
 /// it; until then it is heard, and what it holds counts.
-void Member::State::resign(const std::string &what) {
-    failed_check = what;
-    step_down("it was lost before, and its check has failed: " + what);
+void Member::State::resign() {
+    resigned_at = now;
+    step_down("it was lost before, and its check has failed: " + failed_check);
 }
 
 }  // namespace dlrover::elastic

@@ -7,7 +7,8 @@
 namespace dlrover::elastic {
 namespace {
 
-constexpr std::uint32_t apart = 8;  ///< so many candidates have a step of their own
+constexpr std::uint32_t apart = 8;        ///< so many candidates have a step of their own
+constexpr std::uint32_t most_steps = 20;  ///< of the last candidate of thousands
 constexpr std::uint64_t retry_steps = 16;
 
 }  // namespace
@@ -22,13 +23,13 @@ bool Member::State::may_lead() const {
 
 /// Candidates stand one after the other, in node order. The first eight each have a step of their own; of the
 /// others twice as many share each further one: where a rack is lost, the next node is not waited for a step
-/// for each that was in it. Who has resigned stands when they have had their turns.
+/// for each that was in it. Who is unfit stands when they have had their turns.
 Duration Member::State::place_delay() const {
     std::uint32_t place = 0;
     for (std::uint32_t i = 0; i < config.self.value(); ++i)
         place += config.batch_host != NodeIndex(i) && counts(NodeIndex(i)) && !removed(NodeIndex(i));
     Duration step = config.timings.election_step, delay = step * std::min(place, apart);
-    if (!failed_check.empty()) delay += config.timings.election * 2;
+    if (!failed_check.empty()) delay += config.timings.election * 2 + step * most_steps;
     std::uint32_t first = apart;
     for (; place >= first * 2; first *= 2) delay += step;
     return place <= apart ? delay : delay + step * (place - first) / first;
@@ -38,7 +39,7 @@ Duration Member::State::place_delay() const {
 /// would again: each waits for another number of steps, and another one in each term.
 Duration Member::State::retry_delay() const {
     Duration delay = place_delay();
-    if (delay <= config.timings.election_step * apart) return delay;
+    if (delay <= config.timings.election_step * apart || !failed_check.empty()) return delay;
     std::uint64_t mixed =
         (config.self.value() + 1) * 0x9e3779b97f4a7c15 ^ promise.term.value() * 0xbf58476d1ce4e5b9;
     mixed ^= mixed >> 32;

@@ -314,7 +314,8 @@ struct Member::State {
     Releasing releasing;
     Checking checking;
     std::optional<Checked> checked;  ///< also on followers
-    std::string failed_check;        ///< why this node has resigned as a leader; else empty
+    std::string failed_check;        ///< why this node, as a leader, has found itself unfit; else empty
+    std::optional<Time> resigned_at;
 
     // Stores that are not on record yet, and what waits for them.
     struct Held {
@@ -630,7 +631,8 @@ struct Member::State {
     std::string describe_check() const;
     void conclude_check();
     void dismiss(NodeIndex node, CheckVerdict verdict, const std::string &what);
-    void resign(const std::string &what);
+    bool may_resign() const;
+    void resign();
 
     // stored.cpp
     bool floor_unknown() const;

@@ -241,11 +241,12 @@ bool Member::State::ever_in_table(const std::string &name) const {
     return std::ranges::find(config.nodes, name, &NodeSpec::name) != config.nodes.end();
 }
 
-/// In the table, and not removed; with the one that is being added.
+/// In the table, and not removed; with the one that is being added, and without a leader that is unfit: it
+/// only leads until somebody else can.
 std::size_t Member::State::present() const {
     std::size_t nodes = promise.roster.added.size() - promise.roster.firm_added;
     for (std::uint32_t i = 0; i < node_count(); ++i) nodes += !removed(NodeIndex(i));
-    return nodes;
+    return nodes - checking.dismissed.contains(config.self);
 }
 
 const char *Member::State::why_refused(const NodeOffered &offer) const {

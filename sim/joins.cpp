@@ -128,6 +128,7 @@ bool Simulator::is_unfit(std::uint32_t node) const {
 /// Some take long, and of some nothing is heard.
 void Simulator::run_check(std::uint32_t node, const RunCheck &check) {
     std::uint32_t partner = check.partner.value();
+    bool says_so = nodes_[node].says_so;
     bool ok = !nodes_[partner].dead && linked(node, partner) && !is_unfit(node) && !is_unfit(partner);
     bool faults = now_ < faults_end_;
     if (check.gpus) nodes_[node].looked_at = true;  // the subject's part of it
@@ -136,8 +137,8 @@ void Simulator::run_check(std::uint32_t node, const RunCheck &check) {
         if (Companion *c = companion_of(i); c && ok) c->has_met = true;
     Payload p;
     auto exchange = ok ? milliseconds(checks_random_.between(50, 400)) : milliseconds(0);
-    p.input =
-        LocalCheck{check.run, ok, milliseconds(check.work ? 150 : 0), exchange, ok ? "" : "no answer", false};
+    const char *text = ok ? "" : says_so ? "it miscalculates" : "no answer";
+    p.input = LocalCheck{check.run, ok, milliseconds(check.work ? 150 : 0), exchange, text, says_so};
     std::uint32_t late = faults && checks_random_.chance(5) ? 35000 : 0;
     push(now_ + exchange + milliseconds(late + checks_random_.between(1, 300)), Kind::input, node,
          keep(std::move(p)));
@@ -151,7 +152,7 @@ void Simulator::check_companions() const {
         joined += c.joined_at > now_ - seconds(2);
     }
     std::size_t gone = 0, here = 0;
-    for (std::uint32_t i = 0; i < step_nodes_; ++i) here += in_job(i) && !given_up(i);
+    for (std::uint32_t i = 0; i < step_nodes_; ++i) here += in_job(i) && !given_up(i) && !nodes_[i].dismissed;
     for (std::uint32_t i = step_nodes_; i < nodes_.size(); ++i) here += in_job(i);
     check(here + coming <= std::size_t{config_.max_nodes} + config_.spares + gone + joined,
           "Slurm is asked for more nodes than are gone");
@@ -447,7 +448,7 @@ bool Simulator::grown_back() const {
     std::size_t usable = 0;
     for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
         const Node &n = nodes_[i];
-        usable += in_job(i) && !n.dead && !n.ended && n.agent && n.member && !given_up(i);
+        usable += in_job(i) && !n.dead && !n.ended && n.agent && n.member && !n.dismissed && !given_up(i);
     }
     usable = std::min(usable, wanted_nodes());
     return newest_world_->nodes.size() >= usable - usable % config_.node_unit;

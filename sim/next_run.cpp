@@ -45,7 +45,7 @@ void Simulator::begin_next_run() {
     firm_counted_.clear();
     suspect_some();
     for (std::uint32_t i = 0; i < step_nodes_; ++i) begin_next_run(i);
-    if (auto unfit = choose_unfit()) leave_out(nodes_[*unfit]);
+    leave_out(choose_unfit());
     newest_world_.reset();
     safe_.reset();
     steps_since_heal_ = 0;
@@ -86,27 +86,56 @@ void Simulator::move_objects() {
 /// Slurm has given the job nodes again that it lost.
 void Simulator::suspect_some() {
     config_.lost_before.clear();
+    rest_trusted_ = false;
     for (std::uint32_t i = 0; config_.checks && i < step_nodes_; ++i)
         if (!config_.nodes[i].name.empty() && checks_random_.chance(30))
             config_.lost_before.push_back(config_.nodes[i].name);
 }
 
-/// One of them fails: among four and more there are two others that do not, and can tell.
-std::optional<std::uint32_t> Simulator::choose_unfit() {
-    if (config_.lost_before.empty() || step_nodes_ < 4 || !checks_random_.chance(40)) return std::nullopt;
-    for (std::uint32_t i = 0; i < step_nodes_; ++i)
-        if (config_.nodes[i].name == config_.lost_before.front()) return i;
-    return std::nullopt;
+/// One of them fails: among four and more there are two others that do not, and can tell. Or some do that
+/// say so of themselves.
+std::vector<std::uint32_t> Simulator::choose_unfit() {
+    if (config_.lost_before.empty()) return {};
+    auto is_suspect = [&](std::uint32_t i, auto end) {
+        auto begin = config_.lost_before.begin();
+        return std::find(begin, end, config_.nodes[i].name) != end;
+    };
+    std::vector<std::uint32_t> unfit;
+    if (step_nodes_ >= 4 && checks_random_.chance(40)) {
+        for (std::uint32_t i = 0; i < step_nodes_ && unfit.empty(); ++i)
+            if (is_suspect(i, config_.lost_before.begin() + 1)) unfit.push_back(i);
+        return unfit;
+    }
+    if (!checks_random_.chance(50)) return {};
+    for (std::uint32_t i = 0; i < step_nodes_; ++i) {
+        if (!is_suspect(i, config_.lost_before.end()) || !checks_random_.chance(50)) continue;
+        nodes_[i].says_so = true;
+        unfit.push_back(i);
+    }
+    return unfit;
 }
 
-/// What it alone has kept is lost with it.
-void Simulator::leave_out(Node &unfit) {
-    unfit.unfit = true;
-    auto objects = std::exchange(unfit.objects, {});
-    auto foreign = std::exchange(unfit.foreign, {});
+/// What they alone have kept is lost with them.
+void Simulator::leave_out(const std::vector<std::uint32_t> &unfit) {
+    struct Held {
+        Node &node;
+        decltype(Node::objects) objects;
+        decltype(Node::foreign) foreign;
+        decltype(Node::parities) parities;
+    };
+    std::vector<Held> held;
+    for (std::uint32_t i : unfit) {
+        Node &n = nodes_[i];
+        n.unfit = true;
+        held.push_back(
+            {n, std::exchange(n.objects, {}), std::exchange(n.foreign, {}), std::exchange(n.parities, {})});
+    }
     if (kept_ && !truly_safe(*kept_, 1)) kept_.reset();
-    unfit.objects = std::move(objects);
-    unfit.foreign = std::move(foreign);
+    for (Held &h : held) {
+        h.node.objects = std::move(h.objects);
+        h.node.foreign = std::move(h.foreign);
+        h.node.parities = std::move(h.parities);
+    }
 }
 
 void Simulator::check_looked_at(const World &world) const {
@@ -115,9 +144,10 @@ void Simulator::check_looked_at(const World &world) const {
     for (NodeIndex n : used) {
         bool suspect = std::ranges::find(config_.lost_before, config_.nodes[n.value()].name) !=
                        config_.lost_before.end();
-        check(!suspect || n.value() >= step_nodes_ || nodes_[n.value()].looked_at,
+        const Node &node = nodes_[n.value()];
+        check(!suspect || n.value() >= step_nodes_ || node.looked_at || rest_trusted_,
               "a node that the run before has lost is used without a check");
-        check(!nodes_[n.value()].unfit, "a node that has failed its check is used");
+        check(!node.unfit || (rest_trusted_ && !node.looked_at), "a node that has failed its check is used");
     }
 }
 

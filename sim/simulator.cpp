@@ -456,6 +456,7 @@ void Simulator::act(std::uint32_t node, Action &action) {
                        check_note(a);
                        if (a.text.starts_with("Checkpoints have no copies")) check_given_up(node);
                        if (a.text.find(" given back to Slurm: ") != a.text.npos) check_released();
+                       if (a.text.find("not checked in time") != a.text.npos) rest_trusted_ = true;
                        if (options_.trace) trace("node " + std::to_string(node) + ": " + a.text);
                    },
                },

@@ -176,6 +176,7 @@ class Simulator {
         std::vector<NodeIndex> removed;                ///< as this member knows
         bool looked_at = false;                        ///< a check of it was begun, in this run of the job
         bool unfit = false;                            ///< of this run's own nodes: it fails every check
+        bool says_so = false;                          ///< it knows: its own hardware is broken
         bool dismissed = false;                        ///< a leader said so after a check
         std::set<std::uint32_t> broken;                ///< links, as this daemon knows
     };
@@ -417,8 +418,8 @@ class Simulator {
     void move_objects();
     void expect_kept();
     void suspect_some();
-    void leave_out(Node &unfit);
-    std::optional<std::uint32_t> choose_unfit();
+    void leave_out(const std::vector<std::uint32_t> &unfit);
+    std::vector<std::uint32_t> choose_unfit();
     void check_looked_at(const elastic::World &world) const;
     void check_kept(const elastic::World &world) const;
 
@@ -604,6 +605,7 @@ class Simulator {
     std::optional<Safe> safe_;
     std::optional<CheckpointId> newest_safe_;  ///< that was ever called so
     bool next_run_planned_ = false, next_run_begun_ = false;
+    bool rest_trusted_ = false;         ///< a leader has found nobody to check the rest with
     std::optional<CheckpointId> kept_;  ///< was safe, and each of its objects is on a node of the next run
     std::map<GenerationId, std::set<NodeIndex>> answered_;  ///< whose answer to Prepare a leader has
 };

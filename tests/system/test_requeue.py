@@ -9,6 +9,8 @@ import unittest
 from cluster import NIGHTLY, Cluster, wait_until
 from heat import Run, reference
 from loss_case import Neighbour
+from mcluster import net
+from mcluster.cluster import Cluster as Hosts
 
 SIZE, STEPS = 256, 3000
 
@@ -223,6 +225,36 @@ class NoShrink(RequeueCase):
         self.assertGreaterEqual(min(restored), safe)
         print(f"all ranks stepping again {took:.1f} s after the loss, from step {min(restored)}; step {safe} was safe")
         self.expect_result(run, job)
+
+
+@unittest.skipUnless(NIGHTLY, "only nightly: a minute passes before Slurm gives the nodes again")
+class Unfit(RequeueCase):
+    def test_the_next_run_s_leader_fails_its_check(self) -> None:
+        """Two of four nodes are lost, and come back; the link of the one that is to lead is slow now. Three are enough."""
+        self.cluster = self.enterContext(Cluster("unfit", nodes=4))
+        run, job = self.submit("unfit", 4, "partner:1", least=3)
+        wait_until(lambda: run.common_save() > 60, 60, "saves that go on", 0.001)
+        batch_host = self.cluster.run("squeue", "-h", "-j", str(job), "-o", "%B", user="root").stdout.strip()
+        self.assertEqual(batch_host, "n1", "then n2 is the first to lead")
+        self.cluster.lose("n2")
+        self.cluster.lose("n3")
+        wait_until(lambda: "dlrover-excluded:n[2-3]" in self.show(job), 60, "the mark", 0.2)
+        self.cluster.start_node("n2")
+        self.cluster.start_node("n3")
+        net.narrow(Hosts.load(self.cluster.name), "n2", rate="8mbit", queue="400ms")
+        try:
+            wait_until(lambda: "JobState=COMPLETED" in self.show(job), 240, "the job's end", 0.2)
+        finally:
+            texts = self.texts(job)
+            print(self.show(job), *texts[:60], sep="\n")
+        resigned = next(text for text in texts if " n2 this node no longer leads: it was lost before, and its check has failed: " in text)
+        refused = next(text for text in texts if "n2 was lost before and is not let in again: two-node check failed: n2: " in text)
+        world = next(text for text in texts if "6 ranks on 3 nodes" in text)
+        began, left, ended = (float(text.split()[0]) for text in (resigned, refused, world))
+        print(f"refused {left - began:.2f} s after it resigned, the world {ended - began:.2f} s after")
+        self.assertLess(ended - began, 30, "the others have waited for it")
+        self.assertEqual(run.violations(), "")
+        self.assertEqual(run.out.read_bytes(), reference(self.cluster, SIZE, STEPS), "the field differs from the undisturbed one")
 
 
 class Preemption(RequeueCase):

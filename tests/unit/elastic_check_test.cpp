@@ -223,6 +223,61 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_a_leader_that_has_resigned) {
     BOOST_TEST(g.count<RunCheck>(1) == 1u, "it is not checked twice");
 }
 
+/// Two are unfit: the one that leads first finds somebody sound before it resigns.
+BOOST_AUTO_TEST_CASE(a_leader_that_fails_does_not_resign_to_one_that_nobody_has_checked) {
+    NextRunGroup g(4, 1, {"n1", "n2"});
+    BOOST_REQUIRE(g.leader() == 1u);
+    for (int round = 0; round < 30; ++round) {
+        for (std::uint32_t node : {1u, 2u}) {
+            auto told = g.actions<RunCheck>(node);
+            if (!told.empty())
+                g.feed(node, LocalCheck{told.back().run, false, {}, {}, "a GPU miscalculates", true});
+        }
+        g.run(500ms);
+    }
+    BOOST_TEST(g.leader() == 3u);
+    BOOST_TEST(g.count<RunCheck>(1) == 1u);
+    BOOST_TEST(g.count<RunCheck>(2) <= 1u);
+    BOOST_TEST((g.world_nodes() == nodes({0, 3})));
+    BOOST_TEST((g.job_nodes == nodes({0, 3})));
+}
+
+/// All have been lost before, and the leader and the batch host are unfit.
+BOOST_AUTO_TEST_CASE(who_is_unfit_helps_no_other_to_pass) {
+    NextRunGroup g(5, 2, {"n0", "n1", "n2", "n3", "n4"});
+    BOOST_REQUIRE(g.leader() == 1u);
+    std::map<std::uint32_t, std::size_t> answered;
+    for (int round = 0; round < 60; ++round) {
+        for (std::uint32_t node = 0; node < 5; ++node) {
+            auto told = g.actions<RunCheck>(node);
+            if (told.size() <= answered[node]) continue;
+            answered[node] = told.size();
+            bool says = node == 1, ok = node > 1 && told.back().partner > NodeIndex(1);
+            g.feed(node, LocalCheck{told.back().run, ok, 150ms, ok ? Duration(100ms) : Duration(0),
+                                    ok ? "" : "no", says});
+        }
+        g.run(500ms);
+    }
+    BOOST_TEST(g.leader() > 1u);
+    BOOST_TEST((g.world_nodes() == nodes({2, 3, 4})));
+}
+
+/// It has failed, and nobody is there to tell it so again: there is no lack of time to check it.
+BOOST_AUTO_TEST_CASE(who_has_resigned_and_is_left_alone_is_not_used) {
+    GroupConfig c = NextRunGroup::make(2, 1, {"n0"});
+    c.batch_host.reset();
+    NextRunGroup g(c);
+    BOOST_REQUIRE(g.leader() == 0u);
+    auto told = g.actions<RunCheck>(0);
+    BOOST_REQUIRE(told.size() == 1u);
+    g.feed(0, LocalCheck{told[0].run, false, {}, {}, "a GPU miscalculates", true});
+    g.crash(1);
+    g.run(Timings{}.join * 4);
+    BOOST_TEST(g.world_nodes().empty());
+    BOOST_TEST(g.notes("used all the same") == 0u);
+    BOOST_TEST(g.count_asked(AskSlurm::What::requeue) > 0u);
+}
+
 /// The others die before one of them leads. It is not used for all that.
 BOOST_AUTO_TEST_CASE(who_has_resigned_leads_where_nobody_else_is_left) {
     NextRunGroup g(4, 1, {"n1"});
