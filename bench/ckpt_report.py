@@ -37,8 +37,11 @@ def report_saves(state: str, seen: "dict[str, dict]") -> bool:
     good = True
     for title, key, goal, bound in (("repeated saves", "repeated", GOAL_REPEATED[state], names.COPY_ALONE),
                                     ("first save of a process", "first", GOAL_FIRST, names.FRESH_PAGES),
+                                    ("the next two saves of such a process at once, in slots whose pages are new, too", "other slots", None, names.FRESH_PAGES),
                                     ("first save after an optimizer's step, which makes memory ready", "first prepared", GOAL_FIRST, "")):
         rows = {name: way[key] for name, way in seen.items() if way[key]}
+        if names.OURS not in rows:
+            continue
         if not bound:
             rows.pop(names.FRESH_PAGES, None)  # what was prepared needs none
         met = print_rows(f"{title}, {len(rows[names.OURS])} of each", rows[names.OURS], rows, goal, bound_note(rows, bound))
