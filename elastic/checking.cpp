@@ -110,7 +110,10 @@ void Member::State::consider_check() {
     if (!config.checks || !acting() || finish) return;
     if (checking.subject) return watch_check();
     if (preparing || (awaiting && world) || now < checking.not_before) return;
-    if (checking.dismissed.contains(config.self) && may_resign()) return resign();
+    bool is_out = checking.dismissed.contains(config.self);
+    if (is_out && may_resign()) return resign();
+    if (!is_out && !failed_check.empty() && !is_trusted(config.self))
+        return dismiss(config.self, CheckVerdict::failed, failed_check);
     if (!world && now - awaiting_since >= config.timings.join * 2) trust_rest();
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
@@ -141,8 +144,6 @@ void Member::State::trust_rest() {
 }
 
 void Member::State::begin_check(NodeIndex subject) {
-    if (is_self(subject) && !failed_check.empty())
-        return dismiss(subject, CheckVerdict::failed, failed_check);
     std::vector<NodeIndex> nodes = check_partners(subject);
     if (nodes.empty()) return;
     nodes.insert(nodes.begin(), subject);
@@ -266,7 +267,7 @@ void Member::State::conclude_check() {
     note(Note::Kind::warning, names({subject}) + " was lost in the job's run before; " + what + then);
 }
 
-/// One that nobody suspects: two that are unfit would resign in turn.
+/// One that nobody suspects, or two that are unfit would resign in turn.
 bool Member::State::others_can_lead() const {
     for (std::uint32_t i = 0; i < node_count(); ++i) {
         NodeIndex n(i);
@@ -295,7 +296,7 @@ void Member::State::dismiss(NodeIndex node, CheckVerdict verdict, const std::str
 
 /// Once in a while: it leads again where none of the others comes to it.
 bool Member::State::may_resign() const {
-    bool lately = resigned_at && now - *resigned_at < config.timings.join;
+    bool lately = resigned_at && now - *resigned_at < resign_pause;
     return !lately && !preparing && others_can_lead();
 }
 
@@ -303,6 +304,7 @@ bool Member::State::may_resign() const {
 /// it; until then it is heard, and what it holds counts.
 void Member::State::resign() {
     resigned_at = now;
+    resign_pause = std::max(config.timings.join, resign_pause * 2);
     step_down("it was lost before, and its check has failed: " + failed_check);
 }
 

@@ -7,9 +7,15 @@
 namespace dlrover::elastic {
 namespace {
 
-constexpr std::uint32_t apart = 8;        ///< so many candidates have a step of their own
-constexpr std::uint32_t most_steps = 20;  ///< of the last candidate of thousands
+constexpr std::uint32_t apart = 8;  ///< so many candidates have a step of their own
 constexpr std::uint64_t retry_steps = 16;
+
+Duration delay_at(std::uint32_t place, Duration step) {
+    Duration delay = step * std::min(place, apart);
+    std::uint32_t first = apart;
+    for (; place >= first * 2; first *= 2) delay += step;
+    return place <= apart ? delay : delay + step * (place - first) / first;
+}
 
 }  // namespace
 
@@ -25,14 +31,15 @@ bool Member::State::may_lead() const {
 /// others twice as many share each further one: where a rack is lost, the next node is not waited for a step
 /// for each that was in it. Who is unfit stands when they have had their turns.
 Duration Member::State::place_delay() const {
-    std::uint32_t place = 0;
-    for (std::uint32_t i = 0; i < config.self.value(); ++i)
-        place += config.batch_host != NodeIndex(i) && counts(NodeIndex(i)) && !removed(NodeIndex(i));
-    Duration step = config.timings.election_step, delay = step * std::min(place, apart);
-    if (!failed_check.empty()) delay += config.timings.election * 2 + step * most_steps;
-    std::uint32_t first = apart;
-    for (; place >= first * 2; first *= 2) delay += step;
-    return place <= apart ? delay : delay + step * (place - first) / first;
+    std::uint32_t place = 0, all = 0;
+    for (std::uint32_t i = 0; i < node_count(); ++i) {
+        NodeIndex n(i);
+        bool stands = config.batch_host != n && counts(n) && !removed(n);
+        all += stands;
+        place += stands && n < config.self;
+    }
+    if (failed_check.empty() || all <= 1) return delay_at(place, config.timings.election_step);
+    return config.timings.election * 2 + delay_at(all, config.timings.election_step);
 }
 
 /// After a term in which nobody won. Candidates that share a step stood within moments of each other, and

@@ -316,6 +316,7 @@ struct Member::State {
     std::optional<Checked> checked;  ///< also on followers
     std::string failed_check;        ///< why this node, as a leader, has found itself unfit; else empty
     std::optional<Time> resigned_at;
+    Duration resign_pause{0};  ///< after `resigned_at`, where it leads again
 
     // Stores that are not on record yet, and what waits for them.
     struct Held {

@@ -140,7 +140,9 @@ bool Member::State::has_own_step() const {
 /// Idle nodes above what is wanted: those that joined last first.
 std::vector<NodeIndex> Member::State::too_many() const {
     std::vector<NodeIndex> nodes;
-    auto is_here = [&](NodeIndex n) { return counts(n) && !removed(n) && answers(n); };
+    auto is_here = [&](NodeIndex n) {
+        return counts(n) && !removed(n) && answers(n) && !checking.dismissed.contains(n);
+    };
     std::size_t wanted = std::size_t{wanted_nodes()} + config.spares, here = 0;
     for (std::uint32_t i = 0; i < node_count(); ++i) here += is_here(NodeIndex(i));
     for (std::uint32_t i = node_count(); i-- > 0 && here > wanted + nodes.size();) {

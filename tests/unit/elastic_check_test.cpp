@@ -223,8 +223,8 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_a_leader_that_has_resigned) {
     BOOST_TEST(g.count<RunCheck>(1) == 1u, "it is not checked twice");
 }
 
-/// Two are unfit: the one that leads first finds somebody sound before it resigns.
-BOOST_AUTO_TEST_CASE(a_leader_that_fails_does_not_resign_to_one_that_nobody_has_checked) {
+/// The first of them resigns since there is a sound one, whoever stands next.
+BOOST_AUTO_TEST_CASE(two_that_are_unfit_leave_the_lead_to_one_that_is_sound) {
     NextRunGroup g(4, 1, {"n1", "n2"});
     BOOST_REQUIRE(g.leader() == 1u);
     for (int round = 0; round < 30; ++round) {
@@ -260,6 +260,24 @@ BOOST_AUTO_TEST_CASE(who_is_unfit_helps_no_other_to_pass) {
     }
     BOOST_TEST(g.leader() > 1u);
     BOOST_TEST((g.world_nodes() == nodes({2, 3, 4})));
+}
+
+/// Nobody is left to check the batch host with, which has passed before: that one is used in the end.
+BOOST_AUTO_TEST_CASE(who_knows_that_it_is_unfit_is_not_used_with_the_rest) {
+    NextRunGroup g(3, 1, {"n0", "n1"});
+    BOOST_REQUIRE(g.leader() == 1u);
+    auto told = g.actions<RunCheck>(0);
+    while (g.count<RunCheck>(1) == 0 && !told.empty()) {
+        g.feed(0, LocalCheck{told.back().run, true, 150ms, 100ms, "", false});
+        g.run(500ms);
+        told = g.actions<RunCheck>(0);
+    }
+    BOOST_REQUIRE(g.count<RunCheck>(1) > 0u);
+    g.feed(1, LocalCheck{g.actions<RunCheck>(1).back().run, false, {}, {}, "a GPU miscalculates", true});
+    g.crash(2);
+    g.run(Timings{}.join * 4);
+    BOOST_TEST(g.leader() == 1u);
+    BOOST_TEST((g.world_nodes() == nodes({0})));
 }
 
 /// It has failed, and nobody is there to tell it so again: there is no lack of time to check it.
