@@ -376,6 +376,19 @@ BOOST_AUTO_TEST_CASE(a_leader_that_fails_stays_where_the_batch_host_alone_is_lef
     BOOST_TEST((g.world_nodes() == nodes({0})), "nor is it used later");
 }
 
+/// Their ranks have a lease, and nobody else can give it.
+BOOST_AUTO_TEST_CASE(an_unfit_leader_that_is_needed_is_back_within_the_lease) {
+    UnfitLeader g(2, 1);
+    BOOST_REQUIRE((g.world_nodes() == nodes({0})));
+    g.cut(1);
+    g.run(1100ms);
+    g.heal();
+    BOOST_TEST(g.leader() != 1u, "no majority has answered");
+    g.run(Timings{}.agent_lease - 1100ms);
+    BOOST_TEST(g.leader() == 1u);
+    BOOST_TEST(g.world(0).restart_count == 0u);
+}
+
 /// The third one could lead, and is not heard.
 BOOST_AUTO_TEST_CASE(a_leader_that_fails_does_not_leave_to_one_that_is_not_there) {
     UnfitLeader g(3, 1, {2});
