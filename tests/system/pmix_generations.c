@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that speaks PMIx and saves by dlrover.h: "FOLDER COUNT". In each generation it takes some steps with a fence and a checkpoint each, publishes,
-// looks up, and then one of its ranks is killed; the COUNTth ends well once FOLDER/go is there. Rank 0 puts its number into FOLDER/generation.
+// A program that speaks PMIx and saves by dlrover.h: "FOLDER COUNT PAUSE". In each generation it takes some steps with a fence and a checkpoint each, publishes,
+// looks up, and then one of its ranks is killed; the COUNTth ends well. Rank 0 puts its number into FOLDER/generation. Before its end the PAUSEth, and the COUNTth,
+// waits until FOLDER/go.NUMBER is there; that all of its ranks have come so far says FOLDER/waits.NUMBER.
 #include <dlrover.h>
 #include <pmix.h>
 #include <signal.h>
@@ -30,12 +31,20 @@ static const char *file_in(const char *folder, const char *name) {
     return path;
 }
 
-static void write_number(const char *folder, unsigned long number) {
+static void write_number(const char *folder, const char *name, unsigned long number) {
     char fresh[4096];
-    strcpy(fresh, file_in(folder, "generation.new"));
+    strcpy(fresh, file_in(folder, "new"));
     FILE *file = fopen(fresh, "w");
     expect("file", file != NULL && fprintf(file, "%lu\n", number) > 0 && fclose(file) == 0);
-    expect("rename", rename(fresh, file_in(folder, "generation")) == 0);
+    expect("rename", rename(fresh, file_in(folder, name)) == 0);
+}
+
+static void wait_to_be_told(const char *folder, unsigned long number) {
+    char name[64];
+    snprintf(name, sizeof name, "waits.%lu", number);
+    if (self.rank == 0) write_number(folder, name, number);
+    snprintf(name, sizeof name, "go.%lu", number);
+    while (access(file_in(folder, name), F_OK) != 0) usleep(10000);
 }
 
 /// Under a name that every generation uses again.
@@ -58,12 +67,12 @@ int main(int argc, char **argv) {
     dlrover_context *context;
     dlrover_world world;
     uint64_t state[512] = {0};
-    if (argc != 3) return 2;
+    if (argc != 4) return 2;
     expect("init", PMIx_Init(&self, NULL, 0) == PMIX_SUCCESS);
     expect("open", dlrover_open(&context) == DLROVER_OK && dlrover_get_world(context, &world) == DLROVER_OK);
     expect("protect", dlrover_protect(context, 0, state, 512, DLROVER_UINT64) == DLROVER_OK);
     expect("restart", world.generation_number == 1 || dlrover_restart(context) == DLROVER_OK);
-    if (self.rank == 0) write_number(argv[1], world.generation_number);
+    if (self.rank == 0) write_number(argv[1], "generation", world.generation_number);
     publish();
     for (int i = 0; i < steps; ++i) {
         ++state[0];
@@ -73,11 +82,12 @@ int main(int argc, char **argv) {
         usleep(10000);
     }
     fence();
-    if (world.generation_number < strtoul(argv[2], NULL, 10)) {
+    int last = world.generation_number == strtoul(argv[2], NULL, 10);
+    if (last || world.generation_number == strtoul(argv[3], NULL, 10)) wait_to_be_told(argv[1], world.generation_number);
+    if (!last) {
         if (self.rank == world.generation_number % world.world_size) raise(SIGKILL);
         for (;;) fence();
     }
-    while (access(file_in(argv[1], "go"), F_OK) != 0) usleep(10000);
     dlrover_close(context);
     PMIx_Finalize(NULL, 0);
     return 0;

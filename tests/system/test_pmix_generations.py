@@ -2,6 +2,7 @@
 """Generation after generation in one step: PMIx server and daemon hold about as much memory and as many descriptors as after the first ones, and no namespace, file or
 socket of a former one is left. Nightly 1000, else a sample."""
 
+import collections
 import pathlib
 import re
 import unittest
@@ -67,32 +68,38 @@ class PmixGenerations(unittest.TestCase):
         now = self.measure_now()
         return [name for name, (kib, count) in begun.items() if name not in now or now[name][0] - kib >= GROWTH_KIB or now[name][1] - count > DESCRIPTORS]
 
-    def files_of_pmix(self) -> "list[str]":
-        """In the agents' private folders."""
+    def files_of_pmix(self) -> "collections.Counter[str]":
+        """In the agents' private folders, without the numbers in their names."""
         roots = [pathlib.Path(f"/proc/{host['slurmd']}/root") for host in self.cluster.describe()["hosts"] if host.get("slurmd")]
-        return [str(path) for root in roots for path in (root / "tmp").glob("dlrover-*/**/*")]
+        return collections.Counter(f"{number}: {re.sub('[0-9]+', 'N', str(path.relative_to(root)))}"
+                                   for number, root in enumerate(roots) for path in (root / "tmp").glob("dlrover-*/**/*"))
 
-    def most_files(self) -> int:
-        """Of the next generations: between two of them there are fewer."""
-        generation, most = self.generation(), 0
-        while self.generation() < generation + 3:
-            most = max(most, len(self.files_of_pmix()))
-        return most
+    def files_while_waiting(self, generation: int) -> "collections.Counter[str]":
+        """Of one whose ranks are all there and do nothing."""
+        self.wait_for(generation)
+        wait_until((self.files / f"waits.{generation}").exists, 60, "the generation waits")
+        return self.files_of_pmix()
 
     def test_generations_leave_nothing_behind(self) -> None:
+        pause = GENERATIONS // 5 + 10
         self.process = self.cluster.start("srun", "--job-name", "generations", f"-N{NODES}", f"--ntasks-per-node={RANKS_HERE}", "--overcommit", "--mem=400", "--dlrover-elastic", "--dlrover-pmix=yes",
-                                          self.build("pmix_generations"), str(self.files), str(GENERATIONS))
+                                          self.build("pmix_generations"), str(self.files), str(GENERATIONS), str(pause))
         self.addCleanup(lambda: self.process.poll() is None and self.process.terminate())
         begun = self.measure(GENERATIONS // 5)
-        files = self.most_files()
-        self.wait_for(GENERATIONS)
+        early = self.files_while_waiting(pause)
+        (self.files / f"go.{pause}").touch()
+        self.files_while_waiting(GENERATIONS)
         try:
             wait_until(lambda: not self.grown(begun), 10, "nothing has grown", 0.5)
         finally:
             print(*(f"{name}: {begun[name][0]} KiB and {begun[name][1]} descriptors; {GENERATIONS * 4 // 5} generations later {kib} KiB and {count}"
                     for name, (kib, count) in sorted(self.measure_now().items()) if name in begun), sep="\n")
-        self.assertLessEqual(len(self.files_of_pmix()), files)  # the last one's
-        (self.files / "go").touch()
+        self.assertGreater(early.total(), 0)
+        try:
+            wait_until(lambda: self.files_of_pmix() <= early, 10, f"in generation {GENERATIONS} no more files than in generation {pause}", 0.5)
+        finally:
+            print(f"generation {pause}: {early}", f"generation {GENERATIONS}: {self.files_of_pmix()}", sep="\n")
+        (self.files / f"go.{GENERATIONS}").touch()
         out, err = self.process.communicate(timeout=120)
         self.assertEqual(self.process.returncode, 0, out + err)
         self.assertEqual(self.generation(), GENERATIONS)
