@@ -12,6 +12,7 @@
 
 #include "base/fault.h"
 #include "ckpt/checksum.h"
+#include "ckpt/huge_pages.h"
 #include "ckpt/storage_answers.h"
 #include "ckpt/storage_io.h"
 
@@ -20,8 +21,7 @@ namespace {
 
 constexpr std::uint64_t block_bytes = 4096;       // of a direct write: memory, offset, length
 constexpr std::uint64_t window_bytes = 4u << 20;  // one call, at a multiple of it; also a thread's buffer
-constexpr std::uint64_t huge_page_bytes = 2u << 20;
-constexpr std::uint64_t windows_to_settle = 64;  // through the page cache
+constexpr std::uint64_t windows_to_settle = 64;   // through the page cache
 
 /// Whether writes of 4096 bytes at multiples of it, in the file and in memory, can go directly.
 bool blocks_go_directly(int fd) {

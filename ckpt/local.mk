@@ -9,7 +9,7 @@ EXTRA_DIST += ckpt/table.fbs
 
 noinst_LTLIBRARIES += libckpt.la
 libckpt_la_SOURCES = ckpt/block_kernel.h ckpt/block_kernel_avx2.cpp ckpt/block_kernel_body.inc ckpt/block_kernel_portable.cpp \
-	ckpt/block_kernel_sse2.cpp ckpt/checksum.cpp ckpt/checksum.h ckpt/dtype.h ckpt/format_version.h ckpt/lineage.cpp ckpt/lineage.h ckpt/mapping.cpp ckpt/mapping.h ckpt/object_check.cpp ckpt/object_check.h ckpt/object_message.h ckpt/object_table.cpp \
+	ckpt/block_kernel_sse2.cpp ckpt/checksum.cpp ckpt/checksum.h ckpt/dtype.h ckpt/format_version.h ckpt/huge_pages.h ckpt/lineage.cpp ckpt/lineage.h ckpt/mapping.cpp ckpt/mapping.h ckpt/object_check.cpp ckpt/object_check.h ckpt/object_message.h ckpt/object_table.cpp \
 	ckpt/object_table.h ckpt/segment_grants.h ckpt/storage_name.cpp ckpt/storage_name.h
 nodist_libckpt_la_SOURCES = $(ckpt_generated)
 

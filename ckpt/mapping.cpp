@@ -10,6 +10,8 @@
 #include <span>
 #include <string>
 
+#include "ckpt/huge_pages.h"
+
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -18,7 +20,6 @@
 namespace dlrover::ckpt {
 namespace {
 
-constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
 constexpr std::uint64_t page_bytes = 4096;
 constexpr std::uint64_t max_range_bytes = std::uint64_t{1} << 46;
 constexpr std::uint64_t populate_part_bytes = std::uint64_t{4} << 20;
@@ -49,6 +50,7 @@ Status map_segment(std::byte *at, const SegmentGrant &segment, Access access, Pa
     void *p = ::mmap(at, segment.bytes, protection, MAP_SHARED | MAP_FIXED, segment.fd.get(), 0);
     if (p == MAP_FAILED) return Status::from_errno("mmap of a segment");
     ::madvise(at, segment.bytes, MADV_DONTFORK);
+    ask_huge_pages(at, segment.bytes);
     if (page_tables == PageTables::now) populate(at, segment.bytes);
     return {};
 }

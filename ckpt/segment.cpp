@@ -15,6 +15,8 @@
 #include <iterator>
 #include <string>
 
+#include "ckpt/huge_pages.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -23,7 +25,6 @@ namespace dlrover::ckpt {
 namespace {
 
 constexpr std::uint64_t chunk_bytes = 64ull << 20;
-constexpr std::uint64_t huge_page_bytes = 2ull << 20;
 /// Pages of that size, also where the system's usual huge ones have 1 GiB.
 constexpr unsigned huge_page_flags = MFD_HUGETLB | 21u << 26;
 
@@ -57,6 +58,7 @@ bool reserve(int fd, std::uint64_t bytes) {
 Status populate(int fd, std::uint64_t offset, std::uint64_t bytes) {
     void *at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
     if (at == MAP_FAILED) return Status::from_errno("mmap of a segment");
+    ask_huge_pages(at, bytes);
     Status status;
     if (::madvise(at, bytes, MADV_POPULATE_WRITE) != 0) {
         // Before Linux 5.14. It leaves what is there alone, and says when there is no memory.

@@ -8,7 +8,7 @@
 namespace dlrover::lib {
 namespace {
 
-constexpr std::uint64_t part_bytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t part_bytes = std::uint64_t{2} << 20;  // a huge page, which no two threads make then
 
 }  // namespace
 

@@ -56,7 +56,7 @@ TESTS += tests/unit/lib_test
 
 check_PROGRAMS += tests/unit/client_test
 tests_unit_client_test_SOURCES = tests/unit/main.cpp tests/unit/lib_numa_test.cpp tests/unit/lib_populate_test.cpp tests/unit/lib_save_test.cpp \
-	tests/unit/stored_blocks_test.cpp
+	tests/unit/huge_pages.h tests/unit/smaps.h tests/unit/stored_blocks_test.cpp
 tests_unit_client_test_LDADD = libclient.la libarena.la $(PTHREAD_LIBS)
 TESTS += tests/unit/client_test
 

@@ -12,16 +12,48 @@
 #include <string>
 
 #include "base/unique_fd.h"
+#include "ckpt/huge_pages.h"
 
 namespace dlrover::test {
 
-inline constexpr std::uint64_t huge_page_bytes = 2u << 20;
+using ckpt::huge_page_bytes;
 
 inline bool has_huge_pages(int fd) {
     struct statfs fs {};
     return ::fstatfs(fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC &&
            static_cast<std::uint64_t>(fs.f_bsize) == huge_page_bytes;
 }
+
+/// Of the word in brackets depends who gets transparent ones of shared memory.
+inline const std::string shmem_enabled = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+/// To us, who ask.
+inline bool transparent_huge_pages_are_given() {
+    std::ifstream file(shmem_enabled);
+    std::string text;
+    std::getline(file, text);
+    return text.find('[') != std::string::npos && text.find("[never]") == std::string::npos &&
+           text.find("[deny]") == std::string::npos;
+}
+
+/// As long as this lives they are given to who asks, if it may be set.
+class TransparentHugePages {
+  public:
+    TransparentHugePages() {
+        std::string word;
+        for (std::ifstream file(shmem_enabled); file >> word;)
+            if (word.front() == '[') before_ = word.substr(1, word.size() - 2);
+        std::ofstream(shmem_enabled) << "advise";
+    }
+    ~TransparentHugePages() { std::ofstream(shmem_enabled) << before_; }
+    TransparentHugePages(const TransparentHugePages &) = delete;
+    TransparentHugePages &operator=(const TransparentHugePages &) = delete;
+
+    static bool may_be_set() { return std::ofstream(shmem_enabled).is_open(); }
+
+  private:
+    std::string before_ = "never";
+};
 
 /// So many more are reserved as long as this lives, if the system can. One test at a time.
 class HugePages {

@@ -4,13 +4,15 @@
 
 #include <boost/test/unit_test.hpp>
 #include <cstring>
-#include <fstream>
+#include <future>
 #include <string>
 
 #include "ckpt/mapping.h"
 #include "ckpt/segment.h"
 #include "lib/background_populate.h"
 #include "lib/fresh_memory.h"
+#include "tests/unit/huge_pages.h"
+#include "tests/unit/smaps.h"
 
 using namespace dlrover;
 using namespace std::chrono_literals;
@@ -46,22 +48,20 @@ struct Slot {
     }
     std::span<std::byte> memory() const { return {range.base(), range.bytes()}; }
     /// What of the mapping has page tables.
-    std::uint64_t resident() const {
-        std::ifstream smaps("/proc/self/smaps");
-        std::string line;
-        bool here = false;
-        while (std::getline(smaps, line)) {
-            if (line.find('-') != std::string::npos && std::isxdigit(static_cast<unsigned char>(line[0])))
-                here = std::stoull(line, nullptr, 16) == reinterpret_cast<std::uintptr_t>(range.base());
-            if (here && line.starts_with("Rss:")) return std::stoull(line.substr(4)) * 1024;
-        }
-        return 0;
-    }
+    std::uint64_t resident() const { return test::smaps_bytes(range.base(), "Rss"); }
 };
 
 bool wait_until(auto condition) {
     for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
     return condition();
+}
+
+boost::test_tools::assertion_result transparent_ones_can_be_given(boost::unit_test::test_unit_id) {
+    boost::test_tools::assertion_result answer(test::TransparentHugePages::may_be_set() &&
+                                               test::HugePages(16).free() >= 16);
+    answer.message() << "transparent huge pages can not be allowed for shared memory here (root can, where "
+                        "memory is free in one piece)";
+    return answer;
 }
 
 }  // namespace
@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(by_threads_all_of_it_whatever_is_there) {
 }
 
 BOOST_AUTO_TEST_CASE(fresh_memory_is_made_where_it_is_touched) {
-    constexpr std::uint64_t part = std::uint64_t{1} << 20;
+    constexpr std::uint64_t part = std::uint64_t{2} << 20;
     Slot slot;
     lib::FreshMemory fresh(slot.memory());
     fresh.touch(slot.range.base() + 5 * part + 100, 0);
@@ -153,9 +153,10 @@ BOOST_AUTO_TEST_CASE(fresh_memory_is_made_where_it_is_touched) {
 
 BOOST_AUTO_TEST_CASE(fresh_memory_whose_last_part_is_short) {
     Slot slot;
-    lib::FreshMemory fresh(slot.memory().first((3u << 20) + 8192));
-    fresh.touch(slot.range.base() + (3u << 20), 8192);
-    BOOST_TEST(slot.allocated() == 8192u);
+    lib::FreshMemory fresh(slot.memory().first((4u << 20) + 8192));
+    fresh.touch(slot.range.base() + (4u << 20), 8192);
+    BOOST_TEST(slot.allocated() ==
+               (test::transparent_huge_pages_are_given() ? test::huge_page_bytes : 8192u));
 }
 
 BOOST_AUTO_TEST_CASE(to_read_only) {
@@ -164,6 +165,27 @@ BOOST_AUTO_TEST_CASE(to_read_only) {
     slot.range = slot.map(ckpt::Access::read_only);
     lib::populate_now(slot.memory(), 2);
     BOOST_TEST(slot.resident() == bytes);
+}
+
+BOOST_FIXTURE_TEST_CASE(transparent_huge_pages_are_asked_for, test::TransparentHugePages,
+                        *boost::unit_test::precondition(transparent_ones_can_be_given)) {
+    Slot slot;
+    lib::FreshMemory fresh(slot.memory());
+    fresh.touch(slot.range.base(), 1);
+    BOOST_TEST(slot.allocated() == test::huge_page_bytes);
+    lib::populate_now(slot.memory(), 2);
+    BOOST_TEST(slot.allocated() == bytes);
+    BOOST_TEST(test::smaps_bytes(slot.range.base(), "ShmemPmdMapped") > 0u);
+    // As the daemon, or the agent, makes them.
+    Slot other;
+    ckpt::Prefaulter prefaulter(0);
+    std::promise<Status> filled;
+    prefaulter.add(UniqueFd(::fcntl(other.file.get(), F_DUPFD_CLOEXEC, 3)), bytes,
+                   std::make_shared<std::atomic<bool>>(false),
+                   [&](ckpt::Prefaulter::Report report) { filled.set_value(std::move(report.status)); });
+    BOOST_TEST(filled.get_future().get().ok());
+    lib::populate_now(other.memory(), 1);
+    BOOST_TEST(test::smaps_bytes(other.range.base(), "ShmemPmdMapped") > 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
