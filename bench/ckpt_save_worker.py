@@ -15,10 +15,11 @@ import torch.distributed as dist
 import ckpt_loads
 import ckpt_names as names
 import dlrover_slurm
-from ckpt_states import change, make_state, time_state_dict
-from ckpt_ways import Flash, Ours, everywhere, make_ways, timed
+from ckpt_states import bytes_of, change, make_state, time_state_dict
+from ckpt_ways import Flash, Ours, everywhere, make_ways, take_memory_back, timed
 
 LONGEST_FLUSH_S = 60.0
+NEW_SLOTS = 3  # of a rank (memory.slots): its first saves need new pages for as many states
 
 
 def time_saves(options: argparse.Namespace, ways: "list[Ours]", state: dict) -> dict:
@@ -31,6 +32,8 @@ def time_saves(options: argparse.Namespace, ways: "list[Ours]", state: dict) -> 
         order = sorted(order, key=lambda way: not way.first) if round_number < 0 else [way for way in order if way.repeated]
         for way in order:
             step += 1
+            if options.backed and round_number < 0:
+                take_memory_back(NEW_SLOTS * bytes_of(state))
             change(state)
             took, saved = timed(lambda: way.save(step, state))
             saved = everywhere(saved)
@@ -177,6 +180,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--turn", type=int, default=0)
     parser.add_argument("--prepare", type=float, default=0.0)
     parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--backed", action="store_true")
     parser.add_argument("--flush", action="store_true")
     parser.add_argument("--restore", choices=("save", "dcp"), help="what of ours has saved what is restored")
     parser.add_argument("--first", choices=tuple(names.GROUPS), help="whose first restore is the first of the process")

@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 
@@ -52,5 +53,6 @@ def describe_machine() -> str:
     cpu = next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "?")
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     prefix = os.environ.get("DLROVER_PREFIX", "")
-    return (f"machine: {cpu}, {os.cpu_count()} cores, {memory_gib:.1f} GiB, Linux {platform.release()}, load {os.getloadavg()[0]:.2f} before\n"
+    huge = re.search(r"\[(\w+)\]", shmem.read_text()) if (shmem := pathlib.Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")).exists() else None
+    return (f"machine: {cpu}, {os.cpu_count()} cores, {memory_gib:.1f} GiB, Linux {platform.release()} (shmem_enabled: {huge.group(1) if huge else '?'}), load {os.getloadavg()[0]:.2f} before\n"
             f"versions: {first_line(f'{prefix}/bin/dlrover', '--version')}, {first_line('slurmd', '-V')}, Python {platform.python_version()}")
