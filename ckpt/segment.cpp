@@ -87,9 +87,13 @@ Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOp
     return fd;
 }
 
-bool has_all_pages(int segment, std::uint64_t bytes) {
+std::uint64_t held_bytes(int segment) {
     struct stat st {};
-    return ::fstat(segment, &st) == 0 && static_cast<std::uint64_t>(st.st_blocks) * 512 >= bytes;
+    return ::fstat(segment, &st) == 0 ? static_cast<std::uint64_t>(st.st_blocks) * 512 : 0;
+}
+
+bool has_all_pages(int segment, std::uint64_t bytes) {
+    return held_bytes(segment) >= bytes;
 }
 
 std::uint64_t memory_available_bytes() {

@@ -30,6 +30,8 @@ struct SegmentOptions {
 /// A memfd of `bytes`, whose size nobody can change any more (the user gets it writable). No page is touched.
 Result<UniqueFd> create_segment(const char *name, std::uint64_t bytes, SegmentOptions options = {});
 
+/// What of it has pages, whoever made them; 0 where it can not be told.
+std::uint64_t held_bytes(int segment);
 /// Whether none is to be taken any more.
 bool has_all_pages(int segment, std::uint64_t bytes);
 

@@ -201,6 +201,7 @@ class Arena {
     /// Ranks that have not told what they need.
     std::uint32_t ranks_to_come() const;
     void add_need(Memory &sum) const;
+    MemoryBudget::Holding copies_to_come(std::uint64_t rank_bytes) const;
     std::uint64_t need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) const;
     Result<std::optional<ckpt::Grant>> grant(Rank rank, ckpt::Holder holder, const CheckpointId &id,
                                              std::uint64_t bytes);

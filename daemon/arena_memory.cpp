@@ -182,12 +182,13 @@ Status Arena::check(Rank rank, const MemoryBudget::Holding &more) const {
     return services_.budget.check(options_.uid, charged(more));
 }
 
-/// Pages that were asked for but are not there yet count.
+/// Pages that were asked for but are not there yet count. A save may have made them before anybody says so.
 Status Arena::check_job(Rank rank, std::uint64_t more_bytes) const {
     auto allowance = services_.job ? services_.job->allowance(rank) : std::nullopt;
     if (!allowance) return {};
     std::uint64_t taken = allowance->floor_bytes;
-    for (const auto &[owner, segment] : unfilled()) taken += segment.bytes;
+    for (const auto &[owner, segment] : unfilled())
+        taken += segment.bytes - std::min(segment.bytes, ckpt::held_bytes(segment.fd->get()));
     std::uint64_t free = allowance->cgroup.free_bytes();
     free -= std::min(free, taken);
     if (more_bytes <= free) return {};
@@ -266,8 +267,20 @@ std::uint64_t Arena::need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) c
     return (slots + options_.parities.value_or(options_.copies - 1) * guest_slots) * round_up(rank_bytes);
 }
 
-/// Ranks that have not told their size count like this one when the number of slots is chosen; they are no
-/// reason to refuse: they may save less, or nothing.
+/// What the ranks of other nodes that have their copies here are still going to take, as far as they are as
+/// many and as large as this node's.
+MemoryBudget::Holding Arena::copies_to_come(std::uint64_t rank_bytes) const {
+    std::uint64_t slots =
+        std::uint64_t{ranks_here_} * options_.parities.value_or(options_.copies - 1) * guest_slots;
+    for (const auto &[rank, guest] : ranks_)
+        if (guest->guest) slots -= std::min<std::uint64_t>(slots, guest->with_memory());
+    auto like = holding_for(rank_bytes);
+    return {.bytes = slots * like.bytes, .segments = slots * like.segments};
+}
+
+/// Ranks that have not told their size count like this one when the number of slots is chosen, and so do
+/// copies that are still to come: a slot more would be no use where those have no room. They are no reason to
+/// refuse: they may be smaller, or not come.
 Status Arena::plan(Rank rank, RankSlots &slots, std::uint64_t bytes) {
     DLROVER_TRY(check_slot_bytes(bytes));
     slots.told_bytes = bytes;
@@ -275,8 +288,9 @@ Status Arena::plan(Rank rank, RankSlots &slots, std::uint64_t bytes) {
     for (slots.limit = options_.slots; slots.limit > least_slots; --slots.limit) {
         auto more = slots.lacking(slots.limit, bytes), like = holding_for(bytes);
         std::uint64_t others = std::uint64_t{ranks_to_come()} * slots.limit;
-        more.bytes += others * like.bytes;
-        more.segments += others * like.segments;
+        auto copies = copies_to_come(bytes);
+        more.bytes += others * like.bytes + copies.bytes;
+        more.segments += others * like.segments + copies.segments;
         if (check(rank, more).ok()) break;
     }
     Status status = check(rank, slots.lacking(slots.limit, bytes));

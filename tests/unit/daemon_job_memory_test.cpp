@@ -77,12 +77,28 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_the_jobs_limit_is_refused) {
     BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
     BOOST_TEST(arena.memory().slots == 2u);
     BOOST_TEST(!arena.prepare(Rank(1), mib).ok(), "pages that are to come count: 2 MiB are left");
-    // They are the kernel's to count from then on.
-    for (const auto &segment : job.orders) {
-        take_pages(segment);
-        filled(segment);
-    }
+    // Once they are there they are the kernel's to count, whether somebody has said so or not.
+    for (const auto &segment : job.orders) take_pages(segment);
     BOOST_TEST(arena.prepare(Rank(1), mib).ok());
+}
+
+/// A third slot that leaves a copy without its second one leaves no step safe but the first.
+BOOST_AUTO_TEST_CASE(copies_of_others_go_before_a_third_slot) {
+    Arena both{{loop, keeper, prefaulter, budget, &job},
+               {.group_key = "8.0", .uid = 1000, .slots = 3, .copies = 2}};
+    allow(100 * mib, 0, 84 * mib);  // room for four slots
+    BOOST_TEST(both.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(both.memory().slots == 2u);
+    for (const auto &segment : job.orders) take_pages(segment);
+    allow(100 * mib, 0, 92 * mib);
+    for (std::uint64_t step : {1u, 2u}) {
+        auto copy = both.begin_copy(Rank(1), ckpt::lasting_holder | step, {generation, TrainStep(step)},
+                                    4 * mib, true, {});
+        BOOST_TEST((copy.ok() && copy->has_value()));
+    }
+    allow(100 * mib, 0, 70 * mib);
+    BOOST_TEST(both.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(both.memory().slots == 3u, "the copies have what they need");
 }
 
 BOOST_AUTO_TEST_CASE(a_slot_that_gets_no_pages_is_given_up) {

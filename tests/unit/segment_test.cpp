@@ -21,12 +21,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::uint64_t held_bytes(int fd) {
-    struct stat st {};
-    BOOST_REQUIRE(::fstat(fd, &st) == 0);
-    return static_cast<std::uint64_t>(st.st_blocks) * 512;
-}
-
 /// Whether it does what it is asked, after what it was asked before.
 bool comes_to(Prefaulter &prefaulter) {
     auto promise = std::make_shared<std::promise<void>>();
