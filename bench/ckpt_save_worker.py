@@ -118,7 +118,7 @@ class Flushes:
 
     def run(self) -> dict:
         seen = {name: {"seconds": [], "taken": 0, "tried": 0} for name in self.by_name}
-        for round_number in range(-1, self.options.rounds):
+        for round_number in range(-NEW_SLOTS, self.options.rounds):  # first of all into each slot once: the memory is there in a training
             for name in seen:
                 took = self.time_alone(name)
                 if round_number >= 0:
