@@ -36,6 +36,17 @@ inline bool transparent_huge_pages_are_given() {
            text.find("[deny]") == std::string::npos;
 }
 
+/// As long as this lives no other test has another setting. One test at a time.
+class TransparentHugePagesHeld {
+  public:
+    TransparentHugePagesHeld() : lock_(::open(shmem_enabled.c_str(), O_RDONLY | O_CLOEXEC)) {
+        ::flock(lock_.get(), LOCK_EX);
+    }
+
+  private:
+    UniqueFd lock_;
+};
+
 /// As long as this lives they are given to who asks, if it may be set.
 class TransparentHugePages {
   public:
@@ -52,6 +63,7 @@ class TransparentHugePages {
     static bool may_be_set() { return std::ofstream(shmem_enabled).is_open(); }
 
   private:
+    TransparentHugePagesHeld held_;
     std::string before_ = "never";
 };
 

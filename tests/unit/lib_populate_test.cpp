@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(fresh_memory_is_made_where_it_is_touched) {
     BOOST_TEST(slot.allocated() == bytes);
 }
 
-BOOST_AUTO_TEST_CASE(fresh_memory_whose_last_part_is_short) {
+BOOST_FIXTURE_TEST_CASE(fresh_memory_whose_last_part_is_short, test::TransparentHugePagesHeld) {
     Slot slot;
     lib::FreshMemory fresh(slot.memory().first((4u << 20) + 8192));
     fresh.touch(slot.range.base() + (4u << 20), 8192);
