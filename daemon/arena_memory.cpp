@@ -267,15 +267,23 @@ std::uint64_t Arena::need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) c
     return (slots + options_.parities.value_or(options_.copies - 1) * guest_slots) * round_up(rank_bytes);
 }
 
-/// What the ranks of other nodes that have their copies here are still going to take, as far as they are as
-/// many and as large as this node's.
+/// What other nodes' copies are still going to take here, if they are as many and as large as this node's; of
+/// parities also what is on its way into one.
 MemoryBudget::Holding Arena::copies_to_come(std::uint64_t rank_bytes) const {
-    std::uint64_t slots =
-        std::uint64_t{ranks_here_} * options_.parities.value_or(options_.copies - 1) * guest_slots;
-    for (const auto &[rank, guest] : ranks_)
-        if (guest->guest) slots -= std::min<std::uint64_t>(slots, guest->with_memory());
-    auto like = holding_for(rank_bytes);
-    return {.bytes = slots * like.bytes, .segments = slots * like.segments};
+    std::uint64_t guests = std::uint64_t{ranks_here_} * options_.parities.value_or(options_.copies - 1);
+    if (options_.parities) ++guests;
+    MemoryBudget::Holding sum;
+    auto add = [&sum](const MemoryBudget::Holding &more, std::uint64_t times) {
+        sum.bytes += times * more.bytes;
+        sum.segments += times * more.segments;
+    };
+    for (const auto &[rank, slots] : ranks_) {
+        if (!slots->guest) continue;
+        add(slots->lacking(guest_slots, rank_bytes), 1);
+        guests -= std::min<std::uint64_t>(guests, 1);
+    }
+    add(holding_for(rank_bytes), guests * guest_slots);
+    return sum;
 }
 
 /// Ranks that have not told their size count like this one when the number of slots is chosen, and so do

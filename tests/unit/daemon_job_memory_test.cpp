@@ -101,6 +101,18 @@ BOOST_AUTO_TEST_CASE(copies_of_others_go_before_a_third_slot) {
     BOOST_TEST(both.memory().slots == 3u, "the copies have what they need");
 }
 
+/// Two slots for the parity, two for what is on its way into it.
+BOOST_AUTO_TEST_CASE(parities_of_others_go_before_a_third_slot) {
+    Arena both{{loop, keeper, prefaulter, budget, &job},
+               {.group_key = "8.0", .uid = 1000, .slots = 3, .parities = 1}};
+    allow(100 * mib, 0, 73 * mib);  // room for six slots
+    BOOST_TEST(both.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(both.memory().slots == 2u);
+    allow(100 * mib, 0, 64 * mib);  // and for the seventh, of which two are there
+    BOOST_TEST(both.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(both.memory().slots == 3u);
+}
+
 BOOST_AUTO_TEST_CASE(a_slot_that_gets_no_pages_is_given_up) {
     BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
     auto place = arena.begin(rank0, 7, TrainStep(1), generation, 4 * mib);
