@@ -153,9 +153,14 @@ class Run:
     def output(self) -> str:
         return "".join((self.folder / name).read_text(errors="replace")[-4000:] for name in ("stdout", "stderr") if (self.folder / name).exists())
 
+    def stepping_in(self) -> int:
+        """The generation in which every rank has completed a step; 0: they are not in one and the same, or not so far. Its number is read before that, once:
+        a process that is started again meanwhile has a new one, and no step."""
+        generations = {p.generation for p in self.pages}
+        return generations.pop() if len(generations) == 1 and all(p.first_step_us > 0 for p in self.pages) else 0
+
     def all_stepping(self) -> bool:
-        """Every rank has completed a step in one and the same generation."""
-        return len({p.generation for p in self.pages}) == 1 and all(p.first_step_us > 0 for p in self.pages)
+        return self.stepping_in() > 0
 
     def generation(self) -> int:
         return max(p.generation for p in self.pages)
@@ -181,7 +186,7 @@ class Run:
 
     def wait_for_steps(self, after: int = 0, seconds: float = 30.0) -> None:
         """Until all ranks have completed a step in a generation newer than `after`, or the run is over."""
-        wait_until(lambda: (self.all_stepping() and self.pages[0].generation > after) or not self.running(), seconds,
+        wait_until(lambda: self.stepping_in() > after or not self.running(), seconds,
                    f"{self.label}: all ranks stepping after generation {after}", 0.002)
 
     def common_save(self) -> int:

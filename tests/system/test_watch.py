@@ -104,7 +104,7 @@ class Watch(unittest.TestCase):
         with_ranks = {self.cluster.namespaces()[page.find_process().namespace] for page in run.pages}
         self.cluster.control("kill-node", max(with_ranks - {batch_host}))
         try:
-            wait_until(lambda: run.all_stepping() and run.generation() > generation, 30, "all ranks stepping again", 0.002)
+            wait_until(lambda: run.stepping_in() > generation, 30, "all ranks stepping again", 0.002)
         finally:
             print("\n".join(f"{event['time_us'] / 1e6:.3f} {event['node']} {event['text']}" for event in self.cluster.events(job)[-30:]))
         wait_until(lambda: {page.phase_name for page in run.pages} == {"done"}, 120, "all ranks done")
