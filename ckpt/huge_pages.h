@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Huge pages for the memory of checkpoints.
 #pragma once
 
 #include <sys/mman.h>
@@ -7,7 +8,7 @@
 
 namespace dlrover::ckpt {
 
-/// Of x86; of other processors with pages of 4 KiB, too.
+/// Where ordinary pages have 4 KiB.
 inline constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20;
 
 /// Transparent huge pages for what of the range, mapped from a memfd, is not there yet. They come where the

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <boost/test/unit_test.hpp>
 #include <cstring>
@@ -36,11 +35,7 @@ struct Slot {
         grants.push_back({1, bytes, UniqueFd(::fcntl(file.get(), F_DUPFD_CLOEXEC, 3))});
         return taken(ckpt::SegmentRange::map(std::move(grants), access, ckpt::PageTables::later));
     }
-    std::uint64_t allocated() const {
-        struct stat st {};
-        BOOST_REQUIRE(::fstat(file.get(), &st) == 0);
-        return static_cast<std::uint64_t>(st.st_blocks) * 512;
-    }
+    std::uint64_t allocated() const { return ckpt::held_bytes(file.get()); }
     /// As the daemon does.
     void allocate(std::uint64_t end) {
         auto mapping = taken(ckpt::Mapping::shared(file.get(), end));
