@@ -81,12 +81,21 @@ void Daemon::start(std::vector<KeptRecord> kept, LocalPort &port) {
     restore(std::move(kept));
     sweep();
     watch_floor();
+    watch_own_time();
     say_ready();
 }
 
 void Daemon::say_ready() {
     keeper_.ready();
     ready_timer_ = loop_.after(ready_interval, [this] { say_ready(); });
+}
+
+void Daemon::watch_own_time() {
+    if (auto text = standstill_.look(loop_.now(), own_thread_time())) {
+        log::warning("this daemon " + *text);
+        for (auto &[key, group] : groups_) group->tell_standstill(*text);
+    }
+    own_timer_ = loop_.after(Standstill::interval, [this] { watch_own_time(); });
 }
 
 // ---- after a restart ----

@@ -12,6 +12,7 @@
 #include "daemon/local_server.h"
 #include "daemon/query_budget.h"
 #include "daemon/relay.h"
+#include "daemon/standstill.h"
 
 namespace dlrover::daemon {
 
@@ -105,6 +106,7 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     void check_kept();
     void ask_about(Key key);
     void watch_floor();
+    void watch_own_time();
     std::unique_ptr<Group> take_kept(Key key, const proto::StepRegistrationT &step,
                                      const std::string &lineage);
     Status room_for(std::uint32_t uid);
@@ -142,7 +144,8 @@ class Daemon final : public LocalServer::Handler, private MemoryBudget::Kept {
     bool memory_spec_known_ = false;
     std::uint64_t memory_spec_bytes_ = 0;  ///< MemSpecLimit of this node; 0: none
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-    EventLoop::Handle sweep_timer_, ready_timer_, floor_timer_;
+    Standstill standstill_;
+    EventLoop::Handle sweep_timer_, ready_timer_, floor_timer_, own_timer_;
 };
 
 }  // namespace dlrover::daemon

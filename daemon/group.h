@@ -64,6 +64,7 @@ class Group : private JobMemory {
     /// Asks Slurm where its nodes are, until it answers, and links to them.
     void find_addresses();
     void on_slurm_return();
+    void tell_standstill(const std::string &text);
 
     // ---- what comes in; false: not for this role or state ----
     void on_agent_message(const Client &from, local::MessageT message);

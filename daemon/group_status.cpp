@@ -79,6 +79,12 @@ void Group::say_on_terminal(const std::string &text) {
     services_.port.push(agents_.begin()->second.connection, std::move(notice));
 }
 
+void Group::tell_standstill(const std::string &text) {
+    if (record_.workers == 0 || over()) return;
+    add_event(proto::EventKind::Warning,
+              "dlroverd of " + services_.node + " " + text + ": others may have taken this node for lost.");
+}
+
 void Group::add_event(proto::EventKind kind, std::string text, GenerationId generation, std::int32_t rank,
                       std::int64_t step, std::int64_t duration_us, const std::string &node) {
     proto::EventT event;

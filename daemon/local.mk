@@ -18,7 +18,7 @@ libdaemon_la_SOURCES = daemon/arena.cpp daemon/arena.h daemon/arena_kept.cpp dae
 	daemon/peer_process.cpp daemon/peer_process.h daemon/group_pmix.cpp daemon/pmix_relay.cpp daemon/pmix_relay.h \
 	daemon/memory_budget.h daemon/inspection.cpp daemon/inspection.h daemon/idle_ranks.cpp daemon/idle_ranks.h daemon/interfaces.cpp daemon/interfaces.h daemon/node_probe.cpp daemon/node_probe.h daemon/outside.cpp daemon/outside.h daemon/progress_pages.cpp daemon/progress_pages.h daemon/slow_close.cpp daemon/slow_close.h daemon/queries.cpp \
 	daemon/record_keeper.cpp daemon/record_keeper.h daemon/storage_silence.cpp daemon/storage_silence.h daemon/storage_text.h daemon/records.cpp daemon/records.h daemon/registration.cpp \
-	daemon/registration.h daemon/seal_bounds.h daemon/segment_fds.cpp daemon/segment_fds.h daemon/merge.cpp daemon/merge.h daemon/parity.h daemon/query_budget.h daemon/random_bytes.h daemon/relay.cpp daemon/relay.h daemon/site.cpp daemon/site.h daemon/standalone.h daemon/summary.cpp daemon/summary.h daemon/table_reader.cpp daemon/table_reader.h daemon/ucx_trust.h daemon/wall_clock.h
+	daemon/registration.h daemon/seal_bounds.h daemon/segment_fds.cpp daemon/segment_fds.h daemon/merge.cpp daemon/merge.h daemon/parity.h daemon/query_budget.h daemon/random_bytes.h daemon/relay.cpp daemon/relay.h daemon/site.cpp daemon/site.h daemon/standalone.h daemon/standstill.cpp daemon/standstill.h daemon/summary.cpp daemon/summary.h daemon/table_reader.cpp daemon/table_reader.h daemon/ucx_trust.h daemon/wall_clock.h
 libdaemon_la_LIBADD = libkeeper.la libarena.la libckpt.la libelastic.la libmessagecodec.la libslurmclient.la \
 	libtopology.la libtransport.la libcommon.la libproto.la
 

@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from cluster import Cluster, prefix, wait_until
+from cluster import Cluster, prefix, stopped, wait_until
 from heat import Run, reference
 
 SIZE, STEPS = 256, 3000
@@ -20,8 +20,8 @@ class DaemonCrash(unittest.TestCase):
     def setUpClass(cls) -> None:
         cls.cluster = cls.enterClassContext(Cluster("crash", nodes=4))
 
-    def start(self, label: str, step_us: int = 2000) -> Run:
-        run = Run(self.cluster, label, size=SIZE, steps=STEPS, save_every=5, step_us=step_us, ballast_mb=8).start()
+    def start(self, label: str, step_us: int = 2000, **heat: object) -> Run:
+        run = Run(self.cluster, label, size=SIZE, steps=STEPS, save_every=5, step_us=step_us, ballast_mb=8, **heat).start()
         self.addCleanup(lambda: run.running() and run.process.terminate())
         run.wait_for_steps()
         self.assertTrue(run.running(), run.output())
@@ -97,6 +97,18 @@ class DaemonCrash(unittest.TestCase):
         """One question for all: without slurmctld the answer takes seconds."""
         pids = {host["host"]: host["dlroverd"] for host in self.cluster.describe()["hosts"]}
         return [pids[node] for node in nodes]
+
+    def test_standstill(self) -> None:
+        """Who looks for the cause of a lost node finds it."""
+        run = self.start("still", nodes=1, srun=("-w", "n1"))
+        generation = run.generation()
+        with stopped([self.cluster.daemon_pid("n1")]):
+            time.sleep(1.5)
+        self.expect_undisturbed(run, generation)
+        story = [event["text"] for event in self.cluster.events(run.job_id()) if "stood still" in event["text"]]
+        self.assertEqual(len(story), 1, story)
+        self.assertRegex(story[0], r"^dlroverd of n1 stood still for [12]\.\d s \(it was stopped, .*\): others may have taken this node for lost\.$")
+        self.finish(run)
 
     def test_while_slurmctld_is_away(self) -> None:
         """Slurm can not say where the other nodes are: the daemon has it on record. All at once, too: then none of them would call."""

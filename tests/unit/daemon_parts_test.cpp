@@ -12,6 +12,7 @@
 #include "daemon/memory_budget.h"
 #include "daemon/merge.h"
 #include "daemon/query_budget.h"
+#include "daemon/standstill.h"
 #include "daemon/summary.h"
 
 using namespace dlrover;
@@ -57,6 +58,24 @@ BOOST_AUTO_TEST_CASE(a_rank_is_idle_since_it_has_done_nothing) {
     ranks.keep_only({4});
     BOOST_TEST((ranks.idle_for(3, did(1s), 185s) == 0s), "nobody waited for it meanwhile");
     BOOST_TEST((ranks.idle_for(4, did(1s), 185s) == 10s));
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_that_stands_still_knows_what_held_it_up) {
+    Standstill still;
+    auto at = [&](Standstill::Time now, Standstill::Time ran, Standstill::Time waited) {
+        return still.look(now, ThreadTime{ran, waited}).value_or("");
+    };
+    BOOST_TEST(at(100s, 1s, 1s) == "", "nothing is known of before");
+    BOOST_TEST(at(100500ms, 1s, 1s) == "");
+    BOOST_TEST(at(101499ms, 1s, 1s) == "", "a little late");
+    BOOST_TEST(at(104700ms, 1s, 4100ms) == "stood still for 3.2 s (no processor was free for it for 3.1 s)");
+    BOOST_TEST(at(105200ms, 1s, 4100ms) == "");
+    BOOST_TEST(at(107200ms, 2500ms, 4100ms) == "stood still for 2.0 s (it was at work for 1.5 s of it)");
+    BOOST_TEST(at(117200ms, 2600ms, 4200ms).find("stopped, or waited for memory") != std::string::npos);
+    BOOST_TEST((still.look(119200ms, std::nullopt) == "stood still for 2.0 s"));
+    BOOST_TEST((still.look(121200ms, ThreadTime{}) == "stood still for 2.0 s"));
+    auto now = own_thread_time();
+    BOOST_TEST((!now || now->ran > 0us));
 }
 
 BOOST_AUTO_TEST_CASE(the_budget_knows_quota_and_floor) {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the daemon's own thread stands still: others take its node for lost then, and nobody there knows why.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace dlrover::daemon {
+
+/// What a thread did with its time.
+struct ThreadTime {
+    std::chrono::microseconds ran{0};     ///< on a processor
+    std::chrono::microseconds waited{0};  ///< for one
+};
+
+/// The calling thread's, of /proc/thread-self/schedstat; none where the kernel does not say.
+std::optional<ThreadTime> own_thread_time();
+
+/// Pure.
+class Standstill {
+  public:
+    using Time = std::chrono::microseconds;
+    /// look() is to be called so often.
+    static constexpr Time interval = std::chrono::milliseconds(500);
+
+    /// Where the last call was much longer ago: how long, and what held it up. `now`: of a steady clock.
+    std::optional<std::string> look(Time now, std::optional<ThreadTime> used);
+
+  private:
+    struct Look {
+        Time at;
+        std::optional<ThreadTime> used;
+    };
+    std::optional<Look> last_;
+};
+
+}  // namespace dlrover::daemon
