@@ -55,8 +55,12 @@ Arena::RankSlots &Arena::of(Rank rank) {
     auto &slots = ranks_[rank];
     if (slots) return *slots;
     slots = std::make_unique<RankSlots>(options_.slots);
-    slots->guest = !is_rank(rank);
     return *slots;
+}
+
+void Arena::expect(ArenaTenants tenants) {
+    tenants_ = std::move(tenants);
+    for (auto &[rank, slots] : ranks_) slots->planned = false;
 }
 
 void Arena::place(Rank rank, std::optional<unsigned> numa_node) {
@@ -79,8 +83,10 @@ Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder,
     DLROVER_TRY(check_slot_bytes(bytes));
     RankSlots &slots = of(rank);
     bytes = std::max<std::uint64_t>(bytes, 1);  // no slot, and no record of one, without a segment
-    if (slots.with_memory() == 0 || slots.guest) DLROVER_TRY(plan(rank, slots, bytes));
+    if (!slots.planned) DLROVER_TRY(plan(rank, slots, bytes));
     slots.told_bytes = std::max(slots.told_bytes, bytes);
+    // There may be more room by now.
+    if (slots.limit < options_.slots) choose_limit(rank, slots, slots.told_bytes);
     auto granted = grant(rank, holder, {generation, step}, bytes);
     if (!granted) return granted.take_status();
     if (!*granted) return std::optional<Place>();
@@ -117,16 +123,14 @@ Result<std::optional<ckpt::Grant>> Arena::grant(Rank rank, ckpt::Holder holder, 
 }
 
 Result<std::optional<Arena::Place>> Arena::begin_copy(Rank rank, ckpt::Holder holder, const CheckpointId &id,
-                                                      std::uint64_t bytes, bool guest,
-                                                      RecordKeeper::Done done) {
+                                                      std::uint64_t bytes, RecordKeeper::Done done) {
     DLROVER_TRY(check_slot_bytes(bytes));
     RankSlots &slots = of(rank);
     bytes = std::max<std::uint64_t>(bytes, 1);
-    slots.guest = guest && (slots.guest || slots.told_bytes == 0);
-    if (slots.guest) {
+    if (!is_own(rank)) {
         slots.limit = std::min(slots.limit, guest_slots);
         drop_unsafe(rank, slots, id);
-    } else if (slots.with_memory() == 0) {
+    } else if (!slots.planned) {
         DLROVER_TRY(plan(rank, slots, bytes));
     }
     slots.told_bytes = std::max(slots.told_bytes, bytes);
@@ -377,7 +381,7 @@ void Arena::rewind(std::optional<CheckpointId> from, GenerationId generation) {
         auto freed = slots->table.freed();
         slots->table.rewind(from, generation);
         // What the world goes on from may lack its copies: nothing older is freed for it.
-        if (options_.copies > 1) slots->table.set_freed(from ? std::min(freed, from) : std::nullopt);
+        if (options_.redundant) slots->table.set_freed(from ? std::min(freed, from) : std::nullopt);
         drop_free_slots(rank, *slots);
     }
 }

@@ -54,11 +54,15 @@ struct ArenaOptions {
     std::uint32_t uid = 0;
     std::uint32_t slots = 3;
     bool huge_pages = false;
-    std::uint32_t copies = 1;         ///< kept here of each checkpoint: more where other nodes' are kept too.
-                                      ///< > 1: what is complete may not be safe yet
+    bool redundant = false;           ///< kept on other nodes too: what is complete may not be safe yet
     std::uint32_t restart_count = 0;  ///< of the job: objects of lower terms are of its runs before
-    /// Where parities are kept in place of copies, of how many rows for each rank of the node.
-    std::optional<std::uint32_t> parities = {};
+};
+
+/// Whose checkpoints a node has in a world.
+struct ArenaTenants {
+    std::set<Rank> own;  ///< run here
+    std::set<Rank>
+        guests;  ///< other nodes', whose copies are kept here; or places of parities, and `passage`
 };
 
 /// Thread: the event loop's.
@@ -92,15 +96,15 @@ class Arena {
     void restore(const RecordName &name, const records::RecordT &record, UniqueFd fd);
     void finish_restore();
 
-    /// How many ranks are going to save here.
-    void expect_ranks(std::uint32_t count) { ranks_here_ = count; }
+    /// In the world that is in force now. Who saves without being named is taken for the node's own.
+    void expect(ArenaTenants tenants);
     /// Where segments made for `rank` from now on lie; none: anywhere.
     void place(Rank rank, std::optional<unsigned> numa_node);
     /// At least as many as the options say, for a rank that a former daemon gave more.
     std::uint32_t slots(Rank rank) const;
     /// Gives the slots of `rank` room for `bytes`, their pages in the background: all slots where the node
-    /// has room for as many of each of its ranks, else two. resource_exhausted: not even that; nothing was
-    /// taken.
+    /// has room for as many of each of its ranks, and for what it keeps for other nodes, else two.
+    /// resource_exhausted: not even that; nothing was taken.
     Status prepare(Rank rank, std::uint64_t bytes);
     /// Of those that nobody saves into and that hold nothing.
     std::vector<Place> free_places(Rank rank);
@@ -110,11 +114,11 @@ class Arena {
     /// none: no slot may be written now. resource_exhausted: no memory.
     Result<std::optional<Place>> begin(Rank rank, ckpt::Holder holder, TrainStep step,
                                        GenerationId generation, std::uint64_t bytes);
-    /// A slot for an object that comes from another node; `holder` has ckpt::lasting_holder set. `guest`: its
-    /// rank does not run here, and gets two slots; where none is free, one that was copied and is not needed
-    /// now goes. `done` comes once the grant is on record, and only where there is one.
+    /// A slot for an object that comes from another node; `holder` has ckpt::lasting_holder set. A rank that
+    /// does not run here gets two slots; where none is free, one that was copied and is not needed now goes.
+    /// `done` comes once the grant is on record, and only where there is one.
     Result<std::optional<Place>> begin_copy(Rank rank, ckpt::Holder holder, const CheckpointId &id,
-                                            std::uint64_t bytes, bool guest, RecordKeeper::Done done);
+                                            std::uint64_t bytes, RecordKeeper::Done done);
     /// That slot, still being written, gets room for `bytes`; what is in it stays.
     Result<Place> extend(Rank rank, SlotIndex slot, ckpt::Holder holder, std::uint64_t bytes);
     /// `done` comes once the seal is on record, or could not be put there and is none.
@@ -190,19 +194,19 @@ class Arena {
     void restore_segment(const RecordName &name, const records::SegmentRecordT &record, UniqueFd fd);
     void restore_slot(const RecordName &name, const records::SlotRecordT &record);
     void drop_behind_gap(HeldSlot &held);
+    bool is_own(Rank rank) const { return tenants_.own.contains(rank); }
     /// How many slots the rank gets. resource_exhausted: not even two.
     Status plan(Rank rank, RankSlots &slots, std::uint64_t bytes);
+    void choose_limit(Rank rank, RankSlots &slots, std::uint64_t bytes);
     MemoryBudget::Holding charged(MemoryBudget::Holding more) const;
     Status check(Rank rank, const MemoryBudget::Holding &more) const;
     Status check_job(Rank rank, std::uint64_t more_bytes) const;
     MemoryBudget::Holding holding_of(const Segment &segment) const;
     HeldSegment *find(SegmentId segment);
     void on_filled(HeldSegment &segment, const Status &status);
-    /// Ranks that have not told what they need.
-    std::uint32_t ranks_to_come() const;
     void add_need(Memory &sum) const;
-    MemoryBudget::Holding copies_to_come(std::uint64_t rank_bytes) const;
-    std::uint64_t need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) const;
+    MemoryBudget::Holding to_come(Rank rank, std::uint32_t limit, std::uint64_t like_bytes) const;
+    MemoryBudget::Holding others_to_come(Rank rank, std::uint32_t limit, std::uint64_t bytes) const;
     Result<std::optional<ckpt::Grant>> grant(Rank rank, ckpt::Holder holder, const CheckpointId &id,
                                              std::uint64_t bytes);
     void drop_unsafe(Rank rank, RankSlots &slots, const CheckpointId &id);
@@ -237,7 +241,7 @@ class Arena {
     ArenaServices services_;
     ArenaOptions options_;
     std::map<Rank, std::unique_ptr<RankSlots>> ranks_;
-    std::uint32_t ranks_here_ = 1;
+    ArenaTenants tenants_;
     std::uint64_t next_segment_ = 1;
     std::chrono::microseconds prefault_time_{0};
     bool keeper_full_ = false;  ///< it has refused the newest segment, and that is said

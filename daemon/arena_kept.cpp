@@ -34,7 +34,7 @@ void Arena::adopt(Arena &before) {
     for (auto &[rank, slots] : ranks_) {
         slots->extend(options_.slots);
         slots->limit = options_.slots;
-        slots->guest = !is_rank(rank);
+        slots->planned = false;
         slots->told_bytes = 0;
         for (auto &held : slots->held) {
             held.former = held.on_record;

@@ -46,7 +46,8 @@ Status Arena::add_segment(Rank rank, HeldSlot &held, SlotIndex slot, std::uint64
     segment->rank = rank;
     segment->slot = slot;
     segment->place = static_cast<std::uint16_t>(held.segments.size());
-    services_.budget.add(options_.uid, holding_of(segment->segment), bytes);
+    services_.budget.add(options_.uid, holding_of(segment->segment));
+    services_.budget.begin_filling(segment->segment.fd, bytes);
     save_segment(*segment);
     prefault(*segment);
     held.segments.push_back(std::move(segment));
@@ -106,7 +107,7 @@ void Arena::prefault(HeldSegment &held) {
 void Arena::on_filled(HeldSegment &segment, const Status &status) {
     if (status.ok()) {
         segment.ready = true;
-        services_.budget.pages_ready(segment.segment.bytes);
+        services_.budget.end_filling(segment.segment.fd);
         return save_segment(segment);
     }
     log::warning("arena " + options_.group_key + ": " + status.message());
@@ -148,8 +149,8 @@ std::vector<std::pair<Rank, Arena::Segment>> Arena::unfilled() const {
 
 void Arena::release_segment(HeldSegment &segment) {
     *segment.cancelled = true;
-    services_.budget.remove(options_.uid, holding_of(segment.segment),
-                            segment.ready ? 0 : segment.segment.bytes);
+    services_.budget.remove(options_.uid, holding_of(segment.segment));
+    services_.budget.end_filling(segment.segment.fd);
 }
 
 /// The user keeps the descriptors that he was given: what he touches from now on is charged to him.
@@ -256,55 +257,51 @@ MemoryBudget::Holding Arena::RankSlots::lacking(std::uint32_t count, std::uint64
     return sum;
 }
 
-std::uint32_t Arena::ranks_to_come() const {
-    auto told = std::count_if(ranks_.begin(), ranks_.end(), [](const auto &entry) {
-        return entry.second->told_bytes > 0 && !entry.second->guest;
-    });
-    return ranks_here_ - std::min(ranks_here_, static_cast<std::uint32_t>(told));
+/// What a rank, or what is kept of it, is still going to take: as many slots as it was given, else `limit`;
+/// of the size that is known of it, else of `like_bytes`.
+MemoryBudget::Holding Arena::to_come(Rank rank, std::uint32_t limit, std::uint64_t like_bytes) const {
+    auto entry = ranks_.find(rank);
+    if (entry == ranks_.end()) return RankSlots(limit).lacking(limit, like_bytes);
+    const RankSlots &slots = *entry->second;
+    return slots.lacking(slots.planned ? slots.limit : limit,
+                         slots.told_bytes ? slots.told_bytes : like_bytes);
 }
 
-std::uint64_t Arena::need_bytes(std::uint32_t slots, std::uint64_t rank_bytes) const {
-    return (slots + options_.parities.value_or(options_.copies - 1) * guest_slots) * round_up(rank_bytes);
-}
-
-/// What other nodes' copies are still going to take here, if they are as many and as large as this node's; of
-/// parities also what is on its way into one.
-MemoryBudget::Holding Arena::copies_to_come(std::uint64_t rank_bytes) const {
-    std::uint64_t guests = std::uint64_t{ranks_here_} * options_.parities.value_or(options_.copies - 1);
-    if (options_.parities) ++guests;
+/// All but this rank; of parities also what is on its way into one.
+MemoryBudget::Holding Arena::others_to_come(Rank rank, std::uint32_t limit, std::uint64_t bytes) const {
     MemoryBudget::Holding sum;
-    auto add = [&sum](const MemoryBudget::Holding &more, std::uint64_t times) {
-        sum.bytes += times * more.bytes;
-        sum.segments += times * more.segments;
+    auto add = [&](Rank other, std::uint32_t slots) {
+        auto more = other == rank ? MemoryBudget::Holding{} : to_come(other, slots, bytes);
+        sum.bytes += more.bytes;
+        sum.segments += more.segments;
     };
-    for (const auto &[rank, slots] : ranks_) {
-        if (!slots->guest) continue;
-        add(slots->lacking(guest_slots, rank_bytes), 1);
-        guests -= std::min<std::uint64_t>(guests, 1);
-    }
-    add(holding_for(rank_bytes), guests * guest_slots);
+    for (Rank other : tenants_.own) add(other, limit);
+    for (Rank guest : tenants_.guests) add(guest, guest_slots);
     return sum;
 }
 
-/// Ranks that have not told their size count like this one when the number of slots is chosen, and so do
-/// copies that are still to come: a slot more would be no use where those have no room. They are no reason to
-/// refuse: they may be smaller, or not come.
-Status Arena::plan(Rank rank, RankSlots &slots, std::uint64_t bytes) {
-    DLROVER_TRY(check_slot_bytes(bytes));
-    slots.told_bytes = bytes;
-    slots.guest = false;
+/// Ranks that have not told their size count like this one, and so do copies that are still to come: a slot
+/// more would be no use where those have no room.
+void Arena::choose_limit(Rank rank, RankSlots &slots, std::uint64_t bytes) {
     for (slots.limit = options_.slots; slots.limit > least_slots; --slots.limit) {
-        auto more = slots.lacking(slots.limit, bytes), like = holding_for(bytes);
-        std::uint64_t others = std::uint64_t{ranks_to_come()} * slots.limit;
-        auto copies = copies_to_come(bytes);
-        more.bytes += others * like.bytes + copies.bytes;
-        more.segments += others * like.segments + copies.segments;
+        auto more = slots.lacking(slots.limit, bytes), others = others_to_come(rank, slots.limit, bytes);
+        more.bytes += others.bytes;
+        more.segments += others.segments;
         if (check(rank, more).ok()) break;
     }
+}
+
+/// What others are going to take is no reason to refuse: it may be smaller, or not come.
+Status Arena::plan(Rank rank, RankSlots &slots, std::uint64_t bytes) {
+    DLROVER_TRY(check_slot_bytes(bytes));
+    tenants_.own.insert(rank);
+    slots.told_bytes = bytes;
+    choose_limit(rank, slots, bytes);
     Status status = check(rank, slots.lacking(slots.limit, bytes));
+    slots.planned = status.ok();
     if (status.ok()) return status;
     return Status(status.code(), "this node's checkpoints need " + format_size_bytes(memory().need_bytes) +
-                                     " of memory (ranks: " + std::to_string(ranks_here_) +
+                                     " of memory (ranks: " + std::to_string(tenants_.own.size()) +
                                      ", slots: " + std::to_string(slots.limit) + " of " +
                                      format_size_bytes(round_up(bytes)) + " for this one): " +
                                      status.message() + ". Save less, or run fewer ranks on a node.");
@@ -342,17 +339,26 @@ void Arena::drop_free_memory(RankSlots &slots) {
             drop_last_segment(slots.held[i]);
 }
 
-/// Ranks that have not told their size count like the largest.
+/// What has not told its size counts like the largest of the node's own.
 void Arena::add_need(Memory &sum) const {
     std::uint64_t largest = 0;
+    std::map<Rank, const RankSlots *> told;
     for (const auto &[rank, slots] : ranks_) {
-        if (slots->told_bytes == 0 || slots->guest) continue;
+        if (slots->told_bytes == 0) continue;
+        told[rank] = slots.get();
+        if (!is_own(rank)) continue;
         largest = std::max(largest, slots->told_bytes);
         sum.slots = sum.slots == 0 ? slots->limit : std::min(sum.slots, slots->limit);
-        sum.need_bytes += need_bytes(slots->limit, slots->told_bytes);
     }
-    if (largest > 0) sum.need_bytes += ranks_to_come() * need_bytes(sum.slots, largest);
-    if (options_.parities) sum.need_bytes += guest_slots * round_up(largest);  // on their way into a parity
+    if (largest == 0) return;
+    auto need = [&](Rank rank, std::uint32_t guest) {
+        auto entry = told.find(rank);
+        bool known = entry != told.end();
+        std::uint32_t slots = guest != 0 ? guest : known ? entry->second->limit : sum.slots;
+        sum.need_bytes += slots * round_up(known ? entry->second->told_bytes : largest);
+    };
+    for (Rank rank : tenants_.own) need(rank, 0);
+    for (Rank rank : tenants_.guests) need(rank, guest_slots);
 }
 
 Arena::Memory Arena::memory() const {

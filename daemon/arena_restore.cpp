@@ -67,7 +67,8 @@ void Arena::restore_segment(const RecordName &name, const records::SegmentRecord
     held->ready = record.ready;
     held->record = HeldSegment::Record::kept;
     next_segment_ = std::max(next_segment_, *id + 1);
-    services_.budget.add(options_.uid, holding_of(held->segment), record.ready ? 0 : record.bytes);
+    services_.budget.add(options_.uid, holding_of(held->segment));
+    if (!record.ready) services_.budget.begin_filling(held->segment.fd, record.bytes);
     RankSlots &slots = of(held->rank);
     slots.extend(record.slot + 1u);
     slots.held[record.slot].segments.push_back(std::move(held));

@@ -52,7 +52,7 @@ struct Arena::RankSlots {
     ckpt::SlotTable table;
     std::vector<HeldSlot> held;
     std::uint32_t limit;                ///< slots that may grow; a former daemon may have granted more
-    bool guest = false;                 ///< a rank of another node
+    bool planned = false;               ///< whether `limit` was chosen in this world
     std::optional<unsigned> numa_node;  ///< where its worker runs
     std::uint64_t told_bytes = 0;       ///< of a checkpoint; 0: not known yet
 

@@ -17,17 +17,6 @@ constexpr EventLoop::Time farewell = std::chrono::seconds(30);
 /// The member does not wait for the answer.
 constexpr std::uint64_t no_request = 0;
 
-/// Rows of other nodes for each row of this one's, where all nodes are there.
-std::optional<std::uint32_t> parities_per_rank(const records::GroupRecordT &record) {
-    auto [copies, most] = redundancy_of(record);
-    std::uint32_t nodes = record.registration->options->max_nodes;
-    if (most == 0) return std::nullopt;
-    if (nodes < 2) return 1;
-    std::uint32_t parity = std::min(copies, nodes - 1);
-    std::uint32_t data = std::min(most, nodes - parity), groups = (nodes + data - 1) / data;
-    return (groups * parity + nodes - 1) / nodes;
-}
-
 ArenaOptions arena_options(const GroupServices &services, const records::GroupRecordT &record,
                            const std::string &key) {
     const auto &memory = services.settings.memory;
@@ -35,9 +24,8 @@ ArenaOptions arena_options(const GroupServices &services, const records::GroupRe
             record.registration->uid,
             static_cast<std::uint32_t>(memory.slots),
             memory.huge_pages == HugePages::try_first,
-            1 + copies_of(record),
-            record.registration->restart_count,
-            parities_per_rank(record)};
+            copies_of(record) > 0,
+            record.registration->restart_count};
 }
 
 /// Only the leader notes it, before it tells the members.
@@ -134,6 +122,7 @@ void Group::resume() {
         arena_.release_grants_before(world_->id);
         tell_copies_of_world();
     }
+    tell_arena_of_world();
     if (auto damaged = std::exchange(damaged_, std::nullopt)) feed(elastic::LocalDamaged{*damaged});
     feed(objects_here());
 }
@@ -303,6 +292,7 @@ void Group::act(elastic::Publish &action) {
         tell_storage_of_world();
         tell_copies_of_world();
         tell_pmix_of_world();
+        tell_arena_of_world();
         give_back_strangers();
     }
     for (auto &[task, agent] : agents_) push_world(agent);

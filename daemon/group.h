@@ -386,6 +386,8 @@ class Group : private JobMemory {
     void create_copies();
     GroupCopies::Part part_in(const elastic::World &world) const;
     void tell_copies_of_world();
+    ArenaTenants tenants() const;
+    void tell_arena_of_world();
     void give_back_strangers();
     void settle();
     void on_fetched(const Status &status);

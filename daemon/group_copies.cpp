@@ -417,7 +417,6 @@ void GroupCopies::take(NodeIndex from, const MoveWord &word) {
         return answer(from, Kind::Refuse, word, open.message());
     Incoming in{word, passing ? passage : word.rank, ckpt::lasting_holder | ++last_holder_};
     auto place = services_.arena.begin_copy(in.place, in.holder, word.id, bytes_of(word.object),
-                                            passing || !runs_here(word.rank),
                                             [this, alive = alive_, key](Status stored) {
                                                 if (!*alive || !incoming_.contains(key)) return;
                                                 if (!stored.ok()) return refuse(key, stored.message());

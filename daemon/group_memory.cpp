@@ -23,7 +23,9 @@ void Group::tell_memory(const Worker &worker, const Status &status) {
     std::uint32_t slots = arena_.memory().slots;
     if (slots >= services_.settings.memory.slots || std::exchange(few_slots_told_, true)) return;
     add_event(proto::EventKind::Warning,
-              "Memory is short: ranks keep " + std::to_string(slots) + " checkpoints instead of " +
+              std::string("Memory is short: ") +
+                  (has_copies() ? "with what it keeps for other nodes, " : "") + "ranks here keep " +
+                  std::to_string(slots) + " checkpoints instead of " +
                   std::to_string(services_.settings.memory.slots) + ", saves may be skipped more often.",
               worker.generation, rank);
 }

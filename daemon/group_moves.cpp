@@ -100,17 +100,32 @@ void Group::settle() {
     if (gone) feed_later(objects_here());
 }
 
-/// Ranks that neither run nor keep their copies here since this world: nobody writes into their slots.
-void Group::give_back_strangers() {
-    if (!copies_ || !world_) return;
+/// Who runs here in this world, and whose copies are kept here.
+ArenaTenants Group::tenants() const {
     auto part = part_in(*world_);
-    std::set<Rank> kept(part.ranks.begin(), part.ranks.end());
+    ArenaTenants tenants{{part.ranks.begin(), part.ranks.end()}, {}};
     for (std::uint32_t place = 0; place < world_->nodes.size(); ++place) {
         NodeIndex node = world_->nodes[place];
         std::uint32_t first = first_rank(*world_, place);
         bool kept_whole = part.guests.contains(node) && world_->groups.empty();
-        for (std::uint32_t i = 0; kept_whole && i < ranks_of(node); ++i) kept.emplace(first + i);
+        for (std::uint32_t i = 0; kept_whole && i < ranks_of(node); ++i) tenants.guests.emplace(first + i);
     }
+    return tenants;
+}
+
+void Group::tell_arena_of_world() {
+    if (!world_) return;
+    ArenaTenants here = tenants();
+    if (copies_) here.guests.merge(copies_->parity().expected_places());
+    arena_.expect(std::move(here));
+}
+
+/// Ranks that neither run nor keep their copies here since this world: nobody writes into their slots.
+void Group::give_back_strangers() {
+    if (!copies_ || !world_) return;
+    ArenaTenants here = tenants();
+    std::set<Rank> kept = std::move(here.own);
+    kept.merge(here.guests);
     kept.merge(copies_->parity().places());
     if (arena_.keep_ranks(kept)) feed_later(objects_here());
 }

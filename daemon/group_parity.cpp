@@ -135,19 +135,30 @@ GroupParity::Need GroupParity::need_of(Rank rank, const CheckpointId &id) const 
     return folded ? Need::done : Need::open;
 }
 
+std::set<Rank> GroupParity::places_of(const CheckpointId &id) const {
+    std::set<Rank> places;
+    for (const elastic::CodedRow &row : elastic::rows_of(part_->world, part_->nodes, id)) {
+        auto holder = std::ranges::find(row.holders, part_->self);
+        if (holder == row.holders.end()) continue;
+        places.insert(
+            parity_place(static_cast<std::uint32_t>(holder - row.holders.begin()), row.ranks.front()));
+    }
+    return places;
+}
+
+std::set<Rank> GroupParity::expected_places() const {
+    if (!coded()) return {};
+    auto places = places_of({part_->world.id, TrainStep(0)});
+    if (!places.empty()) places.insert(passage);
+    return places;
+}
+
 std::set<Rank> GroupParity::places() const {
     std::set<Rank> places{passage};
     if (!coded()) return places;
     const elastic::World &world = part_->world;
-    CheckpointId own{world.id, TrainStep(0)};
-    CheckpointId from{world.restore_generation, world.restore_step.value_or(TrainStep(0))};
-    for (const CheckpointId &id : {own, from})
-        for (const elastic::CodedRow &row : elastic::rows_of(world, part_->nodes, id)) {
-            auto holder = std::ranges::find(row.holders, part_->self);
-            if (holder == row.holders.end()) continue;
-            places.insert(
-                parity_place(static_cast<std::uint32_t>(holder - row.holders.begin()), row.ranks.front()));
-        }
+    places.merge(places_of({world.id, TrainStep(0)}));
+    places.merge(places_of({world.restore_generation, world.restore_step.value_or(TrainStep(0))}));
     return places;
 }
 
@@ -215,7 +226,7 @@ Status GroupParity::begin(const RowPointer &row, std::uint64_t bytes) {
         if (row->over) return release(*row);
         status.ok() ? advance(row) : end_row(row, status.message());
     };
-    auto place = services_.arena.begin_copy(row->place, holder, row->id, bytes, true, stored);
+    auto place = services_.arena.begin_copy(row->place, holder, row->id, bytes, stored);
     if (!place) return place.take_status();
     if (!place->has_value()) return Status(Code::resource_exhausted, "no slot is free for a parity");
     row->holder = holder;
@@ -369,9 +380,6 @@ void GroupParity::advance(const MakingPointer &making) {
 }
 
 void GroupParity::begin(const MakingPointer &making) {
-    auto ranks =
-        elastic::protected_ranks(part_->world, part_->nodes, part_->self, {part_->world.id, TrainStep(0)});
-    bool guest = std::ranges::find(ranks, making->place) == ranks.end();
     ckpt::Holder holder = next_holder();
     auto stored = [this, alive = alive_, making](const Status &status) {
         if (!*alive) return;
@@ -380,8 +388,8 @@ void GroupParity::begin(const MakingPointer &making) {
         making->ask_at = {};
         status.ok() ? advance(making) : end_making(making, status.message());
     };
-    auto place = services_.arena.begin_copy(making->place, holder, making->id, bytes_of(making->object),
-                                            guest, stored);
+    auto place =
+        services_.arena.begin_copy(making->place, holder, making->id, bytes_of(making->object), stored);
     if (!place) return part_failed(making, place.status().message());
     if (!place->has_value()) return part_failed(making, "no slot is free");
     making->holder = holder;

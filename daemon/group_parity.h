@@ -73,10 +73,13 @@ class GroupParity {
     void on_part_failed(NodeIndex from, Rank part, const std::string &text);
     /// The other node is at it.
     void on_part_waits(NodeIndex from, Rank part);
-    /// What this world's rows need slots for, and what passes through.
+    /// What this world's rows need slots for, and what passes through; also what it goes on from.
     std::set<Rank> places() const;
+    /// The same of this world's own steps, where any are kept here.
+    std::set<Rank> expected_places() const;
 
   private:
+    std::set<Rank> places_of(const CheckpointId &id) const;
     struct Waiting {
         MoveWord offer;
         std::vector<ArenaSegment> from;

@@ -134,7 +134,6 @@ void Group::on_worker_hello(const Client &from, std::uint32_t id, const local::W
     worker.rank = *rank;
     worker.local_rank = hello.local_rank;
     worker.stays = hello.stays;
-    arena_.expect_ranks(ranks_of(self()));
     if (services_.numa_node_of) arena_.place(*rank, services_.numa_node_of(from.pid));
     arena_.adopt_grants(*rank, from.id, generation);
     local::WorkerWelcomeT welcome;

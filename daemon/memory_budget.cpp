@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "ckpt/segment.h"
 
 namespace dlrover::daemon {
 namespace {
@@ -67,7 +68,7 @@ Status MemoryBudget::check_node(const Holding &more, const Holding &without) con
                          " more on this node, all together have " + format_size_bytes(node_bytes) + " of " +
                          format_size_bytes(node_limit_bytes_) + " (MemSpecLimit)");
     std::uint64_t available = this->available() + without.bytes;
-    std::uint64_t taken = limits_.floor_bytes + without_pages_;
+    std::uint64_t taken = limits_.floor_bytes + lacking_bytes();
     std::uint64_t free = available > taken ? available - taken : 0;
     if (more.bytes <= free) return {};
     return exhausted("checkpoints need " + format_size_bytes(more.bytes) +
@@ -100,7 +101,7 @@ Status MemoryBudget::check_share(const Holding &held, const Holding &more) const
     return {};
 }
 
-void MemoryBudget::add(std::uint32_t uid, const Holding &more, std::uint64_t without_pages_bytes) {
+void MemoryBudget::add(std::uint32_t uid, const Holding &more) {
     if (more == Holding{}) return;
     Holding &held = held_[uid];
     held.bytes += more.bytes;
@@ -109,7 +110,6 @@ void MemoryBudget::add(std::uint32_t uid, const Holding &more, std::uint64_t wit
     held.noted_bytes += more.noted_bytes;
     held.node_bytes += more.node_bytes;
     node_bytes_ += more.node_bytes;
-    without_pages_ += without_pages_bytes;
 }
 
 std::function<void()> MemoryBudget::pages_leave(std::uint64_t bytes) {
@@ -117,12 +117,22 @@ std::function<void()> MemoryBudget::pages_leave(std::uint64_t bytes) {
     return [leaving = leaving_, bytes] { *leaving -= bytes; };
 }
 
-void MemoryBudget::pages_ready(std::uint64_t bytes) {
-    take(without_pages_, bytes);
+void MemoryBudget::begin_filling(const SharedFd &segment, std::uint64_t bytes) {
+    filling_[segment] = bytes;
 }
 
-void MemoryBudget::remove(std::uint32_t uid, const Holding &less, std::uint64_t without_pages_bytes) {
-    pages_ready(without_pages_bytes);
+void MemoryBudget::end_filling(const SharedFd &segment) {
+    filling_.erase(segment);
+}
+
+std::uint64_t MemoryBudget::lacking_bytes() const {
+    std::uint64_t sum = 0;
+    for (const auto &[segment, bytes] : filling_)
+        sum += bytes - std::min(bytes, ckpt::held_bytes(segment->get()));
+    return sum;
+}
+
+void MemoryBudget::remove(std::uint32_t uid, const Holding &less) {
     auto it = held_.find(uid);
     if (it == held_.end()) return;
     it->second = less_by(it->second, less);

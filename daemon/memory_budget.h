@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/status.h"
+#include "daemon/local_port.h"
 
 namespace dlrover::daemon {
 
@@ -56,11 +57,13 @@ class MemoryBudget {
     std::function<void()> pages_leave(std::uint64_t bytes);
     /// MemSpecLimit: of all users' memory that is charged to the daemon. 0: none.
     void limit_node(std::uint64_t bytes) { node_limit_bytes_ = bytes; }
-    /// Without a check: also what a former daemon granted counts. `without_pages_bytes`: not in MemAvailable
-    /// yet.
-    void add(std::uint32_t uid, const Holding &more, std::uint64_t without_pages_bytes = 0);
-    void pages_ready(std::uint64_t bytes);
-    void remove(std::uint32_t uid, const Holding &less, std::uint64_t without_pages_bytes = 0);
+    /// Without a check: also what a former daemon granted counts.
+    void add(std::uint32_t uid, const Holding &more);
+    void remove(std::uint32_t uid, const Holding &less);
+    /// Until end_filling() the pages that this memfd of `bytes` lacks are taken for used: they are not in
+    /// MemAvailable yet.
+    void begin_filling(const SharedFd &segment, std::uint64_t bytes);
+    void end_filling(const SharedFd &segment);
     Holding held(std::uint32_t uid) const;
     std::uint64_t floor_bytes() const { return limits_.floor_bytes; }
     std::uint64_t available() const { return available_bytes_() + *leaving_; }
@@ -68,12 +71,13 @@ class MemoryBudget {
   private:
     Status check_share(const Holding &held, const Holding &more) const;
     Status check_node(const Holding &more, const Holding &without) const;
+    std::uint64_t lacking_bytes() const;
     Limits limits_;
     std::function<std::uint64_t()> available_bytes_;
     std::map<std::uint32_t, Holding> held_;
     Kept *kept_ = nullptr;
     std::shared_ptr<std::atomic<std::uint64_t>> leaving_ = std::make_shared<std::atomic<std::uint64_t>>(0);
-    std::uint64_t without_pages_ = 0;
+    std::map<SharedFd, std::uint64_t> filling_;
     std::uint64_t node_bytes_ = 0, node_limit_bytes_ = 0;
 };
 

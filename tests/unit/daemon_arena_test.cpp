@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(a_seal_that_asks_for_storage_does_so_after_a_restart) {
 struct Guests : OneArena {
     void copy(Rank rank, std::uint64_t step) {
         auto holder = ckpt::lasting_holder | step;
-        auto place = arena.begin_copy(rank, holder, {g1, TrainStep(step)}, 4096, true, {});
+        auto place = arena.begin_copy(rank, holder, {g1, TrainStep(step)}, 4096, {});
         BOOST_REQUIRE((place.ok() && place->has_value()));
         local::SealT object;
         object.train_step = step;
@@ -299,7 +299,7 @@ BOOST_FIXTURE_TEST_CASE(slots_of_ranks_that_have_gone_elsewhere_are_given_back_o
     BOOST_TEST(arena.holds(gone, {g1, TrainStep(5)}));
     // A slot that a mover may still write into is not given back.
     auto holder = ckpt::lasting_holder | 99;
-    auto place = arena.begin_copy(gone, holder, {g1, TrainStep(6)}, 4096, true, {});
+    auto place = arena.begin_copy(gone, holder, {g1, TrainStep(6)}, 4096, {});
     BOOST_REQUIRE((place.ok() && place->has_value()));
     arena.complete({g1, TrainStep(7)});
     BOOST_TEST(arena.keep_ranks(ranks));

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t mib = 1u << 20;
 constexpr GenerationId generation{Term(1), 1};
-const Rank rank0(0);
+const Rank rank0(0), rank1(1);
 
 struct Job final : JobMemory {
     std::optional<Allowance> allowance(Rank) const override { return allowed; }
@@ -40,6 +40,15 @@ struct JobArena {
     }
     void filled(const ArenaSegment &segment, Status status = {}) {
         arena.filled(segment.id, std::chrono::microseconds(50), std::move(status));
+    }
+    bool begin(Rank rank, std::uint64_t step) {
+        auto place = arena.begin(rank, 7 + rank.value(), TrainStep(step), generation, 4 * mib);
+        return place.ok() && place->has_value();
+    }
+    void copy(Rank rank, std::uint64_t step) {
+        auto place =
+            arena.begin_copy(rank, ckpt::lasting_holder | step, {generation, TrainStep(step)}, 4 * mib, {});
+        BOOST_TEST((place.ok() && place->has_value()));
     }
 };
 
@@ -84,33 +93,103 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_the_jobs_limit_is_refused) {
 
 /// A third slot that leaves a copy without its second one leaves no step safe but the first.
 BOOST_AUTO_TEST_CASE(copies_of_others_go_before_a_third_slot) {
-    Arena both{{loop, keeper, prefaulter, budget, &job},
-               {.group_key = "8.0", .uid = 1000, .slots = 3, .copies = 2}};
+    arena.expect({{rank0}, {rank1}});
     allow(100 * mib, 0, 84 * mib);  // room for four slots
-    BOOST_TEST(both.prepare(rank0, 4 * mib).ok());
-    BOOST_TEST(both.memory().slots == 2u);
+    BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(arena.memory().slots == 2u);
+    BOOST_TEST(arena.memory().need_bytes == 16 * mib);
     for (const auto &segment : job.orders) take_pages(segment);
     allow(100 * mib, 0, 92 * mib);
-    for (std::uint64_t step : {1u, 2u}) {
-        auto copy = both.begin_copy(Rank(1), ckpt::lasting_holder | step, {generation, TrainStep(step)},
-                                    4 * mib, true, {});
-        BOOST_TEST((copy.ok() && copy->has_value()));
-    }
+    copy(rank1, 1);
+    copy(rank1, 2);
     allow(100 * mib, 0, 70 * mib);
-    BOOST_TEST(both.prepare(rank0, 4 * mib).ok());
-    BOOST_TEST(both.memory().slots == 3u, "the copies have what they need");
+    BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(arena.memory().slots == 3u, "the copies have what they need");
 }
 
 /// Two slots for the parity, two for what is on its way into it.
 BOOST_AUTO_TEST_CASE(parities_of_others_go_before_a_third_slot) {
-    Arena both{{loop, keeper, prefaulter, budget, &job},
-               {.group_key = "8.0", .uid = 1000, .slots = 3, .parities = 1}};
+    arena.expect({{rank0}, {parity_place(0, rank1), passage}});
     allow(100 * mib, 0, 73 * mib);  // room for six slots
-    BOOST_TEST(both.prepare(rank0, 4 * mib).ok());
-    BOOST_TEST(both.memory().slots == 2u);
+    BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(arena.memory().slots == 2u);
     allow(100 * mib, 0, 64 * mib);  // and for the seventh, of which two are there
-    BOOST_TEST(both.prepare(rank0, 4 * mib).ok());
-    BOOST_TEST(both.memory().slots == 3u);
+    BOOST_TEST(arena.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(arena.memory().slots == 3u);
+}
+
+/// In another world its ranks have other numbers.
+BOOST_AUTO_TEST_CASE(whose_copy_it_was_may_run_here_next) {
+    arena.expect({{rank0}, {rank1}});
+    copy(rank1, 1);
+    arena.expect({{rank1}, {rank0}});
+    // 4 MiB are there: for six more it has room, of which two are for the guest.
+    allow(100 * mib, 0, 76 * mib);
+    BOOST_TEST(begin(rank1, 2));
+    BOOST_TEST(arena.memory().slots == 3u);
+    BOOST_TEST(arena.memory().need_bytes == 20 * mib);
+}
+
+/// What a save has taken of its slots by then is no measure of what it is going to take.
+BOOST_AUTO_TEST_CASE(slots_that_others_were_promised_are_theirs) {
+    arena.expect({{rank0, rank1}, {}});
+    allow(100 * mib, 0, 76 * mib);  // six
+    BOOST_TEST(begin(rank0, 1));
+    BOOST_TEST(arena.memory().slots == 3u);
+    for (const auto &segment : job.orders) take_pages(segment);
+    allow(100 * mib, 0, 84 * mib);  // four, and one is there
+    BOOST_TEST(begin(rank1, 1));
+    BOOST_TEST(arena.memory().slots == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(each_world_is_counted_anew) {
+    arena.expect({{rank0}, {}});
+    allow(100 * mib, 0, 88 * mib);  // three
+    BOOST_TEST(begin(rank0, 1));
+    BOOST_TEST(arena.memory().slots == 3u);
+    for (const auto &segment : job.orders) take_pages(segment);
+    arena.expect({{rank0}, {rank1}});
+    BOOST_TEST(begin(rank0, 2));
+    BOOST_TEST(arena.memory().slots == 2u);
+}
+
+/// After a restart of the daemon.
+BOOST_AUTO_TEST_CASE(a_copy_of_a_former_daemon_is_no_rank_of_its_own) {
+    for (std::uint64_t step : {1u, 2u}) {
+        BOOST_TEST(begin(rank0, step));
+        copy(rank1, step);
+    }
+    Arena next{{loop, keeper, prefaulter, budget, &job}, {"7.0", 1000, 3, true}};
+    for (auto &kept : keeper.copy())
+        next.restore(*parse_record_name(kept.name), *decode_record(kept.value), std::move(kept.fd));
+    next.finish_restore();
+    next.expect({{rank0}, {rank1}});
+    for (const auto &[rank, segment] : next.unfilled()) take_pages(segment);
+    allow(100 * mib, 0, 94 * mib);  // one: what rank 0's third takes
+    BOOST_TEST(next.prepare(rank0, 4 * mib).ok());
+    BOOST_TEST(next.memory().slots == 3u);
+    BOOST_TEST(next.memory().need_bytes == 20 * mib);
+}
+
+/// Large ones may come again.
+BOOST_AUTO_TEST_CASE(a_small_save_gets_no_third_slot_where_a_large_one_has_none) {
+    allow(100 * mib, 0, 76 * mib);
+    BOOST_TEST(arena.prepare(rank0, 12 * mib).ok());
+    BOOST_TEST(arena.memory().slots == 2u);
+    for (const auto &segment : job.orders) take_pages(segment);
+    allow(100 * mib, 0, 92 * mib);
+    BOOST_TEST(begin(rank0, 1));
+    BOOST_TEST(arena.memory().slots == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_third_slot_comes_once_there_is_room) {
+    allow(100 * mib, 0, 90 * mib);
+    BOOST_TEST(begin(rank0, 1));
+    BOOST_TEST(arena.memory().slots == 2u);
+    for (const auto &segment : job.orders) take_pages(segment);
+    allow(100 * mib, 0, 50 * mib);
+    BOOST_TEST(begin(rank0, 2));
+    BOOST_TEST(arena.memory().slots == 3u);
 }
 
 BOOST_AUTO_TEST_CASE(a_slot_that_gets_no_pages_is_given_up) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
@@ -82,15 +85,21 @@ BOOST_AUTO_TEST_CASE(the_budget_knows_quota_and_floor) {
     std::uint64_t available = 1000;
     MemoryBudget budget({.user_quota_bytes = 500, .floor_bytes = 300}, [&] { return available; });
     BOOST_TEST(budget.check(1, {.bytes = 500}).ok());
-    budget.add(1, {.bytes = 400}, 400);
+    budget.add(1, {.bytes = 400});
+    SharedFd segment = std::make_shared<const UniqueFd>(::memfd_create("test", MFD_CLOEXEC));
+    BOOST_REQUIRE(::ftruncate(segment->get(), 400) == 0);
+    budget.begin_filling(segment, 400);
     BOOST_TEST((budget.check(1, {.bytes = 101}).code() == Code::resource_exhausted));
     BOOST_TEST((budget.check(1, {.bytes = ~std::uint64_t{0}}).code() == Code::resource_exhausted));
     // 1000 - 300 - 400 that are promised but not touched yet.
     BOOST_TEST(budget.check(2, {.bytes = 300}).ok());
     BOOST_TEST((budget.check(2, {.bytes = 301}).code() == Code::resource_exhausted));
     available = 600;
-    budget.pages_ready(400);
+    BOOST_REQUIRE(::posix_fallocate(segment->get(), 0, 400) == 0);
+    BOOST_TEST(budget.check(2, {.bytes = 300}).ok(), "its page is there, whoever made it");
+    budget.end_filling(segment);
     BOOST_TEST(budget.check(2, {.bytes = 300}).ok());
+    BOOST_TEST(segment.use_count() == 1);
     budget.remove(1, {.bytes = 400});
     BOOST_TEST(budget.held(1).bytes == 0u);
     BOOST_TEST(budget.check(1, {.bytes = 300}).ok());

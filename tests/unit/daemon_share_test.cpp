@@ -25,8 +25,8 @@ struct SharedNode {
     MemoryBudget::Limits limits;
     ManualLoop loop;
     MemoryKeeper keeper{loop};
-    ckpt::Prefaulter prefaulter{0};
-    std::uint64_t available_bytes;  ///< without what segments have taken: their pages count from add() on
+    ckpt::Prefaulter prefaulter{[](std::uint64_t) { return Status(Code::system, "no pages in this test"); }};
+    std::uint64_t available_bytes;  ///< without what segments have taken: their pages are to come
     MemoryBudget budget{limits, [this] { return available_bytes; }};
 };
 
@@ -41,6 +41,12 @@ Status seal(Arena &arena, std::uint32_t rank, std::uint64_t step, SlotIndex slot
     seal.slot = static_cast<std::uint16_t>(slot.value());
     seal.ledger.resize(ledger_bytes);
     return arena.seal(Rank(rank), rank + 1, generation, 1, std::move(seal), [](const Status &) {});
+}
+
+ArenaTenants ranks_here(std::uint32_t count) {
+    ArenaTenants tenants;
+    for (std::uint32_t rank = 0; rank < count; ++rank) tenants.own.emplace(rank);
+    return tenants;
 }
 
 /// As another daemon would get it from the keeper.
@@ -80,7 +86,7 @@ BOOST_AUTO_TEST_CASE(a_user_holds_no_more_segments_than_his_share) {
 BOOST_AUTO_TEST_CASE(what_can_not_fit_is_refused_whole) {
     SharedNode node(3072, 10 * mib);
     auto arena = node.arena(alice);
-    arena->expect_ranks(2);
+    arena->expect(ranks_here(2));
     Status refused = arena->prepare(Rank(0), 6 * mib);
     BOOST_TEST((refused.code() == Code::resource_exhausted));
     for (const char *part :
@@ -130,7 +136,7 @@ BOOST_AUTO_TEST_CASE(a_slot_that_can_not_grow_leaves_the_others_in_use) {
 BOOST_AUTO_TEST_CASE(ranks_that_have_not_told_their_size_count_for_slots_only) {
     SharedNode node(3072, 20 * mib);
     auto arena = node.arena(alice);
-    arena->expect_ranks(8);
+    arena->expect(ranks_here(8));
     BOOST_TEST(arena->prepare(Rank(0), 4 * mib).ok());
     BOOST_TEST(arena->memory().slots == 2u);
     BOOST_TEST(arena->memory().need_bytes == 64 * mib);
@@ -142,13 +148,13 @@ BOOST_AUTO_TEST_CASE(ranks_that_have_not_told_their_size_count_for_slots_only) {
 BOOST_AUTO_TEST_CASE(all_slots_where_there_is_room_for_all_ranks) {
     SharedNode node(3072, 24 * mib);
     auto arena = node.arena(alice);
-    arena->expect_ranks(2);
+    arena->expect(ranks_here(2));
     for (std::uint32_t rank : {0, 1}) BOOST_TEST(arena->prepare(Rank(rank), 4 * mib).ok());
     BOOST_TEST(arena->memory().slots == 3u);
     BOOST_TEST(arena->memory().need_bytes == 24 * mib);
     BOOST_TEST(node.budget.held(alice).bytes == 24 * mib);
     auto again = taken_over(node, alice);
-    again->expect_ranks(2);
+    again->expect(ranks_here(2));
     BOOST_TEST(again->memory().need_bytes == 24 * mib);
 }
 
