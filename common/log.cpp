@@ -20,6 +20,7 @@
 #include <mutex>
 
 #include "base/unique_fd.h"
+#include "common/log_queue.h"
 #include "common/repeat_filter.h"
 
 namespace dlrover::log {
@@ -88,8 +89,8 @@ bool stderr_is_journal() {
 
 struct State {
     std::mutex mutex;
-    spdlog::sink_ptr sink;
-    bool job_in_text = true;  ///< the sink has no field for it
+    spdlog::sink_ptr sink;    ///< none: the process ends
+    bool job_in_text = true;  ///< the sink has no field for it, and is not the journal
     RepeatFilter filter;
 };
 
@@ -150,7 +151,7 @@ void write_line(Level level, const std::string &job, std::string_view raw) {
     State &s = state();
     std::lock_guard lock(s.mutex);
     auto verdict = s.filter.admit(job, text, now);
-    if (!verdict.pass) return;
+    if (!verdict.pass || !s.sink) return;
     if (verdict.held_back > 0)
         text += " (" + std::to_string(verdict.held_back) + " times since it was last written)";
     if (verdict.last) text += " (held back from now on, for a minute)";
@@ -219,6 +220,19 @@ Status start(const Options &options) {
     } catch (const std::exception &e) {
         return Status(Code::unavailable, std::string("log: ") + e.what());
     }
+}
+
+void write_behind() {
+    State &s = state();
+    std::lock_guard lock(s.mutex);
+    if (!s.job_in_text) return;
+    s.sink = make_queued_sink(std::move(s.sink));
+    // A sink for what comes later than that would wait for the same lock as a line that is stuck.
+    std::atexit([] {
+        spdlog::sink_ptr queued;
+        std::lock_guard guard(state().mutex);
+        std::swap(state().sink, queued);
+    });
 }
 
 bool enabled(Level level) noexcept {

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "common/asio_loop.h"
 #include "common/log.h"
+#include "common/log_queue.h"
 #include "daemon/daemon.h"
 #include "daemon/free_port.h"
 #include "daemon/outside.h"
@@ -85,6 +86,7 @@ Result<Settings> read_settings(const Arguments &arguments) {
         loaded.settings.log.level = named->settings.log.level;
     }
     DLROVER_TRY(log::start({"dlroverd", loaded.settings.log.level, loaded.settings.log.target}));
+    log::write_behind();
     for (const auto &note : loaded.notes) log::warning(note);
     return std::move(loaded.settings);
 }

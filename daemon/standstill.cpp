@@ -26,7 +26,9 @@ std::optional<ThreadTime> own_thread_time() {
     std::int64_t ran = 0, waited = 0;
     if (!(file >> ran >> waited)) return std::nullopt;
     using std::chrono::nanoseconds;
-    auto in_us = [](std::int64_t ns) { return std::chrono::duration_cast<std::chrono::microseconds>(nanoseconds(ns)); };
+    auto in_us = [](std::int64_t ns) {
+        return std::chrono::duration_cast<std::chrono::microseconds>(nanoseconds(ns));
+    };
     return ThreadTime{in_us(ran), in_us(waited)};
 }
 

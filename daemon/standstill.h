@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the daemon's own thread stands still: others take its node for lost then, and nobody there knows why.
+// Whether the daemon's own thread stands still: others take its node for lost then, and nobody there knows
+// why.
 #pragma once
 
 #include <chrono>

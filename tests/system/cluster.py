@@ -212,6 +212,14 @@ class Cluster:
         except AssertionError:
             raise AssertionError("left over:\n  " + "\n  ".join(last)) from None
 
+    def daemon_logs(self, lines: int = 40) -> str:
+        """The newest lines of each dlroverd, but for those of people who ask, for who looks for why a test failed."""
+        story = []
+        for path in sorted((self.folder / "log").glob("dlroverd-n*.log")):
+            told = [line for line in path.read_text(errors="replace").splitlines() if "links: ctl" not in line]
+            story += [f"-- {path.stem}", *told[-lines:]]
+        return "\n".join(story)
+
     # ---- jobs ----
 
     def job_id(self, name: str, seconds: float = 20.0) -> int:

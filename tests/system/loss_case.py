@@ -32,7 +32,7 @@ class Case:
 
     def tidy(self) -> None:
         if not self.over:
-            print(self.run.output(), self.run.time_line(), sep="\n")
+            print(self.run.output(), self.run.time_line(), self.cluster.daemon_logs(), sep="\n")
             self.cluster.run("scancel", str(self.run.job_id()), user="root")
 
     def witness(self) -> str:

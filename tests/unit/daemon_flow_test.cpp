@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of a group, against real processes.
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <boost/test/unit_test.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <thread>
@@ -521,6 +524,38 @@ BOOST_AUTO_TEST_CASE(an_agent_that_goes_and_one_that_stays) {
 BOOST_AUTO_TEST_CASE(no_daemon_survives_its_keeper) {
     DaemonProcess daemon;
     daemon.stop(SIGKILL);
+}
+
+/// Its stderr is a pipe that is full.
+BOOST_AUTO_TEST_CASE(a_log_that_nobody_takes_holds_up_nobody) {
+    int ends[2];
+    BOOST_REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+    UniqueFd reader(ends[0]), writer(ends[1]);
+    while (::write(writer.get(), "x", 1) == 1) {
+    }
+    BOOST_REQUIRE(::fcntl(writer.get(), F_SETFL, 0) == 0);
+    char folder[] = "/tmp/dlrover-daemon-XXXXXX";
+    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
+    std::string socket = std::string(folder) + "/s";
+    pid_t daemon = ::fork();
+    if (daemon == 0) {
+        ::dup2(writer.get(), STDERR_FILENO);
+        ::execl(TEST_DAEMON, TEST_DAEMON, "--standalone", "--socket", socket.c_str(), "--node-name", "n1",
+                nullptr);
+        ::_exit(127);
+    }
+    auto deadline = std::chrono::steady_clock::now() + patience;
+    auto in_time = [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return std::chrono::steady_clock::now() < deadline;
+    };
+    while (::access(socket.c_str(), F_OK) != 0 && in_time()) {
+    }
+    BOOST_TEST(LocalClient::connect(socket, local::Role::Cli, patience).ok());
+    ::kill(daemon, SIGTERM);
+    while (::waitpid(daemon, nullptr, WNOHANG) == 0)
+        if (!in_time()) BOOST_TEST(::kill(daemon, SIGKILL) != 0, "it does not end");
+    std::filesystem::remove_all(folder);
 }
 
 BOOST_AUTO_TEST_CASE(a_keeper_ends_with_a_daemon_that_was_never_ready) {
