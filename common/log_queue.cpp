@@ -41,7 +41,8 @@ void write(Queue &queue, const spdlog::details::log_msg &line) {
 
 void write_lost(Queue &queue, std::size_t lost) {
     std::string text = std::to_string(lost) + " lines of log were lost: what takes them did not keep up";
-    write(queue, {spdlog::string_view_t(), spdlog::level::warn, spdlog::string_view_t(text.data(), text.size())});
+    write(queue,
+          {spdlog::string_view_t(), spdlog::level::warn, spdlog::string_view_t(text.data(), text.size())});
 }
 
 void run(const std::shared_ptr<Queue> &queue) {

@@ -60,7 +60,10 @@ Arena::RankSlots &Arena::of(Rank rank) {
 
 void Arena::expect(ArenaTenants tenants) {
     tenants_ = std::move(tenants);
-    for (auto &[rank, slots] : ranks_) slots->planned = false;
+    for (auto &[rank, slots] : ranks_) {
+        slots->planned = false;
+        slots->limit = options_.slots;
+    }
 }
 
 void Arena::place(Rank rank, std::optional<unsigned> numa_node) {
@@ -85,8 +88,7 @@ Result<std::optional<Arena::Place>> Arena::begin(Rank rank, ckpt::Holder holder,
     bytes = std::max<std::uint64_t>(bytes, 1);  // no slot, and no record of one, without a segment
     if (!slots.planned) DLROVER_TRY(plan(rank, slots, bytes));
     slots.told_bytes = std::max(slots.told_bytes, bytes);
-    // There may be more room by now.
-    if (slots.limit < options_.slots) choose_limit(rank, slots, slots.told_bytes);
+    choose_again(rank, slots);
     auto granted = grant(rank, holder, {generation, step}, bytes);
     if (!granted) return granted.take_status();
     if (!*granted) return std::optional<Place>();
@@ -110,7 +112,10 @@ Result<std::optional<ckpt::Grant>> Arena::grant(Rank rank, ckpt::Holder holder, 
         if (!room) memory = std::move(status);
         return room;
     });
-    if (!grant && !memory.ok()) return memory;
+    // Where two are large enough, those are only in use.
+    auto large =
+        std::ranges::count_if(slots.held, [&](const HeldSlot &held) { return held.capacity() >= bytes; });
+    if (!grant && !memory.ok() && large < least_slots) return memory;
     if (!grant) return grant;
     Status grown = grow(rank, slots, grant->slot, bytes);
     if (!grown.ok()) {
@@ -151,6 +156,7 @@ Result<Arena::Place> Arena::extend(Rank rank, SlotIndex slot, ckpt::Holder holde
     if (state.state != ckpt::SlotState::granted || state.holder != holder)
         return Status(Code::stale, "the slot is not granted to this process");
     if (held.capacity() < bytes) DLROVER_TRY(add_room(rank, held, slot, bytes));
+    slots.told_bytes = std::max(slots.told_bytes, bytes);
     if (held.segments.size() > max_segments_per_slot)
         return Status(Code::resource_exhausted, "the slot is in too many pieces");
     return place_of(held, slot);

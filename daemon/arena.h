@@ -198,13 +198,15 @@ class Arena {
     /// How many slots the rank gets. resource_exhausted: not even two.
     Status plan(Rank rank, RankSlots &slots, std::uint64_t bytes);
     void choose_limit(Rank rank, RankSlots &slots, std::uint64_t bytes);
+    void choose_again(Rank rank, RankSlots &slots);
     MemoryBudget::Holding charged(MemoryBudget::Holding more) const;
     Status check(Rank rank, const MemoryBudget::Holding &more) const;
     Status check_job(Rank rank, std::uint64_t more_bytes) const;
     MemoryBudget::Holding holding_of(const Segment &segment) const;
     HeldSegment *find(SegmentId segment);
     void on_filled(HeldSegment &segment, const Status &status);
-    void add_need(Memory &sum) const;
+    std::uint32_t fewest_slots() const;
+    std::uint64_t need_bytes() const;
     MemoryBudget::Holding to_come(Rank rank, std::uint32_t limit, std::uint64_t like_bytes) const;
     MemoryBudget::Holding others_to_come(Rank rank, std::uint32_t limit, std::uint64_t bytes) const;
     Result<std::optional<ckpt::Grant>> grant(Rank rank, ckpt::Holder holder, const CheckpointId &id,
@@ -233,6 +235,7 @@ class Arena {
     void release_segment(HeldSegment &segment);
     void give_back(HeldSegment &segment);
     void drop_last_segment(HeldSlot &held);
+    void drop_unused(RankSlots &slots, SlotIndex slot);
     void drop_free_memory(RankSlots &slots);
     Place place_of(const HeldSlot &held, SlotIndex slot) const;
     std::string slot_name(Rank rank, SlotIndex slot) const;

@@ -14,8 +14,6 @@ namespace {
 constexpr std::uint64_t grain_bytes = 2u << 20;
 constexpr std::size_t many_segments = 8, most_discarded = 4096;
 constexpr std::uint64_t max_slot_bytes = max_segments_per_slot / 2 * ckpt::max_segment_bytes;
-/// With one, a crash in mid-copy would leave no common step.
-constexpr std::uint32_t least_slots = 2;
 
 std::uint64_t round_up(std::uint64_t bytes) {
     if (bytes > UINT64_MAX - grain_bytes) return UINT64_MAX / grain_bytes * grain_bytes;
@@ -257,14 +255,15 @@ MemoryBudget::Holding Arena::RankSlots::lacking(std::uint32_t count, std::uint64
     return sum;
 }
 
-/// What a rank, or what is kept of it, is still going to take: as many slots as it was given, else `limit`;
-/// of the size that is known of it, else of `like_bytes`.
+/// What a rank, or what is kept of it, is still going to take: `limit` slots, or as many as it was given.
+/// What has told no size in this world, where it may be another one, is taken for as large as `like_bytes` at
+/// least.
 MemoryBudget::Holding Arena::to_come(Rank rank, std::uint32_t limit, std::uint64_t like_bytes) const {
     auto entry = ranks_.find(rank);
     if (entry == ranks_.end()) return RankSlots(limit).lacking(limit, like_bytes);
     const RankSlots &slots = *entry->second;
-    return slots.lacking(slots.planned ? slots.limit : limit,
-                         slots.told_bytes ? slots.told_bytes : like_bytes);
+    if (slots.planned) return slots.lacking(std::max(slots.limit, limit), slots.told_bytes);
+    return slots.lacking(limit, std::max(slots.told_bytes, like_bytes));
 }
 
 /// All but this rank; of parities also what is on its way into one.
@@ -289,6 +288,15 @@ void Arena::choose_limit(Rank rank, RankSlots &slots, std::uint64_t bytes) {
         more.segments += others.segments;
         if (check(rank, more).ok()) break;
     }
+    slots.chosen_at = services_.loop.now();
+}
+
+/// There may be more room than there was, or less. Who waits for a slot asks all the time.
+void Arena::choose_again(Rank rank, RankSlots &slots) {
+    constexpr auto pause = std::chrono::seconds(1);
+    bool settled = slots.limit == options_.slots && slots.lacking(slots.limit, slots.told_bytes).bytes == 0;
+    if (settled || services_.loop.now() - slots.chosen_at < pause) return;
+    choose_limit(rank, slots, slots.told_bytes);
 }
 
 /// What others are going to take is no reason to refuse: it may be smaller, or not come.
@@ -297,6 +305,9 @@ Status Arena::plan(Rank rank, RankSlots &slots, std::uint64_t bytes) {
     tenants_.own.insert(rank);
     slots.told_bytes = bytes;
     choose_limit(rank, slots, bytes);
+    // A former world may have given it more.
+    auto order = slots.by_memory();
+    for (std::size_t i = slots.limit; !slots.planned && i < order.size(); ++i) drop_unused(slots, order[i]);
     Status status = check(rank, slots.lacking(slots.limit, bytes));
     slots.planned = status.ok();
     if (status.ok()) return status;
@@ -333,38 +344,53 @@ std::vector<Arena::Place> Arena::free_places(Rank rank) {
     return places;
 }
 
+/// The memory of a slot that has nothing in it.
+void Arena::drop_unused(RankSlots &slots, SlotIndex slot) {
+    const ckpt::Slot &state = slots.table.slots()[slot.value()];
+    HeldSlot &held = slots.held[slot.value()];
+    while (state.state == ckpt::SlotState::free && state.readers == 0 && !held.segments.empty())
+        drop_last_segment(held);
+}
+
 void Arena::drop_free_memory(RankSlots &slots) {
-    for (std::uint32_t i = 0; i < slots.held.size(); ++i)
-        while (slots.table.slots()[i].state == ckpt::SlotState::free && !slots.held[i].segments.empty())
-            drop_last_segment(slots.held[i]);
+    for (std::uint32_t i = 0; i < slots.held.size(); ++i) drop_unused(slots, SlotIndex(i));
+}
+
+/// The fewest that a rank was given in this world; where none was, that one has. 0: no size is known.
+std::uint32_t Arena::fewest_slots() const {
+    std::optional<std::uint32_t> given, had;
+    for (const auto &[rank, slots] : ranks_) {
+        if (slots->told_bytes == 0 || !is_own(rank)) continue;
+        auto &fewest = slots->planned ? given : had;
+        std::uint32_t count = slots->planned ? slots->limit : std::max(slots->with_memory(), least_slots);
+        fewest = std::min(fewest.value_or(count), count);
+    }
+    return given ? *given : had.value_or(0);
 }
 
 /// What has not told its size counts like the largest of the node's own.
-void Arena::add_need(Memory &sum) const {
-    std::uint64_t largest = 0;
-    std::map<Rank, const RankSlots *> told;
-    for (const auto &[rank, slots] : ranks_) {
-        if (slots->told_bytes == 0) continue;
-        told[rank] = slots.get();
-        if (!is_own(rank)) continue;
-        largest = std::max(largest, slots->told_bytes);
-        sum.slots = sum.slots == 0 ? slots->limit : std::min(sum.slots, slots->limit);
-    }
-    if (largest == 0) return;
-    auto need = [&](Rank rank, std::uint32_t guest) {
-        auto entry = told.find(rank);
-        bool known = entry != told.end();
-        std::uint32_t slots = guest != 0 ? guest : known ? entry->second->limit : sum.slots;
-        sum.need_bytes += slots * round_up(known ? entry->second->told_bytes : largest);
+std::uint64_t Arena::need_bytes() const {
+    std::uint64_t largest = 0, sum = 0;
+    for (const auto &[rank, slots] : ranks_)
+        if (is_own(rank)) largest = std::max(largest, slots->told_bytes);
+    if (largest == 0) return 0;
+    std::uint32_t fewest = fewest_slots();
+    auto add = [&](Rank rank, std::uint32_t count) {
+        auto entry = ranks_.find(rank);
+        std::uint64_t told = entry == ranks_.end() ? 0 : entry->second->told_bytes;
+        if (count == 0) count = told > 0 && entry->second->planned ? entry->second->limit : fewest;
+        sum += count * round_up(told > 0 ? told : largest);
     };
-    for (Rank rank : tenants_.own) need(rank, 0);
-    for (Rank rank : tenants_.guests) need(rank, guest_slots);
+    for (Rank rank : tenants_.own) add(rank, 0);
+    for (Rank rank : tenants_.guests) add(rank, guest_slots);
+    return sum;
 }
 
 Arena::Memory Arena::memory() const {
     Memory sum;
     sum.prefault_time = prefault_time_;
-    add_need(sum);
+    sum.slots = fewest_slots();
+    sum.need_bytes = need_bytes();
     for (const auto &[rank, slots] : ranks_)
         for (const auto &held : slots->held)
             for (const auto &segment : held.segments) {

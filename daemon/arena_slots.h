@@ -9,6 +9,8 @@
 namespace dlrover::daemon {
 
 inline constexpr std::size_t max_segments_per_slot = proto::max_frame_fds;
+/// With one, a crash in mid-copy would leave no common step.
+inline constexpr std::uint32_t least_slots = 2;
 /// Of another node's rank: the safe step, and the one that comes.
 inline constexpr std::uint32_t guest_slots = 2;
 
@@ -53,6 +55,7 @@ struct Arena::RankSlots {
     std::vector<HeldSlot> held;
     std::uint32_t limit;                ///< slots that may grow; a former daemon may have granted more
     bool planned = false;               ///< whether `limit` was chosen in this world
+    EventLoop::Time chosen_at{0};       ///< then
     std::optional<unsigned> numa_node;  ///< where its worker runs
     std::uint64_t told_bytes = 0;       ///< of a checkpoint; 0: not known yet
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -25,7 +26,8 @@ class Standstill {
     /// look() is to be called so often.
     static constexpr Time interval = std::chrono::milliseconds(500);
 
-    /// Where the last call was much longer ago: how long, and what held it up. `now`: of a steady clock.
+    /// Where the last call was much longer ago: how long, and what held it up. What comes within a minute of
+    /// that is told at its end, in one. `now`: of a steady clock.
     std::optional<std::string> look(Time now, std::optional<ThreadTime> used);
 
   private:
@@ -33,7 +35,12 @@ class Standstill {
         Time at;
         std::optional<ThreadTime> used;
     };
+    std::optional<std::string> sum_up(Time now);
     std::optional<Look> last_;
+    std::optional<Time> told_at_;
+    std::uint64_t untold_ = 0;  ///< since then
+    Time longest_{0};           ///< of those
+    std::string longest_text_;
 };
 
 }  // namespace dlrover::daemon

@@ -63,22 +63,37 @@ BOOST_AUTO_TEST_CASE(a_rank_is_idle_since_it_has_done_nothing) {
     BOOST_TEST((ranks.idle_for(4, did(1s), 185s) == 10s));
 }
 
-BOOST_AUTO_TEST_CASE(a_daemon_that_stands_still_knows_what_held_it_up) {
+/// 3.2 s after a first look.
+std::string said_of(Standstill::Time ran, Standstill::Time waited) {
     Standstill still;
-    auto at = [&](Standstill::Time now, Standstill::Time ran, Standstill::Time waited) {
-        return still.look(now, ThreadTime{ran, waited}).value_or("");
-    };
-    BOOST_TEST(at(100s, 1s, 1s) == "", "nothing is known of before");
-    BOOST_TEST(at(100500ms, 1s, 1s) == "");
-    BOOST_TEST(at(101499ms, 1s, 1s) == "", "a little late");
-    BOOST_TEST(at(104700ms, 1s, 4100ms) == "stood still for 3.2 s (no processor was free for it for 3.1 s)");
-    BOOST_TEST(at(105200ms, 1s, 4100ms) == "");
-    BOOST_TEST(at(107200ms, 2500ms, 4100ms) == "stood still for 2.0 s (it was at work for 1.5 s of it)");
-    BOOST_TEST(at(117200ms, 2600ms, 4200ms).find("stopped, or waited for memory") != std::string::npos);
-    BOOST_TEST((still.look(119200ms, std::nullopt) == "stood still for 2.0 s"));
-    BOOST_TEST((still.look(121200ms, ThreadTime{}) == "stood still for 2.0 s"));
+    BOOST_TEST(!still.look(100s, ThreadTime{1s, 1s}), "nothing is known of before");
+    BOOST_TEST(!still.look(100500ms, ThreadTime{1s, 1s}));
+    BOOST_TEST(!still.look(101499ms, ThreadTime{1s, 1s}), "a little late");
+    return still.look(104699ms, ThreadTime{1s + ran, 1s + waited}).value_or("");
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_that_stands_still_knows_what_held_it_up) {
+    BOOST_TEST(said_of(0s, 3100ms) == "stood still for 3.2 s (no processor was free for it for 3.1 s)");
+    BOOST_TEST(said_of(2500ms, 0s) == "stood still for 3.2 s (it was at work for 2.5 s of it)");
+    BOOST_TEST(said_of(100ms, 100ms).find("stopped, or waited for memory") != std::string::npos);
+    Standstill unknown;
+    BOOST_TEST(!unknown.look(100s, std::nullopt));
+    BOOST_TEST((unknown.look(102s, std::nullopt) == "stood still for 2.0 s"));
     auto now = own_thread_time();
     BOOST_TEST((!now || now->ran > 0us));
+}
+
+BOOST_AUTO_TEST_CASE(a_daemon_that_keeps_standing_still_says_so_once_a_minute) {
+    Standstill still;
+    Standstill::Time now = 100s;
+    auto after = [&](Standstill::Time pause) { return still.look(now += pause, std::nullopt).value_or(""); };
+    BOOST_TEST(after(0s) == "");
+    BOOST_TEST(after(2s) == "stood still for 2.0 s");
+    for (int i = 0; i < 28; ++i) BOOST_TEST(after(i == 5 ? 5s : 2s) == "");
+    BOOST_TEST(after(2s) == "stood still 29 times more in a minute, once for 5.0 s");
+    for (int i = 0; i < 119; ++i) BOOST_TEST(after(500ms) == "");
+    BOOST_TEST(after(500ms) == "");
+    BOOST_TEST(after(2s) == "stood still for 2.0 s", "after a quiet minute");
 }
 
 BOOST_AUTO_TEST_CASE(the_budget_knows_quota_and_floor) {

@@ -43,8 +43,7 @@ class DiskSink final : public spdlog::sinks::sink {
 
 struct Queued {
     std::shared_ptr<Disk> disk = std::make_shared<Disk>();
-    std::shared_ptr<spdlog::sinks::sink> sink =
-        log::make_queued_sink(std::make_shared<DiskSink>(disk), 4);
+    std::shared_ptr<spdlog::sinks::sink> sink = log::make_queued_sink(std::make_shared<DiskSink>(disk), 4);
 
     void say(const std::string &text) {
         spdlog::string_view_t payload(text.data(), text.size());
@@ -79,9 +78,9 @@ BOOST_AUTO_TEST_CASE(who_logs_does_not_wait_and_what_is_lost_is_counted) {
     BOOST_TEST(disk->lines.empty());
     stick(false);
     sink.reset();
-    BOOST_TEST((disk->lines == std::vector<std::string>{
-                                   "first", "0", "1", "2", "3",
-                                   "3 lines of log were lost: what takes them did not keep up"}));
+    BOOST_TEST((disk->lines ==
+                std::vector<std::string>{"first", "0", "1", "2", "3",
+                                         "3 lines of log were lost: what takes them did not keep up"}));
 }
 
 BOOST_AUTO_TEST_CASE(the_end_does_not_wait_for_a_disk_that_is_stuck) {
